@@ -1,0 +1,3 @@
+"""Arbiter: an LLM gateway for coding agents."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,231 @@
+"""Every error we raise: whose fault it is, which status it gets, and whether another try may help.
+
+`ErrorClass` is the closed list of SPEC 4.8. Rows, logs, metrics and docs use its values; `wire/` spells each one
+the way its own format does.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class ErrorClass(enum.StrEnum):
+    """How a request or an attempt can fail. Closed: a new failure is one of these or a change to the SPEC."""
+
+    BAD_REQUEST = "bad_request"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    TOO_LARGE = "too_large"
+    RATE_LIMITED_TRANSIENT = "rate_limited_transient"
+    QUOTA_EXHAUSTED = "quota_exhausted"
+    CONTEXT_LENGTH = "context_length"
+    CONTENT_POLICY = "content_policy"
+    OVERLOADED = "overloaded"
+    UPSTREAM_ERROR = "upstream_error"
+    UPSTREAM_PROTOCOL = "upstream_protocol"
+    PROTOCOL_UNSUPPORTED = "protocol_unsupported"
+    TIMEOUT_UNARY = "timeout_unary"
+    TIMEOUT_QUEUE = "timeout_queue"
+    TIMEOUT_CONNECT = "timeout_connect"
+    TIMEOUT_HEADERS = "timeout_headers"
+    TIMEOUT_FIRST_EVENT = "timeout_first_event"
+    TIMEOUT_IDLE = "timeout_idle"
+    TIMEOUT_TOTAL = "timeout_total"
+    TRANSPORT = "transport"
+    CLIENT_DISCONNECTED = "client_disconnected"
+    REFUSED_BY_RULE = "refused_by_rule"
+    GUARDRAIL_BLOCKED = "guardrail_blocked"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    NO_ROUTE = "no_route"
+    CONFIG = "config"
+    INTERNAL = "internal"
+
+
+class Retry(enum.Enum):
+    """What another try could do: nothing, the same target again, or the next target."""
+
+    NEVER = "never"
+    SAME = "same"
+    NEXT = "next"
+
+
+class ArbiterError(Exception):
+    """One failed request or attempt.
+
+    `str(error)` is for people and may reach the client. `headers` go onto the client's answer; `param` names the
+    member of the request at fault, where there is one.
+    """
+
+    code: ErrorClass = ErrorClass.INTERNAL
+    status: int = 500
+    retry: ClassVar[Retry] = Retry.NEVER
+
+    def __init__(self, message: str, *, headers: Headers = (), param: str | None = None) -> None:
+        super().__init__(message)
+        self.headers = headers
+        self.param = param
+
+
+class ClientError(ArbiterError):
+    """The caller's: another try would fail alike."""
+
+    code, status = ErrorClass.BAD_REQUEST, 400
+
+
+class BadRequest(ClientError):
+    """The body or a header is not what the endpoint takes."""
+
+
+class Unauthorized(ClientError):
+    """No key, or one that is not ours."""
+
+    code, status = ErrorClass.UNAUTHORIZED, 401
+
+
+class Forbidden(ClientError):
+    """A known key that may not do this."""
+
+    code, status = ErrorClass.FORBIDDEN, 403
+
+
+class NotFound(ClientError):
+    """There is no such thing."""
+
+    code, status = ErrorClass.NOT_FOUND, 404
+
+
+class NoRoute(ClientError):
+    """No provider serves the model that was asked for."""
+
+    code, status = ErrorClass.NO_ROUTE, 404
+
+
+class TooLarge(ClientError):
+    """The body or the header block is over its limit."""
+
+    code, status = ErrorClass.TOO_LARGE, 413
+
+
+class HeadersTooLarge(TooLarge):
+    """The header block is over `limits.headers`."""
+
+    status = 431
+
+
+class SlowSender(ClientError):
+    """The request body did not arrive within `limits.slow_sender`."""
+
+    status = 408
+
+
+class ProtocolUnsupported(ClientError):
+    """The target cannot speak what this request needs (SPEC 4.8: 400, terminal)."""
+
+    code = ErrorClass.PROTOCOL_UNSUPPORTED
+
+
+class ClientGone(ClientError):
+    """The caller hung up; nobody reads the answer, the row does."""
+
+    code, status = ErrorClass.CLIENT_DISCONNECTED, 499
+
+
+class UpstreamError(ArbiterError):
+    """Theirs: the next rung may do better, as long as nothing reached the client."""
+
+    code, status = ErrorClass.UPSTREAM_ERROR, 502
+    retry = Retry.NEXT
+
+
+class Unreachable(UpstreamError):
+    """No connection, or the connection broke before the answer was whole."""
+
+    code = ErrorClass.TRANSPORT
+    retry = Retry.SAME
+
+
+class Cut(Unreachable):
+    """The answer ended before it was whole: a lost connection, or a stream without its terminal event."""
+
+
+class Garbled(UpstreamError):
+    """What came is not HTTP, not SSE, not the format it claims to be, or over a bound."""
+
+    code = ErrorClass.UPSTREAM_PROTOCOL
+
+
+class Overloaded(UpstreamError):
+    """The upstream is up, and asks us to come back later."""
+
+    code, status = ErrorClass.OVERLOADED, 503
+
+
+class InStreamError(UpstreamError):
+    """The upstream reported a failure inside a 200 stream."""
+
+
+class TimedOut(UpstreamError):
+    """One phase of an attempt took longer than its budget. `phase` is a name of SPEC 3.3; `waited_s` how long we did."""
+
+    status = 504
+    retry = Retry.SAME
+
+    def __init__(self, phase: str, waited_s: float, message: str | None = None) -> None:
+        super().__init__(message or f"the upstream {_PHASES[phase]} {waited_s:.1f} s")
+        self.phase = phase
+        self.waited_s = waited_s
+        self.code = ErrorClass(f"timeout_{phase}")
+
+
+_PHASES = {
+    "queue": "had no free connection for",
+    "connect": "could not be connected to for",
+    "headers": "accepted the request and sent no response headers for",
+    "first_event": "produced nothing after accepting the request for",
+    "idle": "stopped streaming for",
+    "unary": "did not finish its answer within",
+    "total": "did not finish its stream within",
+}
+
+
+class UpstreamStatus(UpstreamError):
+    """The upstream answered with an error status. Its body reaches a client of the same format unmodified.
+
+    `upstream_headers` are lower-case names with their values, as received.
+    """
+
+    retry = Retry.NEVER
+
+    def __init__(self, code: ErrorClass, status: int, body: bytes, upstream_headers: Headers, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.body = body
+        self.upstream_headers = upstream_headers
+
+
+class ConfigFault(ArbiterError):
+    """The operator's configuration does not work. Tried once, and told apart from an upstream outage."""
+
+    code, status = ErrorClass.CONFIG, 500
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers=(("x-should-retry", "false"),))
+
+
+class Unavailable(ArbiterError):
+    """This gateway cannot take the request now (draining, or full); another try may land better."""
+
+    code, status = ErrorClass.OVERLOADED, 503
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        # A 503 without retry-after is fatal to some agents (SPEC 2.7).
+        super().__init__(message, headers=(("retry-after", str(retry_after_s)),))
+
+
+class InternalError(ArbiterError):
+    """Ours. The test-suite treats one as a bug."""

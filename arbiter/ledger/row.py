@@ -1,0 +1,100 @@
+"""What is written down: one `RequestRow` per thing asked, one `AttemptRow` per upstream attempt (SPEC 7.1, 7.2).
+
+Units: `_ms` of wall clock are Unix milliseconds; `_us` are microseconds of the monotonic clock since the attempt (or
+the request) began. A count that nobody reported is None, never 0.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
+    """One thing asked of the gateway, refused ones too."""
+
+    id: str
+    trace_id: str
+    client_trace_id: str | None = None
+    kind: str = "client"  # client | classifier | summary | replay | probe
+    endpoint: str  # the route: "chat", "messages", "count_tokens", ...
+    format_in: str  # openai-chat | anthropic-messages
+    stream: bool = False
+    received_ms: int
+    finished_ms: int | None = None
+    total_us: int | None = None  # arrival to settled
+    overhead_us: int | None = None  # the gateway's own share of the time to the first byte
+    first_byte_us: int | None = None  # arrival to the client's first byte of output
+    client: str | None = None  # None: unattributed
+    agent: str | None = None
+    session: str | None = None
+    parent_session: str | None = None
+    request_kind: str | None = None
+    labels: dict[str, str] | None = None
+    model_asked: str | None = None
+    alias: str | None = None
+    rationale: str | None = None
+    config_epoch: str = ""
+    provider: str | None = None  # of the attempt that served it
+    model: str | None = None
+    attempts: int = 0
+    outcome: str = "cancelled"  # ok | error | cancelled | interrupted
+    error_class: str | None = None
+    status: int | None = None  # what the client got; 499 when it left
+    message: str | None = None  # at most 2 KiB, redacted
+    fidelity: str | None = None  # verbatim | model-only | the changed JSON paths, comma-separated | translated
+    repairs: list[str] | None = None
+    bytes_in: int = 0
+    bytes_out: int = 0
+    user_agent: str | None = None
+
+
+class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
+    """One try at one upstream."""
+
+    id: str
+    request_id: str
+    trace_id: str
+    number: int  # 1 for the first
+    provider: str
+    endpoint: str  # "protocol:base URL", no secrets
+    account: str | None = None  # the key's label, None where there is no pool
+    model_asked: str | None = None  # the name sent upstream
+    model_served: str | None = None  # the name the upstream reported
+    format_out: str
+    lane: str = "native"  # native | translated
+    config_epoch: str = ""
+    started_ms: int
+    finished_ms: int | None = None
+    queue_us: int | None = None
+    connect_us: int | None = None  # None on a reused connection
+    headers_us: int | None = None
+    first_event_us: int | None = None
+    last_event_us: int | None = None
+    total_us: int | None = None
+    outcome: str = "interrupted"  # until something truer is known: ok | error | cancelled
+    error_class: str | None = None
+    status: int | None = None  # the upstream's
+    message: str | None = None
+    timeout_phase: str | None = None
+    timeout_wait_ms: int | None = None
+    input_tokens: int | None = None  # without cache reads and writes
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cache_write_5m_tokens: int | None = None
+    cache_write_1h_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    total_tokens: int | None = None
+    usage_source: str = "missing"  # provider | partial | estimated | missing
+    cost_pd: int | None = None  # picodollars
+    pricing_available: bool = False
+    response_id: str | None = None
+    model_version: str | None = None
+    upstream_request_id: str | None = None
+    events: int | None = None
+    thinking_bytes: int | None = None
+    output_bytes: int | None = None  # text and call arguments
+    tool_names: list[str] | None = None  # called
+    finish_reason: str | None = None  # the upstream's own word
+    finish_inferred: bool = False
+    reused_connection: bool = False
