@@ -1,0 +1,57 @@
+"""What every test may count on: programs beside Python are named by `needs`, and property tests repeat themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from glob import glob
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REQUIRE_SERVERS = os.environ.get("ARBITER_REQUIRE_SERVERS") == "1"
+
+# Shared machines stall; a deadline per example would only report that.
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def _on_path(*names: str) -> Callable[[], bool]:
+    return lambda: any(shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin") for name in names)
+
+
+def _postgres() -> bool:
+    return bool(shutil.which("postgres") or glob("/usr/lib/postgresql/*/bin/postgres"))
+
+
+# What `@pytest.mark.needs(...)` may name: how to see that it is here, and how to get it on Debian.
+SERVERS: dict[str, tuple[Callable[[], bool], str]] = {
+    "nginx": (_on_path("nginx"), "nginx-light"),
+    "chromium": (_on_path("chromium", "chromium-browser", "google-chrome"), "chromium"),
+    "postgresql": (_postgres, "postgresql"),
+    "valkey": (_on_path("valkey-server", "redis-server"), "redis-server"),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with one clear reason, what needs a program that is not here."""
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            for name in mark.args:
+                if name not in SERVERS:
+                    raise pytest.UsageError(f"{item.nodeid}: needs({name!r}) names none of {', '.join(SERVERS)}")
+                is_here, package = SERVERS[name]
+                if not is_here() and not REQUIRE_SERVERS:
+                    item.add_marker(pytest.mark.skip(reason=f"needs {name} (Debian: apt-get install {package})"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Under ARBITER_REQUIRE_SERVERS=1 a missing program fails the test."""
+    if REQUIRE_SERVERS:
+        for mark in item.iter_markers("needs"):
+            for name in mark.args:
+                is_here, package = SERVERS[name]
+                if not is_here():
+                    pytest.fail(f"needs {name}, and ARBITER_REQUIRE_SERVERS=1 (Debian: {package})", pytrace=False)
