@@ -1,0 +1,484 @@
+"""The neutral values in which the wire formats meet. Frozen, no I/O.
+
+A format module parses its JSON into these and builds its JSON from them; nothing else knows how a format spells a
+thing. What is declared here is exactly what the translated lane carries; docs/formats.md holds the table.
+
+JSON that only passes through (schemas, call arguments, log probabilities) stays JSON text, so that its bytes and key
+order survive (SPEC 2.4).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from arbiter.errors import ArbiterError, Garbled
+
+
+# --- Requests ---------------------------------------------------------------------------------------------------------
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+class CacheMark(msgspec.Struct, frozen=True):
+    """The client's own prompt-cache mark on a part or a tool. `ttl` is None where the client named none."""
+
+    ttl: str | None = None
+
+
+class Text(msgspec.Struct, frozen=True):
+    text: str
+    cache: CacheMark | None = None
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A picture by URL, or by `media_type` and base64 `data`; exactly one of the two. Nobody here fetches a URL."""
+
+    url: str | None = None
+    media_type: str | None = None
+    data: str | None = None
+    detail: str | None = None
+    cache: CacheMark | None = None
+
+
+class File(msgspec.Struct, frozen=True):
+    """A document: base64 `data` with its media type, plain text in `text`, a `url`, or the provider's `file_id`."""
+
+    media_type: str | None = None
+    data: str | None = None
+    text: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+    cache: CacheMark | None = None
+
+
+class Audio(msgspec.Struct, frozen=True):
+    """Sound as base64 `data` in `format` (`wav`, `mp3`)."""
+
+    data: str
+    format: str
+
+
+class Thinking(msgspec.Struct, frozen=True):
+    """Reasoning text. `signature` proves it to Anthropic; `spelling` is the member an OpenAI-like server used."""
+
+    text: str
+    signature: str | None = None
+    spelling: str | None = None
+
+
+class RedactedThinking(msgspec.Struct, frozen=True):
+    """Reasoning that only its provider can read."""
+
+    data: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call. `arguments` is JSON text as the model wrote it, and so perhaps invalid."""
+
+    id: str
+    name: str
+    arguments: str
+    cache: CacheMark | None = None
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    """What a tool gave back. `is_error` is None where nobody said."""
+
+    call_id: str
+    content: str | tuple[Part, ...]
+    is_error: bool | None = None
+    cache: CacheMark | None = None
+
+
+class Opaque(msgspec.Struct, frozen=True):
+    """A part that only `format` knows, as its raw JSON. It goes back to that format; another one refuses it."""
+
+    format: str
+    raw: bytes
+
+
+Part = Text | Image | File | Audio | Thinking | RedactedThinking | Refusal | ToolCall | ToolResult | Opaque
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One turn's worth of one role. A bare string stays a bare string (SPEC 2.4).
+
+    Shapes: a message of role `tool` holds exactly one ToolResult, and no other role holds any.
+    """
+
+    role: Role
+    content: str | tuple[Part, ...]
+    name: str | None = None
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return the content as parts, whichever way it was written."""
+        if isinstance(self.content, str):
+            return (Text(self.content),) if self.content else ()
+        return self.content
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A function the model may call. `parameters` is its JSON Schema as raw JSON, None where it has none."""
+
+    name: str
+    description: str | None = None
+    parameters: bytes | None = None
+    strict: bool | None = None
+    cache: CacheMark | None = None
+
+
+class OpaqueTool(msgspec.Struct, frozen=True):
+    """A tool that only `format` knows (a built-in, a namespace), as its raw JSON."""
+
+    format: str
+    raw: bytes
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """Whether the model calls: `auto`, `none`, `required`, or `tool` with its `name`."""
+
+    mode: Literal["auto", "none", "required", "tool"]
+    name: str | None = None
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """How much the model should think, in the words of whoever asked.
+
+    `effort` is a level (`low`, `high`, ...); `mode` is Anthropic's switch, with `budget` in tokens.
+    """
+
+    effort: str | None = None
+    mode: Literal["enabled", "disabled", "adaptive"] | None = None
+    budget: int | None = None
+
+
+class OutputShape(msgspec.Struct, frozen=True):
+    """Structured output: any JSON object, or one that follows `schema` (raw JSON)."""
+
+    kind: Literal["text", "json_object", "json_schema"]
+    schema: bytes | None = None
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for an answer, without the spelling of any format. None means: not said."""
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool | OpaqueTool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tools: bool | None = None
+    max_output: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: bytes | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    choices: int | None = None
+    reasoning: Reasoning | None = None
+    output: OutputShape | None = None
+    user: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    service_tier: str | None = None
+    cache_key: str | None = None
+    stream: bool = False
+    include_usage: bool = False
+
+
+# --- Answers ----------------------------------------------------------------------------------------------------------
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts as reported, normalised once (SPEC 9.1). None = nobody said; never a guess.
+
+    Units: `input` excludes cache reads and writes; `cache_write` is all writes, the next two its split by lifetime;
+    `reasoning` is part of `output`.
+    """
+
+    input: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+    cache_write_5m: int | None = None
+    cache_write_1h: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+    total: int | None = None
+
+    def merged(self, later: Usage) -> Usage:
+        """Return this with what `later` reports in its place. Reports are cumulative: nothing is added up."""
+        if self == later:
+            return self
+        return Usage(*(new if new is not None else old for old, new in zip(_fields(self), _fields(later), strict=True)))
+
+    def all_input(self) -> int | None:
+        """Tokens of the whole prompt, cached ones included; None while the uncached part is unknown."""
+        if self.input is None:
+            return None
+        return self.input + (self.cache_read or 0) + (self.cache_write or 0)
+
+
+def _fields(usage: Usage) -> tuple[int | None, ...]:
+    return msgspec.structs.astuple(usage)
+
+
+class Finish(enum.StrEnum):
+    """Why the model stopped."""
+
+    STOP = "stop"
+    STOP_SEQUENCE = "stop_sequence"
+    LENGTH = "length"
+    CONTEXT_WINDOW = "context_window"
+    TOOL_CALLS = "tool_calls"
+    CONTENT_FILTER = "content_filter"
+    PAUSE = "pause"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a unary call returns, and what a finished stream folds into."""
+
+    id: str | None = None
+    model: str | None = None
+    parts: tuple[Part, ...] = ()
+    finish: Finish | None = None
+    stop_sequence: str | None = None
+    usage: Usage | None = None
+    logprobs: tuple[bytes, ...] = ()
+
+    def text(self) -> str:
+        """Return the visible text, without thinking and refusals."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+# --- Events: an answer while it happens -------------------------------------------------------------------------------
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The answer begins: who answers, and what is already known of its usage."""
+
+    id: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    """Visible text. `logprobs` is the raw JSON that came with it, where the client asked for it."""
+
+    text: str
+    logprobs: bytes | None = None
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True):
+    text: str
+    spelling: str | None = None
+
+
+class ThinkingSigned(msgspec.Struct, frozen=True):
+    """The signature of the thinking so far; that block of thinking is finished."""
+
+    signature: str
+
+
+class ThinkingRedacted(msgspec.Struct, frozen=True):
+    data: str
+
+
+class RefusalDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class CallStarted(msgspec.Struct, frozen=True):
+    """A tool call opens. `index` counts the calls of this answer from 0, without gaps."""
+
+    index: int
+    id: str
+    name: str
+
+
+class CallDelta(msgspec.Struct, frozen=True):
+    """A slice of the arguments of call `index`, as JSON text cut anywhere."""
+
+    index: int
+    arguments: str
+
+
+class UsageReported(msgspec.Struct, frozen=True):
+    """Counts so far; a later report replaces an earlier one where it says anything."""
+
+    usage: Usage
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The model stopped. Usage may still follow, output may not."""
+
+    finish: Finish
+    stop_sequence: str | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The answer failed after it began; nothing follows."""
+
+    error: ArbiterError
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The upstream completed the stream. `inferred` where it never said why it stopped."""
+
+    inferred: bool = False
+
+
+Event = (
+    Started
+    | TextDelta
+    | ThinkingDelta
+    | ThinkingSigned
+    | ThinkingRedacted
+    | RefusalDelta
+    | CallStarted
+    | CallDelta
+    | UsageReported
+    | Finished
+    | Failed
+    | Ended
+)
+
+OUTPUT = (TextDelta, ThinkingDelta, ThinkingSigned, ThinkingRedacted, RefusalDelta, CallStarted, CallDelta)
+
+
+class Order:
+    """The grammar every stream of events obeys (SPEC 2.6), kept in one place for readers of events.
+
+    Start once; then output; then one finish; then usage only; then the end or a failure. A second start and a repeated
+    equal finish are noise of the upstream and are swallowed.
+    """
+
+    __slots__ = ("closed", "finish", "started")
+
+    def __init__(self) -> None:
+        self.started = False
+        self.finish: Finish | None = None
+        self.closed = False
+
+    def admit(self, event: Event) -> bool:
+        """Say whether `event` is to be passed on.
+
+        Errors: Garbled where the upstream broke the order: output or another finish after the finish, or anything
+        after the end.
+        """
+        if self.closed:
+            raise Garbled("the upstream sent more after the end of its stream")
+        if isinstance(event, OUTPUT):
+            if self.finish is not None:
+                raise Garbled(f"the upstream sent output after its finish reason ({self.finish})")
+            return True
+        if isinstance(event, Started):
+            if self.started:
+                return False
+            self.started = True
+        elif isinstance(event, Finished):
+            if self.finish is not None:
+                if event.finish is not self.finish:
+                    raise Garbled(f"the upstream finished twice, with {self.finish} and then {event.finish}")
+                return False
+            self.finish = event.finish
+        elif isinstance(event, Ended | Failed):
+            self.closed = True
+        return True
+
+
+def collect(events: Iterable[Event]) -> Answer:
+    """Fold a finished stream into what a unary call returns; the ledger keeps the same value.
+
+    Errors: the stream's own error where it failed; Garbled where it broke the order or never ended.
+    """
+    order = Order()
+    parts: list[Part] = []
+    texts: list[str] = []  # slices of the part under construction
+    kind: type | None = None
+    spelling: str | None = None
+    calls: dict[int, tuple[CallStarted, list[str]]] = {}
+    places: dict[int, int] = {}
+    start, usage, finished = Started(), None, Finished(Finish.STOP)
+    logprobs: list[bytes] = []
+
+    def close(signature: str | None = None) -> None:
+        nonlocal kind
+        text = "".join(texts)
+        texts.clear()
+        if kind is TextDelta:
+            parts.append(Text(text))
+        elif kind is RefusalDelta:
+            parts.append(Refusal(text))
+        elif kind is ThinkingDelta or signature is not None:
+            parts.append(Thinking(text, signature, spelling))
+        kind = None
+
+    for event in events:
+        if not order.admit(event):
+            continue
+        if isinstance(event, TextDelta | ThinkingDelta | RefusalDelta):
+            if kind is not type(event):
+                close()
+                kind = type(event)
+            texts.append(event.text)
+            if isinstance(event, TextDelta) and event.logprobs is not None:
+                logprobs.append(event.logprobs)
+            if isinstance(event, ThinkingDelta):
+                spelling = event.spelling
+        elif isinstance(event, ThinkingSigned):
+            if kind is not ThinkingDelta:
+                close()
+                spelling = None
+            close(event.signature)
+        elif isinstance(event, ThinkingRedacted):
+            close()
+            parts.append(RedactedThinking(event.data))
+        elif isinstance(event, CallStarted):
+            close()
+            if event.index in calls:
+                raise Garbled(f"the upstream opened tool call {event.index} twice")
+            calls[event.index] = (event, [])
+            places[event.index] = len(parts)
+            parts.append(ToolCall(event.id, event.name, ""))
+        elif isinstance(event, CallDelta):
+            if event.index not in calls:
+                raise Garbled(f"the upstream sent arguments for tool call {event.index}, which it never opened")
+            calls[event.index][1].append(event.arguments)
+        elif isinstance(event, Started):
+            start = event
+            usage = event.usage
+        elif isinstance(event, UsageReported):
+            usage = event.usage if usage is None else usage.merged(event.usage)
+        elif isinstance(event, Finished):
+            finished = event
+        elif isinstance(event, Failed):
+            raise event.error
+    close()
+    if not order.closed:
+        raise Garbled("the stream never ended")
+    for index, (call, slices) in calls.items():
+        parts[places[index]] = ToolCall(call.id, call.name, "".join(slices))
+    return Answer(
+        id=start.id,
+        model=start.model,
+        parts=tuple(parts),
+        finish=finished.finish,
+        stop_sequence=finished.stop_sequence,
+        usage=usage,
+        logprobs=tuple(logprobs),
+    )

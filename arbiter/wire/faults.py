@@ -1,0 +1,194 @@
+"""What an upstream meant by an error: one reading for every dialect.
+
+A server that speaks OpenAI's format may sit behind Anthropic's proxy, a CDN or FastAPI, so its errors come in any
+shape: `{"error": {...}}` of either vendor, `{"error": "text"}`, `{"detail": ...}`, `{"message": ...}`, a web page,
+plain text, nothing. From each we take the class (SPEC 4.8) and one line for people; the body itself stays as it came.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from arbiter.errors import ArbiterError, ErrorClass, InStreamError, UpstreamStatus
+
+MAX_MESSAGE = 2048
+"""Characters of an upstream's message that we keep. llama-cpp-python puts whole stack traces in there."""
+
+_BY_STATUS = {
+    401: ErrorClass.UNAUTHORIZED,
+    402: ErrorClass.QUOTA_EXHAUSTED,
+    403: ErrorClass.FORBIDDEN,
+    404: ErrorClass.NOT_FOUND,
+    413: ErrorClass.TOO_LARGE,
+    429: ErrorClass.RATE_LIMITED_TRANSIENT,
+    503: ErrorClass.OVERLOADED,
+    529: ErrorClass.OVERLOADED,
+}
+
+# The vendors' own words, in `code` or `type`. They tell more than the status does.
+_BY_WORD = {
+    "insufficient_quota": ErrorClass.QUOTA_EXHAUSTED,
+    "billing_hard_limit_reached": ErrorClass.QUOTA_EXHAUSTED,
+    "billing_not_active": ErrorClass.QUOTA_EXHAUSTED,
+    "billing_error": ErrorClass.QUOTA_EXHAUSTED,
+    "usage_limit_reached": ErrorClass.QUOTA_EXHAUSTED,
+    "context_length_exceeded": ErrorClass.CONTEXT_LENGTH,
+    "exceed_context_size_error": ErrorClass.CONTEXT_LENGTH,
+    "string_above_max_length": ErrorClass.CONTEXT_LENGTH,
+    "content_filter": ErrorClass.CONTENT_POLICY,
+    "content_policy": ErrorClass.CONTENT_POLICY,
+    "content_policy_violation": ErrorClass.CONTENT_POLICY,
+    "responsibleaipolicyviolation": ErrorClass.CONTENT_POLICY,
+    "overloaded_error": ErrorClass.OVERLOADED,
+    "overloaded": ErrorClass.OVERLOADED,
+    "engine_overloaded": ErrorClass.OVERLOADED,
+    "server_is_overloaded": ErrorClass.OVERLOADED,
+}
+
+# Only without a status (an error inside a stream) do these words say what the status would have.
+_INSTEAD_OF_STATUS = {
+    "rate_limit_error": ErrorClass.RATE_LIMITED_TRANSIENT,
+    "rate_limit_exceeded": ErrorClass.RATE_LIMITED_TRANSIENT,
+    "authentication_error": ErrorClass.UNAUTHORIZED,
+    "permission_error": ErrorClass.FORBIDDEN,
+    "not_found_error": ErrorClass.NOT_FOUND,
+    "request_too_large": ErrorClass.TOO_LARGE,
+    "invalid_request_error": ErrorClass.BAD_REQUEST,
+}
+
+# Anthropic, vLLM and others name an overlong prompt in their prose alone.
+_TOO_LONG = re.compile(
+    r"prompt is too long|maximum context length|exceeds? the (?:available )?context|context (?:window|length) exceeded"
+    r"|input length and `?max_tokens`? exceed",
+    re.IGNORECASE,
+)
+_TITLE = re.compile(rb"<title[^>]*>([^<]{0,200})", re.IGNORECASE)
+_PAGE = re.compile(rb"\A\s*(?:<!doctype\s+html|<html|<\?xml|<head|<body)", re.IGNORECASE)
+
+
+class _Inner(msgspec.Struct):
+    message: object = None
+    type: object = None
+    code: object = None
+    status: object = None
+
+
+class _Outer(msgspec.Struct):
+    error: object = None
+    detail: object = None
+    message: object = None
+    type: object = None
+    code: object = None
+
+
+def read(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus:
+    """Return the error of an answer with an error status.
+
+    Shapes: `body` and `headers` are kept as they came; the message is one line, without markup, of at most
+    2,048 characters.
+    """
+    message, words = _read_json(body)
+    if message is None:
+        message = _read_text(status, headers, body)
+    code = _classify(status, words, message)
+    lowered = tuple((name.lower(), value) for name, value in headers)
+    return UpstreamStatus(code, status, body, lowered, message)
+
+
+def in_stream(payload: bytes) -> InStreamError:
+    """Return the error that an event inside a 200 stream reports."""
+    message, words = _read_json(payload)
+    status = next((int(word) for word in words if re.fullmatch(r"[45]\d\d", word)), 0)
+    error = InStreamError(message or "the upstream reported an error inside its stream, without saying which")
+    error.code = _classify(status, words, message or "")
+    if error.code is ErrorClass.UPSTREAM_ERROR:
+        error.code = next((_INSTEAD_OF_STATUS[w] for w in words if w in _INSTEAD_OF_STATUS), error.code)
+    return error
+
+
+def _classify(status: int, words: Sequence[str], message: str) -> ErrorClass:
+    for word in words:
+        if word in _BY_WORD:
+            return _BY_WORD[word]
+    # Some say "maximum context length" in a 500; nobody means anything else by it.
+    if status != 429 and _TOO_LONG.search(message):
+        return ErrorClass.CONTEXT_LENGTH
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return ErrorClass.BAD_REQUEST if 400 <= status < 500 else ErrorClass.UPSTREAM_ERROR
+
+
+def _read_json(body: bytes) -> tuple[str | None, list[str]]:
+    """Return the message and the machine-readable words of a JSON error body; (None, []) where it is none."""
+    try:
+        found = msgspec.json.decode(body, type=_Outer | str)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None, []
+    if isinstance(found, str):
+        return (_one_line(found) or None), []
+    outer: _Outer = found
+    inner = outer.error if isinstance(outer.error, dict) else {}
+    words = [
+        str(word).lower()
+        for word in (inner.get("code"), inner.get("type"), inner.get("status"), outer.code, outer.type)
+        if isinstance(word, str | int) and not isinstance(word, bool)
+    ]
+    innererror = inner.get("innererror")
+    if isinstance(innererror, dict) and isinstance(innererror.get("code"), str):
+        words.insert(0, innererror["code"].lower())  # Azure hides the policy violation in there
+    for text in (inner.get("message"), outer.error, outer.message, outer.detail):
+        said = _say(text)
+        if said:
+            return said, words
+    return None, words
+
+
+def _say(value: object) -> str | None:
+    """Return a member that should be text as text; FastAPI's `detail` is a list of faults with their places."""
+    if isinstance(value, str):
+        return _one_line(value) or None
+    if isinstance(value, list):
+        faults = []
+        for item in value[:5]:
+            if isinstance(item, dict) and isinstance(item.get("msg"), str):
+                place = item.get("loc")
+                path = ".".join(str(step) for step in place) if isinstance(place, list) else ""
+                faults.append(f"{path}: {item['msg']}" if path else item["msg"])
+        return _one_line("; ".join(faults)) or None
+    return None
+
+
+def _read_text(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> str:
+    """Return a line about a body that is no JSON error."""
+    kind = next((value for name, value in headers if name.lower() == "content-type"), "").lower()
+    if "html" in kind or _PAGE.match(body):
+        title = _TITLE.search(body)
+        name = _one_line(html.unescape(title[1].decode("utf-8", "replace"))) if title else ""
+        name = re.sub(r"[<>]", "", name)
+        return f"the upstream answered {status} with a web page" + (f" ({name})" if name else "")
+    text = _one_line(body[: 4 * MAX_MESSAGE].decode("utf-8", "replace"))
+    if not text:
+        return f"the upstream answered {status} without saying why"
+    if text[0] in "{[<":
+        return f"the upstream answered {status} with a body that is no error message"
+    return text
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
+
+
+def add_retry_after(headers: list[tuple[str, str]], status: int, error: ArbiterError) -> None:
+    """Give a 429, 503 or 529 of our own a `retry-after`; a bare one is fatal to some agents (SPEC 2.7).
+
+    What an upstream advised travels with its own headers, which the gateway passes on.
+    """
+    if status not in (429, 503, 529) or isinstance(error, UpstreamStatus):
+        return
+    if not any(name.lower() == "retry-after" for name, _ in headers):
+        headers.append(("retry-after", "1"))

@@ -1,0 +1,74 @@
+"""The eight names of a wire format, and the formats there are.
+
+    parse_request  build_request     a request: JSON members <-> Request
+    reader         writer            a stream:  upstream bytes -> events -> client bytes
+    parse_answer   write_answer      a unary answer: JSON <-> Answer
+    parse_error    write_error       a failure: upstream status and body -> UpstreamStatus; any error -> client answer
+
+A stream needs three more, which belong to the last two pairs: `write_error_event`, `parse_error_event`, `keepalive`.
+Each module spells its own format and knows no other; they meet in `model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from arbiter.errors import ArbiterError, InStreamError, UpstreamStatus
+from arbiter.model import Answer, Event, Request
+from arbiter.wire import anthropic_messages, openai_chat
+
+Members = Mapping[str, msgspec.Raw]
+"""A JSON object one level deep: member names to the raw JSON of their values."""
+
+
+class Reader(Protocol):
+    """Reads one upstream stream. Raises Garbled where the bytes are no SSE of this format."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events that `data` completed. Any cut of the stream gives the same events."""
+
+    def finish(self) -> list[Event]:
+        """Return what the end of the bytes means: `Ended`, or `Failed` where the answer was not whole."""
+
+
+class Writer(Protocol):
+    """Writes one client stream. Its output is canonical SSE; a slice may be empty."""
+
+    def write(self, event: Event) -> bytes:
+        """Return the bytes for `event`. Errors: Garbled where the event breaks the order (SPEC 2.6)."""
+
+
+class Format(Protocol):
+    """One wire format. The modules themselves implement this."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keepalive(self) -> bytes: ...
+
+    def parse_request(self, members: Members) -> Request: ...
+
+    def build_request(self, request: Request) -> bytes: ...
+
+    def reader(self) -> Reader: ...
+
+    def writer(self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True) -> Writer: ...
+
+    def parse_answer(self, body: bytes) -> Answer: ...
+
+    def write_answer(self, answer: Answer, trace_id: str, model: str, created_s: int) -> bytes: ...
+
+    def parse_error(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus: ...
+
+    def write_error(self, error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]: ...
+
+    def parse_error_event(self, payload: bytes) -> InStreamError: ...
+
+    def write_error_event(self, error: ArbiterError, trace_id: str) -> bytes: ...
+
+
+FORMATS: dict[str, Format] = {openai_chat.name: openai_chat, anthropic_messages.name: anthropic_messages}
