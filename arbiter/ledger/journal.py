@@ -1,0 +1,393 @@
+"""The worker's end of the ledger: every attempt is opened here before it is sent, and completed here when it ends.
+
+Theory of operation. Three databases in one LMDB environment, shared by all workers and the recorder:
+
+- `open`: attempt id -> what is known while it runs, and which process runs it. Written in a transaction of its own
+  before the attempt is sent, so no attempt is ever unaccounted, whatever dies. A request that has attempts behind it
+  and none running (between two tries) has a record under its own id.
+- `done`: a sequence number -> a completed row. Rows are collected for 50 ms or until there are 100, then written in
+  one transaction that also removes their open records. The number comes from a counter in the same transaction and
+  never goes back, also when the recorder has emptied the database.
+- `workers`: process key -> its identity. Open records of a process that is gone become `interrupted` rows.
+
+Nothing here waits for anything but LMDB's write lock, and nothing is raised. When LMDB cannot be written, rows wait
+in memory up to `QUEUE_ROWS`, then they are counted in `dropped`. When the journal is at its bound, new requests go
+unrecorded as a whole, and counted; those already opened are still completed (a completion replaces its open record,
+so it takes no room), hence a request is in the books with all its attempts, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from arbiter import clock
+from arbiter.ledger import records
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.state import environment, process
+
+BATCH_ROWS = 100
+BATCH_S = 0.050
+QUEUE_ROWS = 10_000
+RETRY_S = (0.05, 0.1, 0.25, 0.5, 1.0)
+CHECK_EVERY_OPENS = 64
+CHECK_EVERY_S = 0.05
+# So far under the bound before new requests are recorded again: else each drained row would flip the state.
+RELEASE = 0.95
+
+SEQUENCE, JOURNAL_ID = b"sequence", b"id"
+
+log = logging.getLogger("arbiter.ledger")
+
+
+class JournalFile:
+    """The journal's environment and databases, as workers and the recorder open them.
+
+    Units: `limit_bytes` bounds the pages really in use; the map is twice that, because LMDB runs out of map well
+    before it is full of payload, and a delete needs room too.
+    """
+
+    def __init__(self, state_dir: Path, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.env = environment.open_shared(state_dir / "journal", max(2 * limit_bytes, 1 << 20))
+        try:
+            self.open = self.env.open_db(b"open")
+            self.done = self.env.open_db(b"done")
+            self.workers = self.env.open_db(b"workers")
+            self.meta = self.env.open_db(b"meta")
+            self.id = self._identify()
+        except BaseException:
+            self.env.close()
+            raise
+
+    def _identify(self) -> str:
+        """The id this journal was born with: a store remembers its position per journal, not per path."""
+        txn = self.env.begin()
+        try:
+            known = txn.get(JOURNAL_ID, db=self.meta)
+            if known is None:
+                known = os.urandom(8).hex().encode()
+                txn.put(JOURNAL_ID, known, db=self.meta)
+            txn.commit()
+        except BaseException:
+            txn.abort()
+            raise
+        return bytes(known).decode()
+
+    def used_bytes(self) -> int:
+        """What open and completed rows occupy now."""
+        return self.env.used_bytes(self.open, self.done)
+
+    def depth(self) -> int:
+        """Completed rows the recorder has not stored yet."""
+        with self.env.lmdb.begin() as txn:
+            return int(txn.stat(self.done)["entries"])
+
+    def append(self, txn: lmdb.Transaction, encoded: list[bytes]) -> None:
+        """Put completed rows at the end of `done`, in order, within the caller's write transaction."""
+        sequence = int.from_bytes(txn.get(SEQUENCE, db=self.meta) or b"", "big")
+        last = sequence + len(encoded)
+        keys = [number.to_bytes(8, "big") for number in range(sequence + 1, last + 1)]
+        with txn.cursor(self.done) as cursor:
+            cursor.putmulti(list(zip(keys, encoded, strict=True)), append=True)
+        txn.put(SEQUENCE, last.to_bytes(8, "big"), db=self.meta)
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class NullJournal:
+    """The journal of `storage.url: none`: takes everything, keeps nothing, is always well."""
+
+    depth = 0
+    dropped = 0
+    healthy = True
+    full = False
+    reason = ""
+
+    def open(self, request: RequestRow, attempt: AttemptRow) -> None:
+        """Nothing is kept."""
+
+    def close(self, attempt: AttemptRow) -> None:
+        """Nothing is kept."""
+
+    def settle(self, request: RequestRow) -> None:
+        """Nothing is kept."""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+class Journal:
+    """One worker's pen. Create it in the process and on the loop that use it.
+
+    `dropped` counts rows this worker could not keep; `full` says that new requests go unrecorded because the journal
+    is at its bound; `healthy` and `reason` say whether, and why not, everything is being written down.
+    """
+
+    def __init__(self, state_dir: Path, worker: str, limit_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.worker = worker
+        self.dropped = 0
+        self.full = False
+        self._fault = ""
+        self._state_dir = state_dir
+        self._limit_bytes = limit_bytes
+        self._loop = loop
+        self._identity = process.current()
+        self._key = self._identity.key
+        self._file: JournalFile | None = None
+        self._pending: list[records.Row] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self._opens = 0
+        self._checked_at = 0.0
+        self._live: dict[str, RequestRow] = {}  # requests with something in LMDB, until they are settled there
+        self._parked: set[str] = set()  # those of them with a record under their own id
+        self._refused: set[str] = set()  # requests that came while full: not recorded, counted
+        self._closed = False
+        self._attach()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every row handed over is safe in LMDB or on its way there."""
+        return not (self._fault or self.full)
+
+    @property
+    def reason(self) -> str:
+        """Why not; empty when healthy."""
+        if self.full:
+            return f"the journal is at its bound of {self._limit_bytes} bytes: new requests are not recorded"
+        return self._fault
+
+    @property
+    def depth(self) -> int:
+        """Rows waiting for the recorder: this worker's own in memory, and everybody's in LMDB."""
+        waiting = len(self._pending)
+        if self._file is not None:
+            with contextlib.suppress(lmdb.Error):
+                waiting += self._file.depth()
+        return waiting
+
+    def open(self, request: RequestRow, attempt: AttemptRow) -> None:
+        """Write down that `attempt` is about to be sent. One transaction; never raises.
+
+        Once this returns, the attempt is in the books even if this process is killed, unless `healthy` is false.
+        """
+        request_id = request.id
+        if self._refused and request_id in self._refused:
+            return
+        if self.full and request_id not in self._live and not self._has_room():
+            self._refused.add(request_id)
+            return
+        self._live[request_id] = request
+        file = self._file
+        if file is None or self._failures:
+            if clock.monotonic() < self._retry_at:
+                return  # known to be broken: the completed row will wait in memory
+            if file is None:
+                file = self._attach()
+                if file is None:
+                    return
+        try:
+            record = records.encode_open(self._key, request, attempt)
+            txn = file.env.begin()
+            try:
+                txn.put(attempt.id.encode(), record, db=file.open)
+                txn.commit()
+            except BaseException:
+                txn.abort()
+                raise
+        except lmdb.MapFullError:
+            self._set_full(True)
+        except (lmdb.Error, OSError) as error:
+            self._broken(error)
+        self._opens += 1
+        if self._opens >= CHECK_EVERY_OPENS:
+            self._check_room()
+
+    def close(self, attempt: AttemptRow) -> None:
+        """Hand over a finished attempt. Never waits, never raises."""
+        if self._refused and attempt.request_id in self._refused:
+            self.dropped += 1
+            return
+        self._put(attempt)
+
+    def settle(self, request: RequestRow) -> None:
+        """Hand over a finished request, after its attempts. Never waits, never raises."""
+        if self.full and request.id not in self._live and not self._has_room():
+            self._refused.add(request.id)
+        if self._refused and request.id in self._refused:
+            self._refused.discard(request.id)
+            self.dropped += 1
+            return
+        if not self._put(request):
+            self._live.pop(request.id, None)
+
+    def flush(self) -> None:
+        """Write what waits in memory to LMDB now, if LMDB lets us. Never raises."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._pending:
+            return
+        file = self._file or self._attach()
+        if file is not None:
+            batch = self._pending[: 10 * BATCH_ROWS]
+            try:
+                self._write(file, batch)
+            except lmdb.MapFullError as error:
+                self._set_full(True)
+                self._broken(error)
+            except (lmdb.Error, OSError) as error:
+                self._broken(error)
+            else:
+                del self._pending[: len(batch)]
+                if self._failures:
+                    self._failures = 0
+                    self._fault = ""
+                    log.warning("the journal can be written again")
+                self._check_room()
+        if self._pending and not self._closed:
+            self._timer = self._loop.call_later(RETRY_S[min(self._failures, len(RETRY_S) - 1)], self.flush)
+
+    async def aclose(self) -> None:
+        """Write what is left and let go of LMDB. Rows that come later are counted as dropped."""
+        self._closed = True
+        before = -1
+        while self._pending and len(self._pending) != before:
+            before = len(self._pending)
+            self.flush()
+        self.dropped += len(self._pending)
+        self._pending.clear()
+        if self._file is not None:
+            if not self._live:
+                self._sign_off(self._file)
+            self._file.close()
+            self._file = None
+
+    # ------------------------------------------------------------------ inside
+
+    def _put(self, row: records.Row) -> bool:
+        pending = self._pending
+        if self._closed or len(pending) >= QUEUE_ROWS:
+            self.dropped += 1
+            return False
+        pending.append(row)
+        if self._timer is None:
+            self._timer = self._loop.call_later(BATCH_S, self.flush)
+        elif len(pending) == BATCH_ROWS:  # not >=: while LMDB is broken, the timer alone tries again
+            self.flush()
+        return True
+
+    def _write(self, file: JournalFile, batch: list[records.Row]) -> None:
+        """One transaction: the rows into `done`, their open records away. All of it, or an exception and nothing."""
+        encoded = [records.encode_row(row) for row in batch]
+        settled: list[str] = []
+        tried: dict[str, None] = {}  # requests with an attempt in this batch, in order
+        for row in batch:
+            if type(row) is AttemptRow:
+                tried[row.request_id] = None
+            else:
+                settled.append(row.id)
+        for request_id in settled:
+            tried.pop(request_id, None)
+        parked = self._parked
+        txn = file.env.begin()
+        try:
+            for row in batch:
+                if type(row) is AttemptRow or row.id in parked:
+                    txn.delete(row.id.encode(), db=file.open)
+            newly_parked = []
+            for request_id in tried:
+                request = self._live.get(request_id)
+                if request is not None and request_id not in parked:
+                    txn.put(request_id.encode(), records.encode_open(self._key, request, None), db=file.open)
+                    newly_parked.append(request_id)
+            file.append(txn, encoded)
+            txn.commit()
+        except BaseException:
+            txn.abort()
+            raise
+        parked.update(newly_parked)
+        for request_id in settled:
+            self._live.pop(request_id, None)
+            parked.discard(request_id)
+
+    def _attach(self) -> JournalFile | None:
+        """Open LMDB and sign on; None, and unhealthy, when that fails. Tried again with the next flush."""
+        file = None
+        try:
+            file = JournalFile(self._state_dir, self._limit_bytes)
+            txn = file.env.begin()
+            try:
+                txn.put(self._key.encode(), msgspec.msgpack.encode(self._identity), db=file.workers)
+                txn.commit()
+            except BaseException:
+                txn.abort()
+                raise
+        except (lmdb.Error, OSError) as error:
+            if file is not None:
+                file.close()
+            self._broken(error)
+            return None
+        self._file = file
+        self._failures = 0
+        self._fault = ""
+        self._check_room()
+        return file
+
+    def _sign_off(self, file: JournalFile) -> None:
+        try:
+            txn = file.env.begin()
+            try:
+                txn.delete(self._key.encode(), db=file.workers)
+                txn.commit()
+            except BaseException:
+                txn.abort()
+                raise
+        except (lmdb.Error, OSError) as error:
+            log.warning("the journal could not be left tidily: %s", error)
+
+    def _broken(self, error: Exception) -> None:
+        if not self._failures:
+            log.error("the journal cannot be written, rows wait in memory: %s", error)
+        self._failures += 1
+        self._retry_at = clock.monotonic() + RETRY_S[min(self._failures, len(RETRY_S) - 1)]
+        self._fault = f"the journal cannot be written: {error}"
+
+    def _has_room(self) -> bool:
+        """While full: whether it no longer is. Looks at most every CHECK_EVERY_S."""
+        if clock.monotonic() - self._checked_at >= CHECK_EVERY_S:
+            self._check_room()
+        return not self.full
+
+    def _check_room(self) -> None:
+        self._opens = 0
+        self._checked_at = clock.monotonic()
+        if self._file is None:
+            return
+        try:
+            used = self._file.used_bytes()
+        except lmdb.Error as error:
+            self._broken(error)
+            return
+        self._set_full(used >= self._limit_bytes * (RELEASE if self.full else 1))
+
+    def _set_full(self, full: bool) -> None:
+        if full == self.full:
+            return
+        self.full = full
+        if full:
+            log.error(self.reason)
+        else:
+            log.warning("the journal has room again; %d rows were not recorded by this worker", self.dropped)
+
+
+AnyJournal = Journal | NullJournal

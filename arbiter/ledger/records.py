@@ -1,0 +1,111 @@
+"""How rows look inside the journal: one version byte, one kind byte, then MessagePack.
+
+Rows are arrays there, so a field may be appended to a Struct at any time; a field moved or removed needs a new
+`VERSION`. Whoever drains the journal may be older or newer than whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from arbiter.ledger.row import AttemptRow, RequestRow
+
+VERSION = 1
+REQUEST, ATTEMPT, OPEN = 1, 2, 3
+
+Row = RequestRow | AttemptRow
+
+
+class OpenRecord(msgspec.Struct, array_like=True):
+    """What is known of an attempt while it runs; without `attempt`, of a request between two attempts."""
+
+    worker: str  # key of the process that runs it
+    request: RequestRow
+    attempt: AttemptRow | None
+
+
+class Unreadable(ValueError):
+    """These bytes are no record this version can read."""
+
+
+_HEAD = {kind: bytes((VERSION, kind)) for kind in (REQUEST, ATTEMPT, OPEN)}
+_REQUEST_HEAD, _ATTEMPT_HEAD, _OPEN_HEAD = _HEAD[REQUEST], _HEAD[ATTEMPT], _HEAD[OPEN]
+_BAD_VALUE = (ValueError, TypeError, OverflowError, msgspec.MsgspecError)
+_encode = msgspec.msgpack.Encoder().encode
+_decode_request = msgspec.msgpack.Decoder(RequestRow).decode
+_decode_attempt = msgspec.msgpack.Decoder(AttemptRow).decode
+_decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
+
+
+def encode_row(row: Row) -> bytes:
+    """One completed row; a value that has no MessagePack form is stored as `storable` says."""
+    head = _ATTEMPT_HEAD if type(row) is AttemptRow else _REQUEST_HEAD
+    try:
+        return head + _encode(row)
+    except _BAD_VALUE:
+        return head + _encode(storable(row))
+
+
+def encode_open(worker: str, request: RequestRow, attempt: AttemptRow | None) -> bytes:
+    """One open record; `worker` is the key of the process that runs the attempt."""
+    try:
+        return _OPEN_HEAD + _encode((worker, request, attempt))
+    except _BAD_VALUE:
+        return _OPEN_HEAD + _encode((worker, storable(request), attempt and storable(attempt)))
+
+
+def storable(row: Row) -> Row:
+    """A copy of `row` that every store can hold: one odd value from outside must not cost the row.
+
+    A lone surrogate becomes "?", a number beyond 64 bits becomes unknown, a NUL (which PostgreSQL refuses) goes.
+    """
+    values = {name: _storable(getattr(row, name)) for name in row.__struct_fields__}
+    return type(row)(**values)
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode().replace("\0", "")
+    if isinstance(value, bool | float) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else None
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {_storable(key): _storable(item) for key, item in value.items()}
+    return str(value)
+
+
+def decode_row(data: bytes) -> Row:
+    """The row that `encode_row` took. Errors: Unreadable."""
+    kind = _kind(data)
+    try:
+        if kind == ATTEMPT:
+            return _decode_attempt(memoryview(data)[2:])
+        if kind == REQUEST:
+            return _decode_request(memoryview(data)[2:])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unreadable(str(error)) from error
+    raise Unreadable(f"a record of kind {kind}, where a row was expected")
+
+
+def decode_open(data: bytes) -> OpenRecord:
+    """The open record that `encode_open` took. Errors: Unreadable."""
+    kind = _kind(data)
+    if kind != OPEN:
+        raise Unreadable(f"a record of kind {kind}, where an open one was expected")
+    try:
+        return _decode_open(memoryview(data)[2:])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def _kind(data: bytes) -> int:
+    if len(data) < 2:
+        raise Unreadable("a record shorter than its head")
+    if data[0] != VERSION:
+        raise Unreadable(f"a record of version {data[0]}; this Arbiter reads version {VERSION}")
+    return data[1]

@@ -1,0 +1,124 @@
+"""Opens the LMDB environments that the processes of one gateway share.
+
+Theory of operation. LMDB maps one file into every process. Readers never wait; writers take turns on one lock that
+survives the death of its holder. Commits are not flushed to the disk one by one (`sync=False`): the kernel has every
+committed page, so a killed process loses nothing, and a thread flushes once a second for the sake of the machine's
+own death. The same thread frees the reader slots of processes that died while reading, once a minute.
+
+An environment is opened in the process that uses it, never before a fork: LMDB's locks do not survive one. A process
+that finds itself the child of an opener refuses to touch it. LMDB also forbids to open the same files twice in one
+process, so a second `open_shared` gets the first one's environment, and the last `close` closes it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+MAX_DBS = 16
+MAX_READERS = 512
+SYNC_EVERY_S = 1.0
+READER_CHECK_EVERY_S = 60.0
+
+_shared: dict[Path, Environment] = {}
+_shared_lock = threading.Lock()
+
+
+class Environment:
+    """One LMDB environment, as this process sees it. Get one from `open_shared`."""
+
+    def __init__(self, path: Path, map_bytes: int) -> None:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = path
+        self.pid = os.getpid()
+        self.users = 1
+        self.dirty = False  # set by whoever commits; the flusher clears it
+        self.lmdb: lmdb.Environment = lmdb.open(
+            str(path),
+            map_size=map_bytes,
+            max_dbs=MAX_DBS,
+            max_readers=MAX_READERS,
+            max_spare_txns=4,
+            mode=0o600,
+            sync=False,
+            # The 0.9 engine: what the measurements and the format on disk were made with.
+            lib_version=0,
+        )
+        self.page_bytes: int = self.lmdb.stat()["psize"]
+        self.lmdb.reader_check()
+        self._stop = threading.Event()
+        self._flusher = threading.Thread(target=self._flush_forever, name=f"lmdb-sync-{path.name}", daemon=True)
+        self._flusher.start()
+
+    def open_db(self, name: bytes) -> Any:
+        """A named database, made when missing."""
+        return self.lmdb.open_db(name)
+
+    def begin(self) -> lmdb.Transaction:
+        """A write transaction. It holds the one write lock of all processes: a few lines, and no `await`, inside it.
+
+        Errors: lmdb.Error also in a forked child, which must open its own environment.
+        """
+        if os.getpid() != self.pid:
+            raise lmdb.Error("this LMDB environment was opened before a fork")
+        self.dirty = True
+        return self.lmdb.begin(write=True)
+
+    def used_bytes(self, *databases: Any) -> int:
+        """What the given databases really occupy; pages freed and not yet reused do not count."""
+        with self.lmdb.begin() as txn:
+            pages = 0
+            for database in databases:
+                stat = txn.stat(database)
+                pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return pages * self.page_bytes
+
+    def close(self) -> None:
+        """Flush and close, once the last user in this process is done."""
+        with _shared_lock:
+            self.users -= 1
+            if self.users > 0:
+                return
+            _shared.pop(self.path, None)
+            if os.getpid() != self.pid:
+                return
+            self._stop.set()
+            self._flusher.join()
+            self.lmdb.sync(True)
+            self.lmdb.close()
+
+    def _flush_forever(self) -> None:
+        left_s = READER_CHECK_EVERY_S
+        while not self._stop.wait(SYNC_EVERY_S):
+            left_s -= SYNC_EVERY_S
+            try:
+                if self.dirty:
+                    self.dirty = False
+                    self.lmdb.sync(True)
+                if left_s <= 0:
+                    left_s = READER_CHECK_EVERY_S
+                    self.lmdb.reader_check()
+            except lmdb.Error:
+                # A full or broken disk. Whoever writes next meets the same error and reports it.
+                self.dirty = True
+
+
+def open_shared(path: Path, map_bytes: int) -> Environment:
+    """The environment at `path` for this process, opened now or already open.
+
+    Units: `map_bytes` bounds the file; it is sparse, so a large map costs nothing until it is filled.
+    Errors: lmdb.Error or OSError when it cannot be opened.
+    """
+    path = path.resolve()
+    with _shared_lock:
+        known = _shared.get(path)
+        if known is not None and known.pid == os.getpid():
+            known.users += 1
+            return known
+        environment = Environment(path, map_bytes)
+        _shared[path] = environment
+        return environment
