@@ -1,0 +1,72 @@
+"""The cases' neutral set-up as an arbiter.yaml.
+
+    python tests/cases/run_cases.py --emit-config | python tests/cases/adapter.py DATA_DIR > arbiter.yaml
+
+A target becomes a provider named after it, with a dash where the target has a dot. Every policy sends to the first
+target until routing knows the others; targets of a format that is not built are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TYPES = {"openai-chat": "openai", "anthropic-messages": "anthropic"}
+ADMIN_TOKEN = "admin-token-dummy-0001"
+
+
+def arbiter_config(neutral: dict[str, Any], data_dir: Path) -> dict[str, Any]:
+    """Return what `arbiter.yaml` must say for the routes of `neutral`; rows and state go below `data_dir`."""
+    providers: dict[str, Any] = {}
+    limits: dict[str, str] = {}
+    for route in neutral["routes"]:
+        target = route["targets"][0]
+        if target["format"] not in TYPES:
+            continue
+        provider = providers.setdefault(
+            target["name"].replace(".", "-"),
+            {
+                "type": TYPES[target["format"]],
+                "endpoint": target["base_url"],
+                "key": target["api_key"],
+                "models": [],
+            },
+        )
+        provider["models"].append({"id": route["model"], "upstream": target["model"]})
+        patience = route.get("timeouts", {})
+        timeouts = {}
+        if "first_byte_s" in patience:
+            timeouts |= {"headers": f"{patience['first_byte_s']}s", "first_event": f"{patience['first_byte_s']}s"}
+        if "idle_s" in patience:
+            timeouts["idle"] = f"{patience['idle_s']}s"
+        if timeouts:
+            provider["timeouts"] = timeouts
+        if "request_read_s" in patience:
+            limits["slow_sender"] = f"{patience['request_read_s']}s"
+    config: dict[str, Any] = {
+        "auth": {"mode": "require"},
+        "clients": [
+            {"name": f"case-runner-{number}", "key_hash": f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"}
+            for number, key in enumerate(neutral["client_keys"])
+        ],
+        "admin": {"token": ADMIN_TOKEN},
+        "providers": providers,
+        "storage": {"url": f"sqlite:///{data_dir / 'arbiter.db'}"},
+        "state": f"lmdb:///{data_dir / 'state'}",
+    }
+    if limits:
+        config["limits"] = limits
+    return config
+
+
+def main() -> None:
+    yaml.safe_dump(arbiter_config(json.load(sys.stdin), Path(sys.argv[1]).resolve()), sys.stdout, sort_keys=False)
+
+
+if __name__ == "__main__":
+    main()
