@@ -1,0 +1,2 @@
+from arbiter._speedups.py.sse import LIMIT_BYTES as LIMIT_BYTES
+from arbiter._speedups.py.sse import SSEReader as SSEReader
