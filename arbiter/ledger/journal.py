@@ -86,10 +86,10 @@ class JournalFile:
 
     def depth(self) -> int:
         """Completed rows the recorder has not stored yet."""
-        with self.env.lmdb.begin() as txn:
+        with self.env.read() as txn:
             return int(txn.stat(self.done)["entries"])
 
-    def append(self, txn: lmdb.Transaction, encoded: list[bytes]) -> None:
+    def append(self, txn: lmdb.Transaction[bytes], encoded: list[bytes]) -> None:
         """Put completed rows at the end of `done`, in order, within the caller's write transaction."""
         sequence = int.from_bytes(txn.get(SEQUENCE, db=self.meta) or b"", "big")
         last = sequence + len(encoded)
@@ -140,7 +140,7 @@ class Journal:
         self._limit_bytes = limit_bytes
         self._loop = loop
         self._identity = process.current()
-        self._key = self._identity.key
+        self._key = f"{self._identity.key}-{worker}"  # the name too: tests run two workers in one process
         self._file: JournalFile | None = None
         self._pending: list[records.Row] = []
         self._timer: asyncio.TimerHandle | None = None

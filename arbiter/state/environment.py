@@ -58,7 +58,13 @@ class Environment:
         """A named database, made when missing."""
         return self.lmdb.open_db(name)
 
-    def begin(self) -> lmdb.Transaction:
+    def read(self) -> lmdb.Transaction[bytes]:
+        """A read transaction: a consistent view, and nobody waits for it. Keep it short, it keeps old pages alive."""
+        if os.getpid() != self.pid:
+            raise lmdb.Error("this LMDB environment was opened before a fork")
+        return self.lmdb.begin()
+
+    def begin(self) -> lmdb.Transaction[bytes]:
         """A write transaction. It holds the one write lock of all processes: a few lines, and no `await`, inside it.
 
         Errors: lmdb.Error also in a forked child, which must open its own environment.
@@ -70,7 +76,7 @@ class Environment:
 
     def used_bytes(self, *databases: Any) -> int:
         """What the given databases really occupy; pages freed and not yet reused do not count."""
-        with self.lmdb.begin() as txn:
+        with self.read() as txn:
             pages = 0
             for database in databases:
                 stat = txn.stat(database)

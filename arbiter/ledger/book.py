@@ -1,0 +1,149 @@
+"""The ledger's end of one request: its attempts opened before they are sent, closed when they end, the request settled.
+
+The ladder and the spine write here and nowhere else, so that each attempt and each request has exactly one row.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from arbiter.accounting.facts import Facts
+from arbiter.clock import monotonic_ns, now_ms
+from arbiter.errors import ArbiterError, ClientGone, TimedOut
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.metrics import Metrics
+from arbiter.routing.plan import Rung
+from arbiter.upstream.exchange import Answering
+
+MESSAGE_BYTES = 2048  # SPEC 7.2
+
+
+class Pen(Protocol):
+    """What writes rows down (`ledger.journal`)."""
+
+    def open(self, request: RequestRow, attempt: AttemptRow) -> None: ...
+
+    def close(self, attempt: AttemptRow) -> None: ...
+
+    def settle(self, request: RequestRow) -> None: ...
+
+
+class Attempt:
+    """One open attempt. It is closed exactly once; closing it again does nothing."""
+
+    __slots__ = ("_book", "is_open", "row", "sent_ns")
+
+    def __init__(self, book: Book, row: AttemptRow) -> None:
+        self._book = book
+        self.row = row
+        self.sent_ns = monotonic_ns()
+        self.is_open = True
+
+    def answered(self, exchange: Answering) -> None:
+        """The response head is here."""
+        row = self.row
+        row.status = exchange.status
+        row.reused_connection = exchange.reused
+        row.queue_us, row.connect_us, row.headers_us = exchange.queue_us, exchange.connect_us, exchange.headers_us
+        row.upstream_request_id = exchange.header("request-id") or exchange.header("x-request-id")
+
+    def since_sent_us(self, at_ns: int) -> int:
+        return (at_ns - self.sent_ns) // 1000
+
+    def close(self, facts: Facts | None, error: ArbiterError | None) -> None:
+        """The attempt ended: with an answer, or with `error` (and what was metered until then)."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        row = self.row
+        row.finished_ms = now_ms()
+        row.total_us = self.since_sent_us(monotonic_ns())
+        if facts is not None:
+            _take(row, facts)
+        if error is None:
+            row.outcome = "ok"
+        else:
+            row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
+            row.error_class = error.code.value
+            row.message = clipped(str(error))
+            if isinstance(error, TimedOut):
+                row.timeout_phase, row.timeout_wait_ms = error.phase, round(error.waited_s * 1000)
+        self._book.note(row)
+
+
+class Book:
+    """All attempts of one request, and the request's own row."""
+
+    __slots__ = ("_metrics", "_pen", "request")
+
+    def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow) -> None:
+        self._pen = pen
+        self._metrics = metrics
+        self.request = request
+
+    def open(self, rung: Rung, wire: str) -> Attempt:
+        """Write down that `rung` is about to be tried. Once this returns the attempt cannot be lost."""
+        request, provider = self.request, rung.provider
+        request.attempts += 1
+        request.provider, request.model = provider.name, rung.model
+        row = AttemptRow(
+            id=f"{request.id}-{request.attempts}",
+            request_id=request.id,
+            trace_id=request.trace_id,
+            number=request.attempts,
+            provider=provider.name,
+            endpoint=f"{wire}:{provider.url}",
+            account=provider.account,
+            model_asked=rung.model,
+            format_out=wire,
+            config_epoch=request.config_epoch,
+            started_ms=now_ms(),
+        )
+        self._pen.open(request, row)
+        return Attempt(self, row)
+
+    def note(self, row: AttemptRow) -> None:
+        """One attempt is complete."""
+        self._pen.close(row)
+        metrics = self._metrics
+        metrics.count(
+            "arbiter_upstream_attempts_total",
+            (row.provider, row.outcome, row.error_class or "", row.timeout_phase or ""),
+        )
+        if row.total_us is not None:
+            metrics.observe("arbiter_upstream_attempt_duration_seconds", (row.provider,), row.total_us / 1e6)
+        if row.usage_source != "missing":
+            for kind, count in (
+                ("input", row.input_tokens),
+                ("cached", row.cached_tokens),
+                ("cache_write", row.cache_write_tokens),
+                ("output", row.output_tokens),
+            ):
+                if count:
+                    metrics.count("arbiter_tokens_total", (row.provider, kind), count)
+
+    def settle(self) -> None:
+        """The request is over and its row complete."""
+        self._pen.settle(self.request)
+
+
+def _take(row: AttemptRow, facts: Facts) -> None:
+    row.response_id = facts.response_id
+    row.model_served = facts.model
+    row.finish_reason = facts.finish
+    row.events = facts.events
+    row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes
+    row.tool_names = list(facts.tool_names) or None
+    usage = facts.usage
+    if usage is not None:
+        row.input_tokens, row.cached_tokens = usage.input, usage.cache_read
+        row.cache_write_tokens = usage.cache_write
+        row.cache_write_5m_tokens, row.cache_write_1h_tokens = usage.cache_write_5m, usage.cache_write_1h
+        row.output_tokens, row.reasoning_tokens, row.total_tokens = usage.output, usage.reasoning, usage.total
+        row.usage_source = "partial" if facts.usage_partial else "provider"
+
+
+def clipped(message: str) -> str:
+    """A message short enough to be stored."""
+    raw = message.encode("utf-8", "replace")
+    return message if len(raw) <= MESSAGE_BYTES else raw[:MESSAGE_BYTES].decode("utf-8", "ignore")

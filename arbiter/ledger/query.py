@@ -1,0 +1,144 @@
+"""What one may ask the store for: filters and pages, as the admin API and the command line spell them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from arbiter.ledger.row import AttemptRow, RequestRow
+
+MAX_LIMIT = 500
+DEFAULT_LIMIT = 50
+
+PARAMETERS = ("trace", "provider", "client", "status", "errors", "since", "limit", "cursor")
+
+_DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_MAX_MS = 1 << 53
+
+
+class BadParameter(ValueError):
+    """A parameter that cannot be used; `name` says which."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which requests; None asks for all. `before` is where the page before this one ended: (received_ms, id)."""
+
+    trace: str | None = None  # ours, or the one the client sent
+    provider: str | None = None  # of any attempt, also a failed one
+    client: str | None = None
+    status: int | None = None  # what the client got
+    errors: bool = False  # only requests that failed: outcome error or interrupted
+    since_ms: int | None = None
+    limit: int = DEFAULT_LIMIT
+    before: tuple[int, str] | None = None
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One request with its attempts, the first try first."""
+
+    request: RequestRow
+    attempts: list[AttemptRow]
+
+    def total(self, field: str) -> int | None:
+        """A count added up over the attempts that reported it; None when none did."""
+        reported = [value for value in (getattr(attempt, field) for attempt in self.attempts) if value is not None]
+        return sum(reported) if reported else None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Requests, newest first. `next` is the cursor of the page after this one; None on the last."""
+
+    entries: list[Entry]
+    next: str | None
+
+
+def parse(params: Mapping[str, str], now_ms: int) -> Filters:
+    """Filters from query parameters.
+
+    Errors: BadParameter naming the parameter, also for one that does not exist.
+    """
+    for name in params:
+        if name not in PARAMETERS:
+            raise BadParameter(name, f"no such parameter; there are {', '.join(PARAMETERS)}")
+    limit = _integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT
+    return Filters(
+        trace=_text("trace", params),
+        provider=_text("provider", params),
+        client=_text("client", params),
+        status=_integer("status", params["status"], 100, 599) if "status" in params else None,
+        errors=_flag("errors", params["errors"]) if "errors" in params else False,
+        since_ms=since(params["since"], now_ms) if "since" in params else None,
+        limit=limit,
+        before=read_cursor(params["cursor"]) if "cursor" in params else None,
+    )
+
+
+def since(text: str, now_ms: int) -> int:
+    """The moment meant by `90s`, `15m`, `1h`, `7d`, `2w` (ago), by Unix milliseconds, or by an ISO 8601 time.
+
+    Units: Unix milliseconds, now and in the answer. A time without a zone is UTC.
+    Errors: BadParameter.
+    """
+    duration = _DURATION.fullmatch(text)
+    if duration:
+        return max(0, now_ms - int(duration[1]) * _UNIT_MS[duration[2]])
+    if text.isascii() and text.isdigit() and len(text) >= 12 and int(text) <= _MAX_MS:
+        return int(text)
+    try:
+        # A "+" that came unescaped in a query string is a space by now.
+        moment = datetime.datetime.fromisoformat(re.sub(r" (\d\d:?\d\d)$", r"+\1", text))
+    except ValueError:
+        raise BadParameter(
+            "since", f"{text[:40]!r} is no duration like 15m, 1h or 7d, no Unix time in ms and no ISO 8601 time"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def write_cursor(request: RequestRow) -> str:
+    """The opaque word for "after this request"."""
+    return base64.urlsafe_b64encode(f"{request.received_ms}:{request.id}".encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str) -> tuple[int, str]:
+    """What `write_cursor` wrote. Errors: BadParameter."""
+    try:
+        plain = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True).decode()
+        received, colon, request_id = plain.partition(":")
+        if not (colon and request_id and received.isascii() and received.isdigit() and int(received) <= _MAX_MS):
+            raise ValueError
+    except (ValueError, binascii.Error):
+        raise BadParameter("cursor", "this is no cursor that a page ended with") from None
+    return int(received), request_id
+
+
+def _text(name: str, params: Mapping[str, str]) -> str | None:
+    value = params.get(name)
+    if value is not None and (not value or len(value) > 256):
+        raise BadParameter(name, "between 1 and 256 characters")
+    return value
+
+
+def _integer(name: str, text: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and low <= int(text) <= high):
+        raise BadParameter(name, f"a whole number from {low} to {high}")
+    return int(text)
+
+
+def _flag(name: str, text: str) -> bool:
+    if text in ("1", "true"):
+        return True
+    if text in ("0", "false"):
+        return False
+    raise BadParameter(name, "true or false")

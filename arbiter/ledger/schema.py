@@ -1,0 +1,118 @@
+"""The store's tables, derived from the row Structs, and how a database of any age becomes today's.
+
+A field is written once, in `row.py`: appending one there adds its column everywhere, here at the next start. Anything
+else that changes (a renamed column, a filled-in value) is a numbered step in `MIGRATIONS`. The SQL is the part that
+SQLite and PostgreSQL share; a dialect only names the types.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from arbiter.ledger.row import AttemptRow, RequestRow
+
+Kind = Literal["text", "integer", "boolean", "json"]
+
+SQLITE: Final[Mapping[str, str]] = {"text": "TEXT", "integer": "INTEGER", "boolean": "INTEGER", "json": "TEXT"}
+
+TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {"requests": RequestRow, "attempts": AttemptRow}
+
+INDEXES: Final = (
+    # Newest first is the order of every listing; the id makes it total, so that a page can go on where the last ended.
+    "CREATE INDEX IF NOT EXISTS requests_newest ON requests (received_ms, id)",
+    "CREATE INDEX IF NOT EXISTS requests_trace ON requests (trace_id)",
+    "CREATE INDEX IF NOT EXISTS requests_client_trace ON requests (client_trace_id) WHERE client_trace_id IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS attempts_request ON attempts (request_id, number)",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((),)
+"""Steps from version n to n+1, beginning with version 0: an empty database. Its tables are made from the Structs."""
+
+VERSION: Final = len(MIGRATIONS)
+
+
+class NewerSchema(Exception):
+    """The database was migrated by a newer Arbiter than this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field of a row as a column. `required`: there is no row without it."""
+
+    name: str
+    kind: Kind
+    required: bool
+    default: Any  # what an absent value reads as
+
+    @property
+    def sql(self) -> str:
+        return f"{self.name} {{{self.kind}}}"
+
+
+def columns(row: type[msgspec.Struct]) -> tuple[Column, ...]:
+    """The columns of a row type, in the order of its fields."""
+    hints = typing.get_type_hints(row)
+    found = []
+    for field in msgspec.structs.fields(row):
+        required = field.default is msgspec.NODEFAULT
+        found.append(Column(field.name, _kind(hints[field.name]), required, None if required else field.default))
+    return tuple(found)
+
+
+def plan(version: int, present: Mapping[str, Collection[str]], dialect: Mapping[str, str]) -> list[str]:
+    """The statements that bring a database to `VERSION`, to be run in one transaction.
+
+    `version` is what the database says it is (0: nothing there), `present` its tables with their columns.
+    Errors: NewerSchema when it is ahead of us.
+    """
+    if version > VERSION:
+        raise NewerSchema(f"the database has schema version {version}, this Arbiter knows up to {VERSION}")
+    statements: list[str] = []
+    if version:
+        for step in MIGRATIONS[version:]:
+            statements += step
+    for table, row in TABLES.items():
+        known = present.get(table)
+        if known is None:
+            body = ", ".join(
+                column.sql.format(**dialect)
+                + (" PRIMARY KEY" if column.name == "id" else " NOT NULL" if column.required else "")
+                for column in columns(row)
+            )
+            statements.append(f"CREATE TABLE {table} ({body})")
+        else:
+            statements += [
+                f"ALTER TABLE {table} ADD COLUMN {column.sql.format(**dialect)}"
+                for column in columns(row)
+                if column.name not in known
+            ]
+    if "journal_positions" not in present:
+        statements.append(
+            "CREATE TABLE journal_positions (journal {text} PRIMARY KEY, position {integer} NOT NULL)".format(**dialect)
+        )
+    if "schema_version" not in present:
+        statements.append("CREATE TABLE schema_version (version {integer} NOT NULL)".format(**dialect))
+    statements += INDEXES
+    if version != VERSION:
+        statements += ["DELETE FROM schema_version", f"INSERT INTO schema_version (version) VALUES ({VERSION})"]
+    return statements
+
+
+def _kind(hint: Any) -> Kind:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    if hint is bool:
+        return "boolean"
+    if hint is int:
+        return "integer"
+    if hint is str:
+        return "text"
+    if typing.get_origin(hint) in (list, dict):
+        return "json"
+    raise TypeError(f"no column type for {hint!r}")
