@@ -1,0 +1,287 @@
+"""The file as written: one Struct per section, one field per key, with its default and what it means.
+
+Nothing here acts. `decode` fills these from YAML, `load` resolves them, `reference` prints them for `docs/config.md`
+and `arbiter check --schema`. Durations are held in seconds, sizes in bytes; a field's unit is in its Python name, the
+file's spelling is its `name`. `not_built` lists keys that are planned: writing one is an error that says so.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Struct, field
+
+Duration = Annotated[float, Meta(extra={"kind": "duration"}, extra_json_schema={"x-unit": "duration"})]
+Size = Annotated[int, Meta(extra={"kind": "size"}, extra_json_schema={"x-unit": "size"})]
+Secret = Annotated[str, Meta(extra={"secret": True}, extra_json_schema={"x-unit": "secret"})]
+
+
+def doc(text: str, ge: int | None = None, le: int | None = None) -> Meta:
+    return Meta(description=text, ge=ge, le=le)
+
+
+class Section(Struct, forbid_unknown_fields=True):
+    """A mapping of the file with known keys."""
+
+    not_built: ClassVar[frozenset[str]] = frozenset()
+
+
+class Server(Section):
+    bind: Annotated[str, doc("Address to listen on. `0.0.0.0` (every interface) in the container image.")] = "127.0.0.1"
+    port: Annotated[int, doc("TCP port to listen on.", ge=1, le=65535)] = 8080
+    socket: Annotated[str | None, doc("Path of a unix socket to listen on instead of an address and a port.")] = None
+    workers: Annotated[
+        Literal["auto"] | Annotated[int, Meta(ge=1, le=256)], doc("Worker processes; `auto` is one per usable core.")
+    ] = "auto"
+    drain_s: Annotated[
+        Duration, doc("How long SIGTERM lets open requests finish. 2 s before the end, streams are ended properly.")
+    ] = field(name="drain", default=30.0)
+    keepalive_s: Annotated[
+        Duration, doc("A stream silent for this long gets a comment or a ping, so that nobody hangs up. `0` is off.")
+    ] = field(name="keepalive", default=15.0)
+    commit_after_s: Annotated[
+        Duration,
+        doc("Latest moment at which a streaming client gets its 200 while the upstream has sent nothing. `0` waits."),
+    ] = field(name="commit_after", default=15.0)
+    stream_failure: Annotated[
+        Literal["event", "abort", "both"],
+        doc("How a stream that fails midway ends: an error event, a broken connection, or one after the other."),
+    ] = "both"
+    trusted_proxies: Annotated[
+        list[str],
+        doc("Networks whose `X-Forwarded-*` headers and `admin.forward_auth_header` are believed."),
+    ] = field(default_factory=lambda: ["127.0.0.1/32"])
+
+
+class Limits(Section):
+    body: Annotated[Size, doc("Largest request body, after decompression; beyond it 413.", ge=1024)] = 32 << 20
+    headers: Annotated[Size, doc("Largest request header block; beyond it 431.", ge=1024)] = 64 << 10
+    event: Annotated[Size, doc("Largest single event of an upstream's stream.", ge=1024)] = 16 << 20
+    answer: Annotated[Size, doc("Largest upstream answer that is not a stream.", ge=1024)] = 64 << 20
+    stream_buffer: Annotated[
+        Size, doc("Bytes a stream may hold for a slow client before its upstream is paused.", ge=4096)
+    ] = 256 << 10
+    slow_sender_s: Annotated[
+        Duration, doc("A request body must have arrived within this time; else 408. `0` is off.")
+    ] = field(name="slow_sender", default=30.0)
+    json_depth: Annotated[int, doc("Deepest nesting of a request body; beyond it 400.", ge=16, le=500)] = 200
+
+
+class Auth(Section):
+    mode: Annotated[
+        Literal["none", "attribute", "require"],
+        doc(
+            "`none` ignores keys; `attribute` serves everybody and names the callers it knows; "
+            "`require` answers 401 to a key it does not know."
+        ),
+    ] = "attribute"
+
+
+class Client(Section):
+    not_built = frozenset({"budgets", "group", "metadata", "models", "rate_limits", "expires", "overrides"})
+
+    name: Annotated[str, doc("Who calls; appears in rows, logs and metrics. Unique.")]
+    key_hash: Annotated[
+        str, doc("`sha256:` and 64 hexadecimal digits, made by `arbiter keys new NAME`. Never the key itself.")
+    ]
+    agent: Annotated[str | None, doc("Which agent uses this key (`claude-code`, `codex`, …); appears in rows.")] = None
+    allow: Annotated[list[str], doc("Models and aliases this client may ask for; `*` and `?` match as in a shell.")] = (
+        field(default_factory=lambda: ["*"])
+    )
+
+
+class Model(Section):
+    id: Annotated[str, doc("The name that clients, aliases and rows use.")]
+    upstream: Annotated[str | None, doc("The name that the provider is sent. Default: the same as `id`.")] = None
+
+
+class Timeouts(Section):
+    """The budgets of one attempt, phase by phase; `0` is off."""
+
+    queue_s: Annotated[Duration, doc("Waiting for a free connection (`connections.max`).")] = field(
+        name="queue", default=10.0
+    )
+    connect_s: Annotated[Duration, doc("Name look-up, connecting, TLS.")] = field(name="connect", default=10.0)
+    headers_s: Annotated[
+        Duration | None,
+        doc("From the sent request to a stream's response headers. Default: `60s`; `anthropic`: `120s`."),
+    ] = field(name="headers", default=None)
+    first_event_s: Annotated[Duration, doc("From the sent request to a stream's first event that is no ping.")] = field(
+        name="first_event", default=0.0
+    )
+    idle_s: Annotated[
+        Duration, doc("Silence inside a stream. Off, because some servers send a tool call whole, minutes later.")
+    ] = field(name="idle", default=0.0)
+    unary_s: Annotated[Duration, doc("A whole answer that is not a stream, in place of the other three.")] = field(
+        name="unary", default=600.0
+    )
+    total_s: Annotated[Duration, doc("A whole stream.")] = field(name="total", default=0.0)
+
+
+class Connections(Section):
+    max: Annotated[int, doc("Open connections to this provider, per worker.", ge=1, le=100_000)] = 1000
+    idle: Annotated[int, doc("Idle connections kept for reuse, per worker.", ge=0, le=100_000)] = 64
+    idle_for_s: Annotated[Duration, doc("How long an idle connection is kept.")] = field(name="idle_for", default=60.0)
+
+
+class Tls(Section):
+    ca: Annotated[str | None, doc("PEM file of the authority to trust, in place of the system's.")] = None
+    cert: Annotated[str | None, doc("PEM file of a client certificate.")] = None
+    key: Annotated[str | None, doc("PEM file of its private key, where it is not in `cert`.")] = None
+
+
+class Provider(Section):
+    not_built = frozenset(
+        {
+            "keys",
+            "auth",
+            "auto_models",
+            "relay",
+            "prompt_cache",
+            "prompt_cache_ttl",
+            "cache_ttl",
+            "retry",
+            "limits",
+            "responses_api",
+            "speechless",
+        }
+    )
+
+    type: Annotated[
+        Literal["openai", "anthropic", "ollama", "echo"],
+        Meta(extra={"not_built": ("gemini", "bedrock", "azure", "openrouter", "vertex", "decisions")}),
+        doc(
+            "What it speaks: `openai` and `ollama` OpenAI Chat Completions, `anthropic` Messages; "
+            "`echo` is built in, needs no network and speaks both."
+        ),
+    ]
+    endpoint: Annotated[
+        str | None,
+        doc(
+            "Base URL (`http`, `https`, or `unix:///path.sock:/base`). Default: `https://api.openai.com/v1`, "
+            "`https://api.anthropic.com`, `http://localhost:11434/v1`. `echo` has none."
+        ),
+    ] = None
+    key: Annotated[Secret | None, doc("Credential sent to the provider; usually `${VARIABLE}`.")] = None
+    key_file: Annotated[str | None, doc("File that holds the credential, in place of `key`.")] = None
+    models: Annotated[
+        list[str | Model],
+        doc("Models it serves: a name, or `{ id: …, upstream: … }` where the provider's name differs."),
+    ] = field(default_factory=list)
+    attribution: Annotated[
+        Literal["auto", "keep", "drop"],
+        doc("Claude Code's attribution line, first in `system`: `auto` keeps it for hosts under `anthropic.com` only."),
+    ] = "auto"
+    timeouts: Annotated[Timeouts, doc("Budgets of one attempt, phase by phase.")] = field(default_factory=Timeouts)
+    connections: Annotated[Connections, doc("The connection pool.")] = field(default_factory=Connections)
+    headers: Annotated[
+        dict[str, Secret], doc("Extra request headers, applied last. Their values are treated as secrets.")
+    ] = field(default_factory=dict)
+    forward_headers: Annotated[
+        list[str], doc("The caller's headers that this provider may see, beside those the format needs.")
+    ] = field(default_factory=list)
+    host: Annotated[str | None, doc("`Host` header to send in place of the endpoint's own.")] = None
+    proxy: Annotated[
+        Secret | None,
+        doc(
+            "`http://`, `https://`, `socks5://` or `socks5h://` proxy; `none` for none. "
+            "Default: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; never for loopback."
+        ),
+    ] = None
+    tls: Annotated[Tls, doc("Private authorities and client certificates.")] = field(default_factory=Tls)
+
+
+class Alias(Section):
+    not_built = frozenset({"group", "select", "force", "request_kind", "weights"})
+
+    pin: Annotated[str, doc("`provider/model`, a model, or another alias.")]
+    display_name: Annotated[str | None, doc("What `/models` shows people.")] = None
+    advertise_as: Annotated[
+        str | None,
+        doc("A second name under which `/models` lists it and clients may ask for it (Claude Code wants `claude-…`)."),
+    ] = None
+
+
+class Routing(Section):
+    not_built = frozenset({"rules", "fallback", "explicit_fallback"})
+
+    default_provider: Annotated[
+        str | None, doc("Provider for models that nobody declares. Default: none, they are answered 404.")
+    ] = None
+
+
+class Admin(Section):
+    token: Annotated[Secret, doc("Opens `/admin/`. Empty: only callers on the same host.")] = ""
+    forward_auth_header: Annotated[
+        str | None, doc("Header in which a proxy of `server.trusted_proxies` names the user it has let in.")
+    ] = None
+
+
+class Storage(Section):
+    not_built = frozenset({"capture", "rows_ttl"})
+
+    url: Annotated[
+        str | None,
+        doc(
+            "Where rows go: `sqlite:///relative.db`, `sqlite:////absolute.db`, or `none`. "
+            "Default: `arbiter.db` in the data directory."
+        ),
+    ] = None
+    journal_max: Annotated[Size, doc("Rows waiting to be stored, at most.", ge=1 << 20)] = 1 << 30
+    on_full: Annotated[
+        Literal["serve", "refuse"], doc("When that is reached: serve unrecorded and count, or refuse requests.")
+    ] = "serve"
+
+
+class Log(Section):
+    level: Annotated[Literal["debug", "info", "warn", "error"], doc("The least severe lines to write.")] = "info"
+    format: Annotated[Literal["json", "text"], doc("One JSON object per line, or text for people.")] = "json"
+
+
+class Telemetry(Section):
+    not_built = frozenset({"otlp"})
+
+    log: Annotated[Log, doc("Log lines, on standard error.")] = field(default_factory=Log)
+    metrics: Annotated[bool, doc("Serve `/metrics` in Prometheus text format.")] = True
+
+
+class Plugin(Section):
+    use: Annotated[str, doc("`module:Class`; the module is imported in every process.")]
+    required: Annotated[bool, doc("A failure keeps the process from serving; else it is a warning.")] = True
+
+
+class Config(Section):
+    """`arbiter.yaml`, whole."""
+
+    not_built = frozenset(
+        {
+            "models",
+            "prices",
+            "classifiers",
+            "guardrails",
+            "budgets",
+            "session_affinity",
+            "sessions",
+            "alerts",
+        }
+    )
+
+    server: Annotated[Server, doc("Where and how to listen.")] = field(default_factory=Server)
+    limits: Annotated[Limits, doc("Bounds on what is accepted and held.")] = field(default_factory=Limits)
+    auth: Annotated[Auth, doc("Whether callers need a key.")] = field(default_factory=Auth)
+    clients: Annotated[list[Client], doc("The callers that have a key.")] = field(default_factory=list)
+    providers: Annotated[dict[str, Provider], doc("The upstreams, by name. At least one.")] = field(
+        default_factory=dict
+    )
+    aliases: Annotated[dict[str, Alias], doc("Names of your own for models.")] = field(default_factory=dict)
+    routing: Annotated[Routing, doc("Where a request goes.")] = field(default_factory=Routing)
+    state: Annotated[
+        str | None,
+        doc("What workers share: `lmdb:///absolute/path` or `lmdb:relative`. Default: `state` in the data directory."),
+    ] = None
+    storage: Annotated[Storage, doc("The record of every request.")] = field(default_factory=Storage)
+    admin: Annotated[Admin, doc("Who may open `/admin/`.")] = field(default_factory=Admin)
+    telemetry: Annotated[Telemetry, doc("Logs and metrics.")] = field(default_factory=Telemetry)
+    plugins: Annotated[list[Plugin], doc("Code of your own, started and stopped with each process.")] = field(
+        default_factory=list
+    )

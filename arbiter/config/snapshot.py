@@ -1,0 +1,321 @@
+"""What the configuration comes to: immutable values, checked, with every default filled in.
+
+A reload builds a new Snapshot beside the old one and swaps the reference; a request keeps the one it began with.
+Secrets are fields without a `repr`, and `redacted()` shows them as `***`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from arbiter.config import units
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+MASK = "***"
+
+
+def key_digest(key: str) -> str:
+    """The hexadecimal SHA-256 by which a client key is known; `Client.key_sha256` holds the same.
+
+    Plain SHA-256 serves here because our keys are 256 random bits: there is nothing to guess one by one.
+    """
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One place to connect to, and how: equal endpoints may share connections.
+
+    `path` is the base path without a trailing slash ("" or "/v1"). `host_header` is set only where the operator
+    replaced the default. `scheme` is "http", "https", or "echo" (nothing to connect to).
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+    host_header: str | None = None
+    uds: str | None = None
+    proxy: str | None = field(default=None, repr=False)  # may hold credentials
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The endpoint for people: no credentials, no default port."""
+        if self.scheme == "echo":
+            return "echo:"
+        if self.uds is not None:
+            return f"unix://{self.uds}{':' + self.path if self.path else ''}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == (443 if self.scheme == "https" else 80) else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """How long each phase of an attempt may take; 0 = no limit."""
+
+    queue_s: float = 10.0
+    connect_s: float = 10.0
+    headers_s: float = 60.0
+    first_event_s: float = 0.0
+    idle_s: float = 0.0
+    unary_s: float = 600.0
+    total_s: float = 0.0
+
+    def items(self) -> Iterator[tuple[str, float]]:
+        """Each phase's name, as SPEC 3.3 and the file spell it, with its budget."""
+        for name in self.__slots__:
+            yield name.removesuffix("_s"), getattr(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A declared model: `id` is what clients say, `upstream` what the provider is sent."""
+
+    id: str
+    upstream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One upstream.
+
+    `wire` is the format it speaks ("openai-chat", "anthropic-messages"; "any" for echo). `account` names the key of a
+    pool, None where there is none.
+    """
+
+    name: str
+    type: str
+    wire: str
+    endpoint: Endpoint
+    key: str = field(default="", repr=False)
+    models: tuple[Model, ...] = ()
+    attribution: Literal["auto", "keep", "drop"] = "auto"
+    budgets: Budgets = Budgets()
+    max_connections: int = 1000
+    idle_connections: int = 64
+    idle_for_s: float = 60.0
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    forward_headers: tuple[str, ...] = ()  # lower case
+    account: str | None = None
+
+    @property
+    def url(self) -> str:
+        return self.endpoint.url
+
+    def model(self, model_id: str) -> Model | None:
+        """The declared model of that id."""
+        return next((model for model in self.models if model.id == model_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name of the operator's own for one provider's model (`model` is its id, resolved through other aliases)."""
+
+    name: str
+    provider: str
+    model: str
+    display_name: str | None = None
+    advertise_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A caller that has a key; `key_sha256` is 64 lower-case hexadecimal digits (`key_digest`)."""
+
+    name: str
+    key_sha256: str
+    agent: str | None = None
+    allow: tuple[str, ...] = ("*",)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    bind: str = "127.0.0.1"
+    port: int = 8080
+    socket: str | None = None
+    workers: int = 1
+    drain_s: float = 30.0
+    keepalive_s: float = 15.0
+    commit_after_s: float = 15.0
+    stream_failure: Literal["event", "abort", "both"] = "both"
+    trusted_proxies: tuple[Network, ...] = (ipaddress.IPv4Network("127.0.0.1/32"),)
+
+    def trusts(self, peer: str) -> bool:
+        """Whether `peer`, an address without its port, is one of the trusted proxies."""
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self.trusted_proxies)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes."""
+
+    body: int = 32 << 20
+    headers: int = 64 << 10
+    event: int = 16 << 20
+    answer: int = 64 << 20
+    stream_buffer: int = 256 << 10
+    slow_sender_s: float = 30.0
+    json_depth: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    mode: Literal["none", "attribute", "require"] = "attribute"
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    token: str = field(default="", repr=False)
+    forward_auth_header: str | None = None  # lower case
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """`path` is the SQLite file, None where nothing is recorded (`url` is "none")."""
+
+    url: str = "none"
+    path: Path | None = None
+    journal_max: int = 1 << 30
+    on_full: Literal["serve", "refuse"] = "serve"
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    log_level: Literal["debug", "info", "warn", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
+    metrics: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSpec:
+    use: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One configuration, whole. `epoch` is a short hash of all of it but the secrets; equal epochs behave alike.
+
+    `models` answers a bare model name: the provider that listed it first, and the model. `providers` keep the file's
+    order. `aliases` holds an alias under its name and, the same object, under its `advertise_as`.
+    """
+
+    server: Server
+    limits: Limits
+    auth: Auth
+    admin: Admin
+    storage: Storage
+    state_dir: Path
+    telemetry: Telemetry
+    providers: dict[str, Provider]
+    models: dict[str, tuple[Provider, Model]]
+    aliases: dict[str, Alias]
+    default_provider: str | None
+    clients: tuple[Client, ...]
+    plugins: tuple[PluginSpec, ...]
+    epoch: str
+    warnings: tuple[str, ...] = ()
+
+    def secrets(self) -> frozenset[str]:
+        """Every secret of this configuration, for whoever must keep them out of something."""
+        found = {self.admin.token}
+        for provider in self.providers.values():
+            found.add(provider.key)
+            found.update(value for _, value in provider.headers)
+            found.add(provider.endpoint.proxy or "")
+        return frozenset(found - {""})
+
+    def redacted(self) -> dict[str, Any]:
+        """The resolved configuration in the file's shape, secrets shown as `***`."""
+        return {
+            "server": {
+                "bind": self.server.bind,
+                "port": self.server.port,
+                "socket": self.server.socket,
+                "workers": self.server.workers,
+                "drain": units.duration(self.server.drain_s),
+                "keepalive": units.duration(self.server.keepalive_s),
+                "commit_after": units.duration(self.server.commit_after_s),
+                "stream_failure": self.server.stream_failure,
+                "trusted_proxies": [str(network) for network in self.server.trusted_proxies],
+            },
+            "limits": {
+                "body": units.size(self.limits.body),
+                "headers": units.size(self.limits.headers),
+                "event": units.size(self.limits.event),
+                "answer": units.size(self.limits.answer),
+                "stream_buffer": units.size(self.limits.stream_buffer),
+                "slow_sender": units.duration(self.limits.slow_sender_s),
+                "json_depth": self.limits.json_depth,
+            },
+            "auth": {"mode": self.auth.mode},
+            "clients": [
+                {"name": client.name, "key_hash": MASK, "agent": client.agent, "allow": list(client.allow)}
+                for client in self.clients
+            ],
+            "providers": {name: _redacted(provider) for name, provider in self.providers.items()},
+            "aliases": {
+                name: {
+                    "pin": f"{alias.provider}/{alias.model}",
+                    "display_name": alias.display_name,
+                    "advertise_as": alias.advertise_as,
+                }
+                for name, alias in self.aliases.items()
+                if name == alias.name
+            },
+            "routing": {"default_provider": self.default_provider},
+            "state": f"lmdb://{self.state_dir}" if self.state_dir.is_absolute() else f"lmdb:{self.state_dir}",
+            "storage": {
+                "url": self.storage.url,
+                "journal_max": units.size(self.storage.journal_max),
+                "on_full": self.storage.on_full,
+            },
+            "admin": {"token": mask(self.admin.token), "forward_auth_header": self.admin.forward_auth_header},
+            "telemetry": {
+                "log": {"level": self.telemetry.log_level, "format": self.telemetry.log_format},
+                "metrics": self.telemetry.metrics,
+            },
+            "plugins": [{"use": plugin.use, "required": plugin.required} for plugin in self.plugins],
+        }
+
+
+def _redacted(provider: Provider) -> dict[str, Any]:
+    endpoint = provider.endpoint
+    return {
+        "type": provider.type,
+        "endpoint": None if endpoint.scheme == "echo" else endpoint.url,
+        "key": mask(provider.key),
+        "models": [{"id": model.id, "upstream": model.upstream} for model in provider.models],
+        "attribution": provider.attribution,
+        "timeouts": {phase: units.duration(budget) for phase, budget in provider.budgets.items()},
+        "connections": {
+            "max": provider.max_connections,
+            "idle": provider.idle_connections,
+            "idle_for": units.duration(provider.idle_for_s),
+        },
+        "headers": {name: MASK for name, _ in provider.headers},
+        "forward_headers": list(provider.forward_headers),
+        "host": endpoint.host_header,
+        "proxy": mask(endpoint.proxy or ""),
+        "tls": {"ca": endpoint.tls_ca, "cert": endpoint.tls_cert, "key": endpoint.tls_key},
+    }
+
+
+def mask(secret: str) -> str:
+    """`***` in place of a secret; nothing in place of none."""
+    return MASK if secret else ""

@@ -1,0 +1,54 @@
+"""Durations (`250ms`, `15s`, `5m`, `25h`) and sizes (`64KiB`, `32MiB`, `1GiB`): text to numbers, and back."""
+
+from __future__ import annotations
+
+import re
+
+_NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)"
+DURATION = rf"^(?:0|{_NUMBER}(ms|s|m|h|d))$"
+SIZE = rf"^(?:[0-9]{{1,15}}|{_NUMBER}(B|KB|MB|GB|KiB|MiB|GiB))$"
+
+_duration = re.compile(DURATION)
+_size = re.compile(SIZE)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def duration_s(text: str) -> float | None:
+    """Seconds, or None where `text` is no duration. Only 0 may stand without a unit: 30 could mean anything."""
+    match = _duration.match(text)
+    if match is None or text.endswith("\n"):
+        return None
+    if match[1] is None:
+        return 0.0
+    # Rounded to the microsecond, so that 250ms is 0.25 and not its neighbour.
+    return round(float(match[1]) * _SECONDS[match[2]], 6)
+
+
+def size_bytes(text: str) -> int | None:
+    """Bytes, or None where `text` is no size. A bare number is bytes."""
+    match = _size.match(text)
+    if match is None or text.endswith("\n"):
+        return None
+    if match[1] is None:
+        return int(text)
+    return int(float(match[1]) * _BYTES[match[2]])
+
+
+def duration(seconds: float) -> str:
+    """The shortest way to write `seconds`; `duration_s` reads it back."""
+    if seconds == 0:
+        return "0"
+    if seconds < 1 or seconds != int(seconds):
+        return f"{seconds * 1000:.10g}ms"
+    whole = int(seconds)
+    # 120s stays 120s: seconds are what people compare; hours are worth the change of unit.
+    return f"{whole // 3600}h" if whole % 3600 == 0 else f"{whole}s"
+
+
+def size(count: int) -> str:
+    """The shortest exact way to write `count` bytes; `size_bytes` reads it back."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if count and count % _BYTES[unit] == 0:
+            return f"{count // _BYTES[unit]}{unit}"
+    return str(count)

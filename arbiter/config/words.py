@@ -1,0 +1,63 @@
+"""What names, model ids, header fields and secrets may be made of."""
+
+from __future__ import annotations
+
+import re
+
+from arbiter.config.source import Fail
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_IDENTIFIER = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,254}[^\s\x00-\x1f\x7f])?")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_FIELD_VALUE = re.compile(r"[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|")
+_SECRET = re.compile(r"[\x21-\x7e]*")
+
+# These frame a message or belong to one connection; the transport alone decides them.
+FRAMING = frozenset(
+    {
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+# A caller's credentials for us, and what a browser adds by itself: never another host's business.
+CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key", "x-arbiter-key", "x-goog-api-key", "api-key"})
+
+
+def check_name(text: str, fail: Fail) -> None:
+    """A provider's or a client's name: it appears in paths, headers and metrics."""
+    if not _NAME.fullmatch(text):
+        raise fail("a name is 1 to 64 letters, digits, '.', '_' or '-', and begins with a letter or digit")
+
+
+def check_identifier(text: str, fail: Fail) -> None:
+    """A model id or an alias: vendors use '/', ':' and more, so only what cannot be printed is refused."""
+    if not _IDENTIFIER.fullmatch(text):
+        raise fail("a model name is 1 to 256 printable characters without spaces around them")
+
+
+def check_header(name: str, value: str, fail: Fail, *, forwarded: bool = False) -> None:
+    """One header field to send. Errors: a value that would end the field early is refused without being shown."""
+    if not _TOKEN.fullmatch(name):
+        raise fail("not the name of a header")
+    if name.lower() in FRAMING:
+        hint = "; use host:" if name.lower() == "host" else ""
+        raise fail(f"this header belongs to the connection and cannot be set{hint}")
+    if forwarded and name.lower() in CREDENTIALS:
+        raise fail("a caller's credentials are never forwarded")
+    if not _FIELD_VALUE.fullmatch(value):
+        raise fail("a header value is printable Latin-1 text on one line")
+
+
+def check_secret(text: str, fail: Fail) -> None:
+    """A key or token: it travels in a header, so it is visible ASCII."""
+    if not _SECRET.fullmatch(text):
+        raise fail("a key is visible ASCII without spaces; is there a line break in it?")

@@ -1,0 +1,537 @@
+"""From text to Snapshot: what is accepted, what it comes to, and how each mistake is answered."""
+
+from __future__ import annotations
+
+import ipaddress
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from arbiter.config.load import ConfigError, Flags, Source, demo_snapshot, load, parse
+from arbiter.config.snapshot import Budgets, Model, Snapshot, key_digest
+
+ONE = "providers: { up: { type: openai, key: k, models: [gpt] } }\n"
+HASH = "sha256:" + "ab" * 32
+
+
+def read(text: str, env: Mapping[str, str] | None = None, flags: Flags | None = None) -> Snapshot:
+    return parse(text, "arbiter.yaml", env or {}, flags or Flags())
+
+
+def fault(text: str, env: Mapping[str, str] | None = None) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        read(text, env)
+    return caught.value
+
+
+def provider(options: str) -> str:
+    return f"providers:\n  up:\n    type: openai\n    {options}\n"
+
+
+# --------------------------------------------------------------------------------------------- what it comes to
+
+
+def test_the_smallest_file_is_one_provider_with_a_key() -> None:
+    """Everything else has a default, and the defaults are those of the target configuration."""
+    snapshot = read("providers: { openai: { type: openai, key: '${K}' } }", {"K": "sk-1"})
+    up = snapshot.providers["openai"]
+    assert up.key == "sk-1" and up.url == "https://api.openai.com/v1" and up.wire == "openai-chat"
+    assert up.budgets == Budgets(10, 10, 60, 0, 0, 600, 0)
+    assert (up.max_connections, up.idle_connections, up.idle_for_s) == (1000, 64, 60)
+    assert (snapshot.server.bind, snapshot.server.port, snapshot.server.socket) == ("127.0.0.1", 8080, None)
+    assert snapshot.server.trusts("127.0.0.1") and not snapshot.server.trusts("127.0.0.2")
+    assert (snapshot.limits.body, snapshot.limits.headers, snapshot.limits.json_depth) == (32 << 20, 64 << 10, 200)
+    assert snapshot.auth.mode == "attribute" and snapshot.default_provider is None
+    assert snapshot.state_dir == Path("data/state").absolute()
+    assert snapshot.storage.path == Path("data/arbiter.db").absolute()
+    assert snapshot.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("type_", "url", "wire", "headers_s"),
+    [
+        ("openai", "https://api.openai.com/v1", "openai-chat", 60),
+        ("anthropic", "https://api.anthropic.com", "anthropic-messages", 120),
+        ("ollama", "http://localhost:11434/v1", "openai-chat", 60),
+        ("echo", "echo:", "any", 60),
+    ],
+)
+def test_a_type_brings_its_endpoint_its_wire_and_its_patience(
+    type_: str, url: str, wire: str, headers_s: float
+) -> None:
+    up = read(f"providers: {{ up: {{ type: {type_} }} }}").providers["up"]
+    assert (up.url, up.wire, up.budgets.headers_s) == (url, wire, headers_s)
+
+
+def test_models_are_names_or_pairs_of_id_and_upstream() -> None:
+    up = read(provider("models: [gpt, { id: small, upstream: gpt-small-2026 }, { id: same }]")).providers["up"]
+    assert up.models == (Model("gpt", "gpt"), Model("small", "gpt-small-2026"), Model("same", "same"))
+    assert up.model("small") == up.models[1] and up.model("gpt-small-2026") is None
+
+
+def test_a_model_at_two_providers_goes_to_the_first_with_a_warning() -> None:
+    text = "providers:\n  b: { type: ollama, models: [m] }\n  a: { type: ollama, models: [m] }\n"
+    snapshot = read(text)
+    assert snapshot.models["m"][0].name == "b"
+    assert any('"m"' in warning and "goes to b" in warning for warning in snapshot.warnings)
+
+
+def test_flags_win_over_the_environment_which_wins_over_the_file() -> None:
+    text = "server: { bind: 127.0.0.2, port: 1111, workers: 3, socket: /run/a.sock }\n" + ONE
+    assert read(text).server.bind == "127.0.0.2"
+    assert read(text).server.socket == "/run/a.sock"
+    env = {"HOST": "0.0.0.0", "PORT": "2222"}
+    assert (read(text, env).server.bind, read(text, env).server.port) == ("0.0.0.0", 2222)
+    server = read(text, env, Flags(bind="::1", port=3333, workers=7)).server
+    assert (server.bind, server.port, server.workers, server.socket) == ("::1", 3333, 7, None)
+    assert read(text, env, Flags(socket="/run/b.sock")).server.socket == "/run/b.sock"
+
+
+def test_a_host_variable_that_is_no_address_is_ignored_with_a_warning() -> None:
+    """Compiler environments export HOST=x86_64-linux-gnu; that must not keep a gateway from starting."""
+    snapshot = read(ONE, {"HOST": "x86_64-linux-gnu"})
+    assert snapshot.server.bind == "127.0.0.1" and "HOST" in snapshot.warnings[0]
+
+
+@pytest.mark.parametrize("port", ["http", "0", "65536", "-1", "9" * 5000])
+def test_a_port_variable_must_be_a_port(port: str) -> None:
+    assert "PORT" in str(fault(ONE, {"PORT": port}))
+
+
+def test_the_data_directory_holds_state_and_store() -> None:
+    snapshot = read(ONE, {"ARBITER_DATA_DIR": "/data"})
+    assert snapshot.state_dir == Path("/data/state") and snapshot.storage.path == Path("/data/arbiter.db")
+    assert snapshot.storage.url == "sqlite:////data/arbiter.db"
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [("sqlite:///a.db", Path("a.db").absolute()), ("sqlite:////v/a.db", Path("/v/a.db")), ("none", None)],
+)
+def test_the_store_is_a_relative_file_an_absolute_one_or_none(url: str, path: Path | None) -> None:
+    assert read(f"storage: {{ url: '{url}' }}\n{ONE}").storage.path == path
+
+
+@pytest.mark.parametrize(
+    ("url", "path"), [("lmdb:///v/s", Path("/v/s")), ("lmdb:s", Path("s").absolute()), ("lmdb:/v/s", Path("/v/s"))]
+)
+def test_the_state_is_a_directory(url: str, path: Path) -> None:
+    assert read(f"state: '{url}'\n{ONE}").state_dir == path
+
+
+def test_a_test_run_can_cap_every_budget_even_those_that_are_off() -> None:
+    budgets = read(ONE, {"ARBITER_PROVIDER_TIMEOUT_MS": "2500"}).providers["up"].budgets
+    assert budgets == Budgets(2.5, 2.5, 2.5, 2.5, 2.5, 2.5, 2.5)
+    assert "ARBITER_PROVIDER_TIMEOUT_MS" in str(fault(ONE, {"ARBITER_PROVIDER_TIMEOUT_MS": "2s"}))
+
+
+def test_an_alias_reads_its_pin_as_a_request_would() -> None:
+    """A declared model first, then provider/model, then another alias."""
+    text = ONE + "aliases: { a: { pin: b }, b: { pin: up/gpt }, c: { pin: gpt, advertise_as: claude-c } }"
+    snapshot = read(text)
+    assert {(alias.provider, alias.model) for alias in snapshot.aliases.values()} == {("up", "gpt")}
+    assert snapshot.aliases["claude-c"] is snapshot.aliases["c"]
+    assert list(snapshot.redacted()["aliases"]) == ["a", "b", "c"]
+
+
+def test_a_client_is_known_by_the_digest_of_its_key() -> None:
+    text = (
+        f"clients: [{{ name: ci, key_hash: 'sha256:{key_digest('arb-x')}', agent: codex, allow: ['gpt-*'] }}]\n" + ONE
+    )
+    (client,) = read(text).clients
+    assert (client.key_sha256, client.agent, client.allow) == (key_digest("arb-x"), "codex", ("gpt-*",))
+
+
+def test_the_admin_token_may_come_from_the_environment_alone() -> None:
+    assert read(ONE, {"ARBITER_ADMIN_TOKEN": "t0k"}).admin.token == "t0k"
+    assert read("admin: { token: mine }\n" + ONE, {"ARBITER_ADMIN_TOKEN": "t0k"}).admin.token == "mine"
+
+
+def test_a_snapshot_survives_pickling() -> None:
+    """Workers may be started as fresh processes."""
+    snapshot = demo_snapshot()
+    assert pickle.loads(pickle.dumps(snapshot)) == snapshot
+
+
+def test_the_demo_needs_nothing_and_serves_every_name() -> None:
+    snapshot = demo_snapshot()
+    assert snapshot.default_provider == "echo" and snapshot.auth.mode == "none" and not snapshot.warnings
+    assert {"claude-sonnet-4-5", "gpt-5.2"} <= set(snapshot.models)
+
+
+# ------------------------------------------------------------------------------------------------ secrets, files
+
+
+def test_a_secret_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-from-file\n")
+    config = tmp_path / "arbiter.yaml"
+    config.write_text("providers: { up: { type: openai, key_file: key } }")
+    assert load(config, {}).providers["up"].key == "sk-from-file"
+    (tmp_path / "key").write_text(" \n")
+    with pytest.raises(ConfigError, match=r"key_file: .*key is empty"):
+        load(config, {})
+    (tmp_path / "key").unlink()
+    with pytest.raises(ConfigError, match=r"providers\.up\.key_file: .*No such file"):
+        load(config, {})
+
+
+def test_every_variable_may_be_given_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sk-9\n")
+    text = "providers: { up: { type: openai, key: '${OPENAI_API_KEY}' } }"
+    assert read(text, {"OPENAI_API_KEY_FILE": str(tmp_path / "secret")}).providers["up"].key == "sk-9"
+    assert "OPENAI_API_KEY_FILE" in str(fault(text, {"OPENAI_API_KEY_FILE": str(tmp_path / "missing")}))
+
+
+@pytest.mark.parametrize(
+    ("written", "env", "key"),
+    [
+        ("${A}", {"A": "x"}, "x"),
+        ("${A:-d}", {}, "d"),
+        ("${A:-d}", {"A": ""}, "d"),
+        ("${A:-}", {}, ""),
+        ("${A}", {"A": ""}, ""),
+        ("a${A}b${B:-c}", {"A": "1"}, "a1bc"),
+        ("$${A}", {}, "${A}"),
+        ("$A$", {}, "$A$"),
+        ("${A:-b:-c}", {}, "b:-c"),
+        ("${A}", {"A": "${B}"}, "${B}"),
+    ],
+)
+def test_variables_expand_once_as_in_a_shell(written: str, env: dict[str, str], key: str) -> None:
+    assert read(provider(f"key: '{written}'"), env).providers["up"].key == key
+
+
+def test_a_value_from_the_environment_cannot_add_keys() -> None:
+    """Expansion happens after the YAML was read."""
+    error = fault(provider("key: ${A}"), {"A": "x\nendpoint: http://evil"})
+    assert error.path == "providers.up.key" and "evil" not in str(error)
+
+
+def test_numbers_may_come_from_variables() -> None:
+    text = "server: { port: '${P:-8081}', drain: '${D}' }\ntelemetry: { metrics: '${M}' }\n" + ONE
+    snapshot = read(text, {"D": "5s", "M": "false"})
+    assert (snapshot.server.port, snapshot.server.drain_s, snapshot.telemetry.metrics) == (8081, 5.0, False)
+
+
+def test_no_secret_is_shown_logged_or_part_of_the_epoch() -> None:
+    text = (
+        "admin: { token: SECRET-a }\nproviders: { up: { type: openai, key: SECRET-b, headers: { X-K: SECRET-c },"
+        " proxy: 'http://u:SECRET-d@proxy:3128' } }"
+    )
+    snapshot = read(text)
+    assert "SECRET" not in repr(snapshot) and "SECRET" not in str(snapshot.redacted())
+    assert snapshot.redacted()["providers"]["up"]["key"] == "***"
+    assert len(snapshot.secrets()) == 4
+    assert read(text.replace("SECRET", "OTHER")).epoch == snapshot.epoch
+    assert read(text.replace("X-K", "X-L")).epoch != snapshot.epoch
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        provider("key: [SECRET]"),
+        provider("key: { SECRET-x: 1 }"),
+        provider("key: SECRET with spaces"),
+        provider("key: !SECRET x"),
+        provider("key: *SECRET"),
+        provider("key: @SECRET"),
+        provider("key: 'SECRET"),
+        provider('key: "SECRET\\q"'),
+        provider("key: SECRET: x"),
+        provider("headers: { X-A: [SECRET] }"),
+        provider('headers: { X-A: "SECRET\\nX-B: 1" }'),
+        provider("endpoint: https://user:SECRET@host/v1"),
+        provider("endpoint: https://host/v1?key=SECRET"),
+        provider("proxy: ftp://u:SECRET@host"),
+        provider("timeouts: { idle: '${S}' }"),
+        "server: { port: '${S}' }\n" + ONE,
+        "auth: { mode: '${S}' }\n" + ONE,
+        f"clients: [{{ name: a, key_hash: SECRET }}]\n{ONE}",
+        "state: '${S}'\n" + ONE,
+        "storage: { url: 'postgresql://u:SECRET@h/db' }\n" + ONE,
+    ],
+)
+def test_no_error_repeats_a_secret(text: str) -> None:
+    assert "SECRET" not in str(fault(text, {"S": "SECRET"}))
+
+
+# ---------------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "path", "words"),
+    [
+        ("provider: {}\n", 1, "provider", 'unknown key; did you mean "providers"'),
+        ("server:\n  prot: 1\n", 2, "server.prot", 'unknown key; did you mean "port"'),
+        ("port: 1\n", 1, "port", 'it belongs under "server"'),
+        (provider("timeout: 3s"), 4, "providers.up.timeout", 'did you mean "timeouts"'),
+        (provider("timeouts: { idel: 3s }"), 4, "providers.up.timeouts.idel", 'did you mean "idle"'),
+        (provider("zzz: 1"), 4, "providers.up.zzz", "unknown key; valid here: attribution, "),
+        ("server: { port: http }\n", 1, "server.port", 'expected a whole number, got "http"'),
+        ("server: { port: 8_080 }\n", 1, "server.port", 'expected a whole number, got "8_080"'),
+        ("server: { port: '80' }\n", 1, "server.port", "expected a whole number"),
+        ("server: { port: 0 }\n", 1, "server.port", "must be at least 1"),
+        ("server: { port: 65536 }\n", 1, "server.port", "must be at most 65535"),
+        ("server: { port: }\n", 1, "server.port", "expected a whole number, got nothing"),
+        ("server: { drain: 30 }\n", 1, "server.drain", 'expected a duration like 15s, 250ms, 5m or 0, got "30"'),
+        ("server: { drain: 1:30 }\n", 1, "server.drain", "expected a duration"),
+        ("server: { drain: -1s }\n", 1, "server.drain", "expected a duration"),
+        ("server: { workers: many }\n", 1, "server.workers", 'expected "auto" or a whole number, got "many"'),
+        ("server: { workers: 0 }\n", 1, "server.workers", "must be at least 1"),
+        ("server: { stream_failure: bang }\n", 1, "server.stream_failure", 'expected "abort", "both" or "event"'),
+        ("server: { trusted_proxies: 10.0.0.0/8 }\n", 1, "server.trusted_proxies", "expected a list, got a string"),
+        ("server: { trusted_proxies: [10.0.0.1/8] }\n" + ONE, 1, "server.trusted_proxies[0]", "expected a network"),
+        ("server: { bind: example.com }\n" + ONE, 1, "server.bind", "expected an IP address"),
+        ("server: [1]\n", 1, "server", "expected a mapping, got a list"),
+        ("limits: { body: 1 }\n", 1, "limits.body", "must be at least 1KiB"),
+        ("limits: { body: 32 MiB }\n", 1, "limits.body", "expected a size like 64KiB"),
+        ("telemetry: { metrics: yes }\n", 1, "telemetry.metrics", 'expected true or false, got "yes"'),
+        ("- a\n", 1, "", "expected a mapping, got a list"),
+        ("hello\n", 1, "", "expected a mapping, got a string"),
+        ("providers: { }\n", 1, "providers", "at least one provider"),
+        ("auth: { mode: none }\n", None, "providers", "at least one provider"),
+        ("providers: { up: { key: x } }\n", 1, "providers.up", '"type" is missing'),
+        ("providers: { up: }\n", 1, "providers.up", "expected a mapping, got nothing"),
+        ("providers: { up: { type: openia } }\n", 1, "providers.up.type", 'got "openia"'),
+        ("providers: { up: { type: gemini } }\n", 1, "providers.up.type", '"gemini" is not built yet'),
+        ("providers: { a/b: { type: ollama } }\n", 1, 'providers."a/b"', "a name is"),
+        (provider("models: [on]"), 4, "providers.up.models[0]", "expected a string, got true/false; put quotes"),
+        (provider("models: [4.1]"), 4, "providers.up.models[0]", "expected a string, got a number; put quotes"),
+        (provider("models: [a, a]"), 4, "providers.up.models[1]", "listed twice"),
+        (provider("models: ['']"), 4, "providers.up.models[0]", "a model name is"),
+        (provider("models: [{ upstream: x }]"), 4, "providers.up.models[0]", '"id" is missing'),
+        (provider("models: [[x]]"), 4, "providers.up.models[0]", "expected a name or a mapping, got a list"),
+        (provider("key: a\n    key_file: b"), 5, "providers.up.key_file", "give either key or key_file"),
+        (provider("key: a\n    key: b"), 5, "providers.up.key", "given twice (first on line 4)"),
+        (provider("key: ${NOPE}"), 4, "providers.up.key", "NOPE is not set"),
+        (provider("key: ${no-pe}"), 4, "providers.up.key", "neither ${NAME} nor"),
+        (provider("key: ${A:-${B}}"), 4, "providers.up.key", "neither ${NAME} nor"),
+        (provider("key: ${A"), 4, "providers.up.key", "neither ${NAME} nor"),
+        (provider("endpoint: api.openai.com"), 4, "providers.up.endpoint", "expected a URL with http"),
+        (provider("endpoint: htps://x"), 4, "providers.up.endpoint", 'did you mean "https"'),
+        (provider("endpoint: ftp://x"), 4, "providers.up.endpoint", "expected a URL with http, https or unix"),
+        (provider("endpoint: https://"), 4, "providers.up.endpoint", "expected a host"),
+        (provider("endpoint: https://h:99999"), 4, "providers.up.endpoint", "host or port"),
+        (provider("endpoint: https://h:x"), 4, "providers.up.endpoint", "host or port"),
+        (provider("endpoint: 'https://h/a b'"), 4, "providers.up.endpoint", "without spaces"),
+        (provider("endpoint: https://h/v1?a=b"), 4, "providers.up.endpoint", "no query"),
+        (provider("endpoint: https://h/v1#"), 4, "providers.up.endpoint", "no query"),
+        (provider("endpoint: https://u@h/v1"), 4, "providers.up.endpoint", "no credentials"),
+        (provider("endpoint: unix:rel.sock"), 4, "providers.up.endpoint", "unix:///absolute"),
+        (provider("host: 'a b'"), 4, "providers.up.host", "expected a host name"),
+        (provider("proxy: ftp://x"), 4, "providers.up.proxy", "begins with http://"),
+        (provider("proxy: http://x/path"), 4, "providers.up.proxy", "no path"),
+        (provider("tls: { ca: missing.pem }"), 4, "providers.up.tls.ca", "cannot be read"),
+        (provider("tls: { key: k.pem }"), 4, "providers.up.tls.key", "needs its certificate"),
+        (provider("headers: { Host: x }"), 4, "providers.up.headers.Host", "use host:"),
+        (provider("headers: { 'a b': x }"), 4, 'providers.up.headers."a b"', "not the name of a header"),
+        (provider("forward_headers: [Authorization]"), 4, "providers.up.forward_headers[0]", "never forwarded"),
+        (provider("keys: []"), 4, "providers.up.keys", "not built yet"),
+        (provider("retry: { attempts: 1 }"), 4, "providers.up.retry", "not built yet"),
+        (ONE + "budgets: []\n", 2, "budgets", "not built yet"),
+        (ONE + "routing: { rules: [] }\n", 2, "routing.rules", "not built yet"),
+        (
+            ONE + "routing: { default_provider: pu }\n",
+            2,
+            "routing.default_provider",
+            "no such provider; valid here: up",
+        ),
+        (ONE + "aliases: { a: { group: [x] } }\n", 2, "aliases.a.group", "not built yet"),
+        (ONE + "aliases: { a: { pin: gtp } }\n", 2, "aliases.a.pin", 'did you mean "gpt"'),
+        (
+            ONE + "aliases: { a: { pin: up/gtp } }\n",
+            2,
+            "aliases.a.pin",
+            'up declares no model "gtp"; did you mean "gpt"',
+        ),
+        (ONE + "aliases: { a: { pin: b }, b: { pin: a } }\n", 2, "aliases.b.pin", "point at each other: a → b → a"),
+        (ONE + "aliases: { a: { pin: a } }\n", 2, "aliases.a.pin", "point at each other: a → a"),
+        (ONE + "aliases: { up: { pin: gpt } }\n", 2, "aliases.up", "name of a provider"),
+        (ONE + "aliases: { up/x: { pin: gpt } }\n", 2, 'aliases."up/x"', "read as provider/model"),
+        (ONE + "state: valkey://h:1/0\n", 2, "state", "valkey:// is not built yet"),
+        (ONE + "state: lmdb://host/x\n", 2, "state", "expected lmdb:///"),
+        (ONE + "storage: { url: 'postgresql://h/d' }\n", 2, "storage.url", "not built yet"),
+        (ONE + "storage: { url: 'sqlite://' }\n", 2, "storage.url", "expected sqlite:///"),
+        (ONE + "plugins: [{ use: nonsense }]\n", 2, "plugins[0].use", "expected module:Class"),
+        (ONE + "clients: [{ name: a, key: arb-x }]\n", 2, "clients[0].key", "unknown key"),
+        (ONE + "clients: [{ name: a, key_hash: arb-x }]\n", 2, "clients[0].key_hash", "never the key itself"),
+        (ONE + f"clients: [{{ name: a, key_hash: '{HASH[:-1]}' }}]\n", 2, "clients[0].key_hash", "expected sha256:"),
+        (
+            ONE + f"clients:\n- {{ name: a, key_hash: '{HASH}' }}\n- {{ name: b, key_hash: '{HASH}' }}\n",
+            4,
+            "clients[1].key_hash",
+            "the key of a",
+        ),
+        (ONE + "admin: { token: 'a b' }\n", 2, "admin.token", "visible ASCII"),
+        (ONE + "admin: { forward_auth_header: 'x y' }\n", 2, "admin.forward_auth_header", "not the name of a header"),
+        ("a: [\n", 2, "", "not YAML here"),
+        ("a: b: c\n", 1, "", "a second ':' on the line"),
+        ("a:\n\tb: 1\n", 2, "", "indent with spaces"),
+        ("a: @x\n", 1, "", "put quotes around it"),
+        ("a: *x\n", 1, "", "without its anchor"),
+        ("a: 1\n---\nb: 1\n", 2, "", "a configuration is one document"),
+        ("? [a]\n: b\n", 1, "", "a key that is not a plain word"),
+        ("a: \x01\n", 1, "", "a character that YAML does not allow"),
+        ("server: &s { <<: *s }\n", 1, "server", "<< takes a mapping"),
+        ("[" * 100 + "]" * 100, 1, "", "nested more than 32 levels"),
+        ("", None, "", "the file is empty"),
+        ("# only a comment\n", None, "", "the file is empty"),
+        ("---\n", None, "", "the file is empty"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_its_path_and_a_way_out(
+    text: str, line: int | None, path: str, words: str
+) -> None:
+    error = fault(text)
+    assert words in error.message
+    assert (error.path, error.line) == (path, line)
+    assert str(error).startswith(f"arbiter.yaml:{line}: " if line else "arbiter.yaml: ")
+
+
+def test_a_cyclic_file_is_an_error_and_not_the_end() -> None:
+    assert fault("providers: &p { up: *p }").path
+    assert fault("clients: &c [*c]").path
+
+
+def test_anchors_cannot_blow_a_small_file_up() -> None:
+    lists = "\n".join(f"    - &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 12))
+    assert fault(f"providers:\n  up:\n    type: openai\n    models:\n    - &l0 [x]\n{lists}\n")
+    maps = "".join(f"m{i}: &m{i} {{ <<: [{', '.join([f'*m{i - 1}'] * 9)}] }}\n" for i in range(1, 12))
+    assert fault(f"m0: &m0 {{ a: 1 }}\n{maps}server: {{ <<: *m11 }}\n")
+
+
+def test_what_two_providers_share_may_be_written_once() -> None:
+    text = (
+        "providers:\n  a: &a { type: ollama, timeouts: { idle: 9s }, models: [x] }\n"
+        "  b: { <<: *a, endpoint: 'http://h:1/v1', models: [y] }\n"
+    )
+    up = read(text).providers["b"]
+    assert (up.budgets.idle_s, up.models, up.url) == (9, (Model("y", "y"),), "http://h:1/v1")
+
+
+def test_a_section_without_content_is_a_section_with_defaults() -> None:
+    assert read("clients:\naliases:\nserver:\n  # port: 1\n" + ONE).server.port == 8080
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"\xff\xfea\x00", "not UTF-8"),
+        (b"a: 1\nb: \xe9\n", r":2: .*not UTF-8"),
+        (b"#" * (1 << 20) + b"#", "over 1 MiB"),
+    ],
+)
+def test_a_file_that_is_no_utf8_text_says_so(tmp_path: Path, raw: bytes, words: str) -> None:
+    (tmp_path / "a.yaml").write_bytes(raw)
+    with pytest.raises(ConfigError, match=words):
+        load(tmp_path / "a.yaml", {})
+
+
+def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbf" + ONE.encode())
+    assert load(tmp_path / "a.yaml", {}).models
+    assert read("\N{BYTE ORDER MARK}" + ONE).models
+
+
+def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="arbiter demo"):
+        load(None, {})
+    with pytest.raises(ConfigError, match=r"nope\.yaml: cannot be read: No such file"):
+        load(None, {"ARBITER_CONFIG": "nope.yaml"})
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(tmp_path, {})
+    (tmp_path / "arbiter.yaml").write_text(ONE)
+    assert load(None, {}).models
+
+
+def test_a_source_can_be_asked_again(tmp_path: Path) -> None:
+    source = Source(tmp_path / "a.yaml", {}, Flags(port=9))
+    assert source.stamp() is None
+    (tmp_path / "a.yaml").write_text(ONE)
+    first, stamp = source.load(), source.stamp()
+    (tmp_path / "a.yaml").write_text(ONE.replace("gpt", "gpt-other"))
+    assert source.stamp() != stamp
+    assert source.load().epoch != first.epoch and source.load().server.port == 9
+
+
+# --------------------------------------------------------------------------------------------- warnings, places
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("providers: { up: { type: anthropic } }", "no key"),
+        (provider("endpoint: http://llm.example/v1\n    key: k"), "unencrypted"),
+        (ONE + "aliases: { gpt: { pin: up/gpt } }", "declared model, which wins"),
+        (ONE + "auth: { mode: require }", "every request will be refused"),
+        (ONE + f"auth: {{ mode: none }}\nclients: [{{ name: a, key_hash: '{HASH}' }}]", "are ignored"),
+    ],
+)
+def test_what_loads_and_is_probably_wrong_is_a_warning(text: str, words: str) -> None:
+    (warning,) = read(text).warnings
+    assert words in warning
+
+
+@pytest.mark.parametrize(
+    ("written", "url", "path"),
+    [
+        ("https://api.example/v1/", "https://api.example/v1", "/v1"),
+        ("https://api.example", "https://api.example", ""),
+        ("https://API.example:443/", "https://api.example", ""),
+        ("http://[::1]:8000/v1", "http://[::1]:8000/v1", "/v1"),
+        ("http://bücher.example", "http://xn--bcher-kva.example", ""),
+        ("unix:///run/llm.sock:/v1/", "unix:///run/llm.sock:/v1", "/v1"),
+        ("unix:///run/llm.sock", "unix:///run/llm.sock", ""),
+    ],
+)
+def test_an_endpoint_loses_its_trailing_slash_and_nothing_else(written: str, url: str, path: str) -> None:
+    up = read(provider(f"endpoint: '{written}'")).providers["up"]
+    assert (up.url, up.endpoint.path) == (url, path)
+    assert (up.endpoint.uds is not None) == written.startswith("unix")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "env", "proxy"),
+    [
+        ("https://api.example", {"HTTPS_PROXY": "http://p:3128"}, "http://p:3128"),
+        ("https://api.example", {"https_proxy": "p"}, "http://p:80"),
+        ("https://api.example", {"HTTP_PROXY": "http://p:3128"}, None),
+        ("http://api.example", {"HTTP_PROXY": "socks5h://u:w@p"}, "socks5h://u:w@p:1080"),
+        ("https://api.example", {"HTTPS_PROXY": "http://p", "NO_PROXY": "other,.example"}, None),
+        ("https://api.example", {"HTTPS_PROXY": "http://p", "NO_PROXY": "xample"}, "http://p:80"),
+        ("https://api.example", {"HTTPS_PROXY": "http://p", "NO_PROXY": "*"}, None),
+        ("https://api.example:8443", {"HTTPS_PROXY": "http://p", "NO_PROXY": "api.example:443"}, "http://p:80"),
+        ("https://api.example:8443", {"HTTPS_PROXY": "http://p", "NO_PROXY": "api.example:8443"}, None),
+        ("http://10.1.2.3", {"HTTP_PROXY": "http://p", "NO_PROXY": "10.0.0.0/8"}, None),
+        ("http://[fd00::1]", {"HTTP_PROXY": "http://p", "NO_PROXY": "fd00::/8"}, None),
+        ("http://127.0.0.1:1", {"HTTP_PROXY": "http://p"}, None),
+        ("http://localhost:1", {"HTTP_PROXY": "http://p"}, None),
+        ("unix:///a.sock", {"HTTP_PROXY": "http://p"}, None),
+    ],
+)
+def test_the_environments_proxy_is_used_as_other_programs_use_it(
+    endpoint: str, env: dict[str, str], proxy: str | None
+) -> None:
+    assert read(provider(f"endpoint: '{endpoint}'"), env).providers["up"].endpoint.proxy == proxy
+
+
+def test_a_providers_own_proxy_wins_and_none_is_none() -> None:
+    env = {"HTTPS_PROXY": "http://p"}
+    assert read(provider("proxy: socks5://q:1"), env).providers["up"].endpoint.proxy == "socks5://q:1"
+    assert read(provider("proxy: none"), env).providers["up"].endpoint.proxy is None
+
+
+def test_trusted_proxies_are_networks() -> None:
+    server = read("server: { trusted_proxies: [10.0.0.0/8, '::1'] }\n" + ONE).server
+    assert server.trusted_proxies == (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("::1/128"))
+    assert server.trusts("10.9.9.9") and server.trusts("::ffff:10.1.1.1") and server.trusts("::1")
+    assert not server.trusts("11.0.0.1") and not server.trusts("unknown")
+
+
+def test_an_epoch_is_short_and_the_same_for_the_same_file() -> None:
+    assert re.fullmatch(r"[0-9a-f]{12}", read(ONE).epoch)
+    assert read(ONE).epoch == read("# a comment\n" + ONE).epoch
