@@ -1,0 +1,237 @@
+"""One direct connection: `H1Core` between a socket and an exchange.
+
+The request leaves in one write. The answer is pushed: socket callback, `feed`, `Exchange.push`; the only await is the
+exchange's head. All connections of a worker read into one shared arena: a read is parsed, and its body bytes copied
+out, before the callback returns, so an open stream owns no buffer.
+
+A connection is *in use* (it has an exchange), *draining* (its exchange let go before the end), *idle*, or closed.
+While in use it holds its origin's slot; idle and draining, the pool does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+from .._speedups import h1
+from ..clock import monotonic
+from ..errors import ArbiterError, Cut, Garbled, Unreachable
+from .exchange import Exchange
+from .pool import DRAIN_BYTES, Origin
+
+READ_BYTES = 64 << 10
+"""The most that one read takes, and so the most that one `push` hands on."""
+
+# Up to here one copy is cheaper than a second buffer in the write.
+_JOIN_BYTES = 32 << 10
+
+
+class Stale(Exception):
+    """A kept connection turned out dead before a byte of the answer came: the request may go out once more."""
+
+
+class H1(h1.H1Core, asyncio.BufferedProtocol):
+    """One HTTP/1.1 connection, used by one exchange after the other."""
+
+    __slots__ = ("_allowance", "_arena", "_exchange", "_origin", "_reading", "_slot", "served", "transport")
+
+    def __init__(self, origin: Origin, arena: memoryview) -> None:
+        super().__init__()
+        self.transport: asyncio.Transport | None = None
+        self.served = 0
+        self._origin = origin
+        self._arena = arena
+        self._exchange: Exchange | None = None
+        self._allowance = 0
+        self._reading = True
+        self._slot = True
+
+    # ------------------------------------------------------------------------------------- for the transport
+
+    def start(self, exchange: Exchange, head: bytes, body: bytes, bodyless: bool) -> None:
+        """Send a request; its answer goes to `exchange`."""
+        self.begin(bodyless)
+        self.served += 1
+        self._exchange = exchange
+        transport = self.transport
+        if transport is None:
+            self._lost(None)
+        elif len(body) <= _JOIN_BYTES:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+
+    def give_slot(self) -> bool:
+        """Hand the slot to the caller; True if there was one to hand."""
+        had, self._slot = self._slot, False
+        return had
+
+    def take_slot(self) -> None:
+        """The pool gave this connection out again."""
+        self._slot = True
+
+    # ------------------------------------------------------------------------------------- for the exchange
+
+    def pause(self) -> None:
+        if self._reading and self.transport is not None:
+            self._reading = False
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        if not self._reading and self.transport is not None:
+            self._reading = True
+            self.transport.resume_reading()
+
+    def release(self) -> None:
+        self._exchange = None
+        self._allowance = DRAIN_BYTES
+        self._slot = False
+        self._origin.drain(self)
+        self.resume()
+
+    def abort(self) -> None:
+        self._exchange = None
+        self._close()
+        if self.give_slot():
+            self._origin.free()
+
+    # ------------------------------------------------------------------------------------- for the pool
+
+    def is_usable(self) -> bool:
+        return self.transport is not None and not self.transport.is_closing()
+
+    def dismiss(self) -> None:
+        transport, self.transport = self.transport, None
+        if transport is not None:
+            transport.close()
+
+    # ------------------------------------------------------------------------------------- the socket's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._arena
+
+    def buffer_updated(self, nbytes: int) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self._unasked(nbytes)
+            return
+        was = self.state
+        body = self.feed(self._arena, nbytes)
+        exchange.last_activity = monotonic()
+        if was == self.state == h1.BODY:
+            if body:
+                exchange.push(body)
+            return
+        if self.state == h1.HEAD:
+            return
+        try:
+            if self.state == h1.FAILED:
+                raise Garbled(f"the upstream's answer is not proper HTTP: {self.fault}")
+            if was == h1.HEAD:
+                exchange.on_head(self.status, self.headers, self.length, self.eof_delimited)
+        except ArbiterError as error:
+            self._break(exchange, was, body, error)
+            return
+        if self.state == h1.DONE:
+            self._exchange = None
+            self._part()
+            if body:
+                exchange.push(body)
+            exchange.end(None)
+        elif body:
+            exchange.push(body)
+
+    def eof_received(self) -> bool:
+        self._lost(None)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost(exc)
+
+    # ------------------------------------------------------------------------------------- inside
+
+    def _part(self) -> None:
+        """The answer is complete and the exchange is gone: keep the connection if it may carry another."""
+        transport = self.transport
+        # A request that is still being written was answered too early for the next one to follow it.
+        if transport is None or not self.keep_alive or transport.is_closing() or transport.get_write_buffer_size():
+            self.abort()
+            return
+        self.resume()
+        self._slot = False
+        self._origin.keep(self)
+
+    def _unasked(self, nbytes: int) -> None:
+        """Bytes that no exchange waits for: a drain's, or those of an idle connection, which then goes."""
+        if self in self._origin.draining:
+            self.feed(self._arena, nbytes)
+            self._allowance -= nbytes
+            if self.state == h1.DONE and self.keep_alive and self.is_usable() and self._allowance >= 0:
+                transport = self.transport
+                if transport is not None and not transport.get_write_buffer_size():
+                    self._origin.keep(self)
+                    return
+            if self.state == h1.BODY and self._allowance > 0:
+                return
+        self._close()
+        self._origin.lost(self)
+
+    def _lost(self, exc: Exception | None) -> None:
+        transport, self.transport = self.transport, None
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            self._origin.lost(self)
+        elif self.state == h1.HEAD:
+            if self.served > 1 and self.received == 0:
+                exchange.fail(Stale())
+            else:
+                exchange.fail(Unreachable(f"the upstream closed the connection before it answered{_why(exc)}"))
+        else:
+            # Only an orderly end ends a body that has no other end.
+            complete = exc is None and self.eof()
+            if self.give_slot():
+                self._origin.free()
+            exchange.end(None if complete else Cut(f"the upstream's answer was cut short{_why(exc)}"))
+        if transport is not None:
+            transport.abort()
+
+    def _break(self, exchange: Exchange, was: int, body: bytes, error: ArbiterError) -> None:
+        self._exchange = None
+        self._close()
+        if was == h1.HEAD:
+            exchange.fail(error)
+            return
+        if self.give_slot():
+            self._origin.free()
+        if body:
+            exchange.push(body)
+        exchange.end(error)
+
+    def _close(self) -> None:
+        transport, self.transport = self.transport, None
+        if transport is not None:
+            transport.abort()
+
+
+def keepalive(transport: asyncio.BaseTransport, first_probe_s: float) -> None:
+    """TCP keepalive: a first probe after `first_probe_s` of silence, then four a quarter of that apart (SPEC 3.3).
+
+    It finds the dead servers that no time-out looks for, since a living one may be silent for minutes.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family == socket.AF_UNIX:
+        return
+    first = max(1, round(first_probe_s))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, first)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(first / 4)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _why(exc: Exception | None) -> str:
+    return f": {exc}" if exc is not None and str(exc) else ""

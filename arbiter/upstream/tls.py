@@ -1,0 +1,42 @@
+"""One TLS context per identity: always verifying, with the system's trust or the configured CA."""
+
+from __future__ import annotations
+
+import ssl
+
+from ..errors import ConfigFault
+
+_CONTEXTS = 256  # identities come from the configuration; the bound is against reloads that rotate file names
+
+
+class Contexts:
+    """TLS contexts, built once per (CA file, certificate, key)."""
+
+    def __init__(self) -> None:
+        self._contexts: dict[tuple[str | None, str | None, str | None], ssl.SSLContext] = {}
+
+    def get(self, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
+        """The context for this identity. Errors: ConfigFault if a file cannot be used."""
+        identity = (ca, cert, key)
+        context = self._contexts.get(identity)
+        if context is None:
+            if len(self._contexts) >= _CONTEXTS:
+                self._contexts.clear()
+            context = self._contexts[identity] = _build(ca, cert, key)
+        return context
+
+
+def _build(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
+    try:
+        # `tls.ca` replaces the system's trust: who names a private CA trusts that one.
+        context = ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigFault(f"tls.ca {ca} cannot be used: {error}") from None
+    if cert is not None:
+        try:
+            context.load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigFault(f"tls.cert {cert} cannot be used: {error}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,265 @@
+"""One door to the network: a request goes out, its answer's head comes back, its body is pushed.
+
+`Transport.send` finds or opens a connection (pool.py), writes the request, and returns at the head. A sweeper looks
+at the exchanges in flight twice a second, oftener where budgets are small, and ends those that used one up; no
+request and no chunk has a timer of its own. Foreign exceptions are translated here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from ..clock import monotonic, monotonic_ns
+from ..errors import ArbiterError, BadRequest, Cut, TimedOut, Unreachable
+from .exchange import Answering, Exchange, Outgoing, Sink
+from .h1 import H1, READ_BYTES, Stale, keepalive
+from .pool import Origin, Pool, Poolable
+from .tls import Contexts
+
+if TYPE_CHECKING:
+    from ..config.snapshot import Budgets, Endpoint
+
+__all__ = ["Answering", "Exchange", "OriginStats", "Outgoing", "Sink", "Transport"]
+
+_SWEEP_S = 0.5
+_SHUTDOWN_S = 2.0  # how long a TLS connection we close may take over its goodbye
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_BODYLESS_METHODS = ("GET", "HEAD", "DELETE", "OPTIONS")
+
+
+class OriginStats(TypedDict):
+    """One origin's connections: `open` = idle + draining + in use (those being opened included)."""
+
+    origin: str
+    open: int
+    idle: int
+    draining: int
+    in_use: int
+    waiters: int
+
+
+class Transport:
+    """The upstream connections of one worker. Create it on the loop; `send` is the only way out."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pool = Pool()
+        self._contexts = Contexts()
+        self._arena = memoryview(bytearray(READ_BYTES))
+        self._active: set[Exchange] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
+
+    async def send(
+        self,
+        endpoint: Endpoint,
+        out: Outgoing,
+        budgets: Budgets,
+        *,
+        stream: bool,
+        max_connections: int,
+        idle_connections: int,
+        idle_for_s: float,
+    ) -> Exchange:
+        """Send `out` and return at the answer's head. The caller ends the exchange: to its end, `finish` or `abort`.
+
+        Errors: Unreachable, TimedOut("queue" | "connect" | "headers" | "unary" | "total"), Garbled, ConfigFault for
+        TLS files that cannot be used, BadRequest for a header that cannot be sent.
+        Cancelled at any await, it closes what it opened and gives back its slot.
+        """
+        head = request_head(endpoint, out)
+        origin = self._pool.origin(_key(endpoint))
+        origin.limit(max_connections, idle_connections, idle_for_s)
+        exchange = Exchange(budgets, stream, _interval(budgets, stream), self._active)
+        began_ns = monotonic_ns()
+        connection = cast("H1 | None", origin.try_acquire() or await origin.acquire(budgets.queue_s))
+        exchange.queue_us = (monotonic_ns() - began_ns) // 1000
+        reused = connection is not None
+        while True:
+            if connection is None:
+                began_ns = monotonic_ns()
+                connection = await self._open(origin, endpoint, budgets)
+                exchange.connect_us = (monotonic_ns() - began_ns) // 1000
+            else:
+                connection.take_slot()
+            waiting = self._loop.create_future()
+            exchange.begin(connection, waiting, reused=reused)
+            self._watch(exchange.interval)
+            try:
+                connection.start(exchange, head, out.body, out.method == "HEAD")
+                await waiting
+                return exchange
+            except Stale:
+                # It died while nobody used it, before a byte of this answer: once more, on a new one (SPEC 3.2).
+                connection.give_slot()
+                connection, reused = None, False
+            except BaseException:
+                exchange.abort()
+                connection.abort()
+                raise
+
+    def stats(self) -> list[OriginStats]:
+        """The connections of every origin, as they are now."""
+        return [
+            OriginStats(
+                origin=_display(key),
+                open=origin.open,
+                idle=len(origin.idle),
+                draining=len(origin.draining),
+                in_use=origin.open - len(origin.idle) - len(origin.draining),
+                waiters=len(origin.waiters) + len(origin.hopers),
+            )
+            for key, origin in self._pool.origins.items()
+        ]
+
+    async def close(self) -> None:
+        """Close every connection; exchanges in flight end with Cut."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for exchange in list(self._active):
+            exchange.give_up(Cut("the gateway is closing"))
+        self._pool.close()
+        await asyncio.sleep(0)  # the sockets close in the loop's next turn
+
+    # ------------------------------------------------------------------------------------- inside
+
+    async def _open(self, origin: Origin, endpoint: Endpoint, budgets: Budgets) -> H1:
+        """A new connection in the slot we hold; without one the slot is given back."""
+        connection = H1(origin, self._arena)
+        try:
+            await self._connect(connection, endpoint, budgets)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    async def _connect(self, connection: H1, endpoint: Endpoint, budgets: Budgets) -> None:
+        secure = endpoint.scheme == "https"
+        context = self._contexts.get(endpoint.tls_ca, endpoint.tls_cert, endpoint.tls_key) if secure else None
+        name = endpoint.host if secure else None
+        shutdown_s = _SHUTDOWN_S if secure else None
+        began = monotonic()
+        timer = asyncio.timeout(budgets.connect_s or None)
+        try:
+            async with timer:
+                if endpoint.uds is not None:
+                    await self._loop.create_unix_connection(
+                        lambda: connection,
+                        endpoint.uds,
+                        ssl=context,
+                        server_hostname=name,
+                        ssl_shutdown_timeout=shutdown_s,
+                    )
+                else:
+                    await self._loop.create_connection(
+                        lambda: connection,
+                        endpoint.host,
+                        endpoint.port,
+                        ssl=context,
+                        server_hostname=name,
+                        ssl_shutdown_timeout=shutdown_s,
+                    )
+        except TimeoutError as error:
+            if timer.expired():
+                raise TimedOut("connect", monotonic() - began) from None
+            raise _unreachable(endpoint, error) from None
+        except (OSError, ssl.SSLError, UnicodeError) as error:
+            raise _unreachable(endpoint, error) from None
+        if connection.transport is None:
+            raise Unreachable(f"{_place(endpoint)} closed the connection at once")
+        keepalive(connection.transport, budgets.headers_s or 60)
+
+    def _watch(self, interval: float) -> None:
+        """See to it that the sweeper looks again within `interval`."""
+        due = monotonic() + interval
+        if self._sweeper is None or due < self._sweep_at:
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+            self._sweep_at = due
+            self._sweeper = self._loop.call_later(interval, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = monotonic()
+        interval = _SWEEP_S
+        for exchange in list(self._active):
+            late = exchange.overdue(now)
+            if late is not None:
+                exchange.give_up(late)
+            else:
+                interval = min(interval, exchange.interval)
+        if self._active:
+            self._sweep_at = now + interval
+            self._sweeper = self._loop.call_later(interval, self._sweep)
+
+
+def request_head(endpoint: Endpoint, out: Outgoing) -> bytes:
+    """The request's head as it goes on the wire.
+
+    Errors: BadRequest if a name, a value or the path would break out of its line.
+    """
+    host = endpoint.host_header
+    if host is None:
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        if endpoint.uds is None and endpoint.port != _DEFAULT_PORTS.get(endpoint.scheme):
+            host = f"{host}:{endpoint.port}"
+    lines = [f"{out.method} {out.path} HTTP/1.1", f"host: {host}"]
+    identity = True
+    for name, value in out.headers:
+        if name == "accept-encoding":
+            identity = False
+        lines.append(f"{name}: {value}")
+    if identity:
+        # A gateway would only unpack it again, and a compressor upstream may sit on a stream's events.
+        lines.append("accept-encoding: identity")
+    if out.body or out.method not in _BODYLESS_METHODS:
+        lines.append(f"content-length: {len(out.body)}")
+    lines.append("\r\n")
+    head = "\r\n".join(lines)
+    breaks = len(lines)
+    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head or lines[0].count(" ") != 2:
+        raise BadRequest("a header or the path holds characters that HTTP cannot carry")
+    try:
+        return head.encode("latin-1")
+    except UnicodeEncodeError:
+        return head.encode()
+
+
+def _interval(budgets: Budgets, stream: bool) -> float:
+    """How often to look at an exchange with these budgets, in seconds: a quarter of the smallest, at most 0.5."""
+    if stream:
+        limits = (budgets.headers_s, budgets.first_event_s, budgets.idle_s, budgets.total_s)
+    else:
+        limits = (budgets.unary_s, budgets.total_s, 0, 0)
+    return min(_SWEEP_S, *(limit / 4 for limit in limits if limit), _SWEEP_S)
+
+
+def _key(endpoint: Endpoint) -> tuple[object, ...]:
+    return (
+        endpoint.scheme,
+        endpoint.host,
+        endpoint.port,
+        endpoint.uds,
+        endpoint.proxy,
+        endpoint.tls_ca,
+        endpoint.tls_cert,
+        endpoint.tls_key,
+    )
+
+
+def _display(key: object) -> str:
+    scheme, host, port, uds = cast("tuple[str, str, int, str | None]", cast("tuple[object, ...]", key)[:4])
+    return f"{scheme}+unix://{uds}" if uds is not None else f"{scheme}://{host}:{port}"
+
+
+def _place(endpoint: Endpoint) -> str:
+    return endpoint.uds or f"{endpoint.host}:{endpoint.port}"
+
+
+def _unreachable(endpoint: Endpoint, error: Exception) -> ArbiterError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Unreachable(f"the certificate of {_place(endpoint)} cannot be trusted: {error.verify_message}")
+    return Unreachable(f"{_place(endpoint)} cannot be reached: {error}")
