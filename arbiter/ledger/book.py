@@ -31,12 +31,12 @@ class Pen(Protocol):
 class Attempt:
     """One open attempt. It is closed exactly once; closing it again does nothing."""
 
-    __slots__ = ("_book", "is_open", "row", "sent_ns")
+    __slots__ = ("_book", "answered_ns", "is_open", "row", "sent_ns")
 
     def __init__(self, book: Book, row: AttemptRow) -> None:
         self._book = book
         self.row = row
-        self.sent_ns = monotonic_ns()
+        self.sent_ns = self.answered_ns = monotonic_ns()
         self.is_open = True
 
     def answered(self, exchange: Answering) -> None:
@@ -46,6 +46,14 @@ class Attempt:
         row.reused_connection = exchange.reused
         row.queue_us, row.connect_us, row.headers_us = exchange.queue_us, exchange.connect_us, exchange.headers_us
         row.upstream_request_id = exchange.header("request-id") or exchange.header("x-request-id")
+
+    def whole(self) -> None:
+        """The whole answer is here."""
+        self.answered_ns = monotonic_ns()
+
+    def waited_us(self, first_event_ns: int) -> int:
+        """How long the upstream kept us waiting for what the client gets first: its first event, or its whole answer."""
+        return self.since_sent_us(first_event_ns or self.answered_ns)
 
     def since_sent_us(self, at_ns: int) -> int:
         return (at_ns - self.sent_ns) // 1000

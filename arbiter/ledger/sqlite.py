@@ -207,14 +207,6 @@ class SqliteStore:
             raise StoreDown(f"{self.path}: {error}") from error
 
 
-def path_of(url: str) -> Path:
-    """The file of a `sqlite:///relative` or `sqlite:////absolute` URL. Errors: ValueError."""
-    scheme, found, path = url.partition(":///")
-    if scheme != "sqlite" or not found or not path:
-        raise ValueError(f"{url!r} is not sqlite:///PATH")
-    return Path(path)
-
-
 def _where(filters: Filters) -> tuple[str, list[Any]]:
     parts: list[str] = []
     values: list[Any] = []

@@ -1,0 +1,344 @@
+"""The worker's end of the ledger: opened before the send, completed in batches, never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import lmdb
+import msgspec
+import pytest
+
+from arbiter.ledger import journal, records
+from arbiter.ledger.journal import Journal, JournalFile, NullJournal
+from arbiter.ledger.records import OpenRecord, Row
+from tests.fakes.rows import attempt_row, request_row
+
+LIMIT = 8 << 20
+
+
+def done(state_dir: Path) -> list[Row]:
+    """Completed rows in LMDB, in order."""
+    file = JournalFile(state_dir, LIMIT)
+    try:
+        with file.env.read() as txn, txn.cursor(file.done) as cursor:
+            return [records.decode_row(value) for _, value in cursor]
+    finally:
+        file.close()
+
+
+def opened(state_dir: Path) -> dict[str, OpenRecord]:
+    """Open records in LMDB."""
+    file = JournalFile(state_dir, LIMIT)
+    try:
+        with file.env.read() as txn, txn.cursor(file.open) as cursor:
+            return {bytes(key).decode(): records.decode_open(value) for key, value in cursor}
+    finally:
+        file.close()
+
+
+def run(tmp_path, story, limit=LIMIT):
+    """`story(journal)` on a loop, with the journal closed behind it."""
+
+    async def main():
+        pen = Journal(tmp_path, "w1", limit, asyncio.get_running_loop())
+        try:
+            return await story(pen)
+        finally:
+            await pen.aclose()
+
+    return asyncio.run(main())
+
+
+def test_an_attempt_is_in_lmdb_when_open_returns(tmp_path):
+    """Not later: the next thing that happens is the send."""
+
+    async def story(pen):
+        request = request_row(outcome="cancelled")
+        pen.open(request, attempt_row(request))
+        record = opened(tmp_path)["r00000001-1"]
+        assert record.request.id == request.id
+        assert record.attempt is not None and record.attempt.provider == "openai"
+        assert done(tmp_path) == []
+
+    run(tmp_path, story)
+
+
+def test_a_completed_request_leaves_its_rows_and_nothing_open(tmp_path):
+    async def story(pen):
+        request = request_row()
+        attempt = attempt_row(request)
+        pen.open(request, attempt)
+        pen.close(attempt)
+        pen.settle(request)
+        assert pen.depth == 2
+        await asyncio.sleep(0)
+        await pen.aclose()
+        assert done(tmp_path) == [attempt, request]
+        assert opened(tmp_path) == {}
+        assert (pen.dropped, pen.healthy, pen.reason) == (0, True, "")
+
+    run(tmp_path, story)
+
+
+def test_rows_are_written_50_ms_after_the_first_without_anybody_asking(tmp_path):
+    async def story(pen):
+        pen.settle(request_row())
+        assert done(tmp_path) == []
+        async with asyncio.timeout(10):
+            while not done(tmp_path):
+                await asyncio.sleep(0.01)
+
+    run(tmp_path, story)
+
+
+def test_the_hundredth_row_is_written_at_once(tmp_path):
+    async def story(pen):
+        for number in range(journal.BATCH_ROWS - 1):
+            pen.settle(request_row(number))
+        assert done(tmp_path) == []
+        pen.settle(request_row(99))
+        assert len(done(tmp_path)) == journal.BATCH_ROWS
+
+    run(tmp_path, story)
+
+
+def test_an_idle_journal_has_no_timer(tmp_path):
+    async def story(pen):
+        loop = asyncio.get_running_loop()
+        pen.settle(request_row())
+        pen.flush()
+        assert pen._timer is None
+        assert not [handle for handle in loop._scheduled if not handle.cancelled()]
+
+    run(tmp_path, story)
+
+
+def test_between_two_tries_the_request_itself_is_on_record(tmp_path):
+    """A worker killed while it waits for its next try must not leave an attempt without its request."""
+
+    async def story(pen):
+        request = request_row(outcome="cancelled", attempts=1)
+        first, second = attempt_row(request, 1, outcome="error"), attempt_row(request, 2)
+        pen.open(request, first)
+        pen.close(first)
+        pen.flush()
+        assert set(opened(tmp_path)) == {request.id}
+        assert opened(tmp_path)[request.id].attempt is None
+        pen.open(request, second)
+        pen.close(second)
+        pen.settle(request)
+        pen.flush()
+        assert opened(tmp_path) == {}
+        assert done(tmp_path) == [first, second, request]
+
+    run(tmp_path, story)
+
+
+def test_numbers_go_on_after_the_journal_was_emptied_and_reopened(tmp_path):
+    """The store remembers how far it read: a number used twice would be a row skipped."""
+
+    async def one(pen):
+        pen.settle(request_row())
+
+    run(tmp_path, one)
+    file = JournalFile(tmp_path, LIMIT)
+    with file.env.begin() as txn:
+        txn.drop(file.done, delete=False)
+    identity = file.id
+    file.close()
+    run(tmp_path, one)
+    file = JournalFile(tmp_path, LIMIT)
+    with file.env.read() as txn, txn.cursor(file.done) as cursor:
+        assert [int.from_bytes(key, "big") for key, _ in cursor] == [2]
+    assert file.id == identity
+    file.close()
+
+
+def test_odd_values_from_outside_do_not_cost_the_row(tmp_path):
+    """A lone surrogate or a number of 30 digits is somebody else's fault, and the row is still wanted."""
+
+    async def story(pen):
+        request = request_row(user_agent="a\ud800b")
+        attempt = attempt_row(request, input_tokens=10**30)
+        pen.open(request, attempt)
+        pen.close(attempt)
+        pen.settle(request)
+        pen.flush()
+        stored_attempt, stored_request = done(tmp_path)
+        assert stored_attempt.input_tokens is None and stored_attempt.output_tokens == 64
+        assert stored_request.user_agent == "a?b"
+        assert pen.dropped == 0
+
+    run(tmp_path, story)
+
+
+def test_at_its_bound_the_journal_drops_whole_requests_and_counts_them(tmp_path):
+    """What was opened is still completed, what comes later is counted, and nobody is stopped."""
+    limit = 64 << 10
+
+    async def story(pen):
+        early = request_row(1)
+        pen.open(early, attempt_row(early))
+        number = 10
+        while not pen.full:
+            pen.settle(request_row(number, message="x" * 500))
+            number += 1
+            assert number < 1000
+        assert not pen.healthy and "bound" in pen.reason
+        kept = pen.depth
+        late = request_row(2)
+        pen.open(late, attempt_row(late))
+        pen.close(attempt_row(late))
+        pen.settle(late)
+        assert pen.dropped == 2
+        pen.close(attempt_row(early))
+        pen.settle(early)
+        pen.flush()
+        rows = {row.id for row in done(tmp_path)}
+        assert early.id in rows and f"{early.id}-1" in rows
+        assert late.id not in rows and f"{late.id}-1" not in rows
+        assert opened(tmp_path) == {}
+        assert len(rows) == kept + 2
+
+        file = JournalFile(tmp_path, limit)  # the recorder comes by
+        with file.env.begin() as txn:
+            txn.drop(file.done, delete=False)
+        file.close()
+        async with asyncio.timeout(10):
+            while pen.full:
+                fresh = request_row(number)
+                number += 1
+                pen.open(fresh, attempt_row(fresh))
+                pen.close(attempt_row(fresh))
+                pen.settle(fresh)
+                await asyncio.sleep(0.01)
+        assert pen.healthy and pen.reason == ""
+        last = request_row(number)
+        pen.settle(last)
+        pen.flush()
+        assert last.id in {row.id for row in done(tmp_path)}
+
+    run(tmp_path, story, limit)
+
+
+def test_while_lmdb_cannot_be_written_rows_wait_and_are_written_later(tmp_path, monkeypatch):
+    """A full disk is nobody's turn lost: not an exception, not a wait, and nothing dropped."""
+
+    async def story(pen):
+        def broken():
+            raise lmdb.DiskError("No space left on device")
+
+        begin = pen._file.env.begin
+        monkeypatch.setattr(pen._file.env, "begin", broken)
+        requests = [request_row(number) for number in range(250)]
+        for request in requests:
+            pen.open(request, attempt_row(request))
+            pen.close(attempt_row(request))
+            pen.settle(request)
+        assert not pen.healthy and "No space left" in pen.reason
+        assert pen.dropped == 0
+        monkeypatch.setattr(pen._file.env, "begin", begin)
+        async with asyncio.timeout(10):
+            while not pen.healthy:
+                await asyncio.sleep(0.02)
+        pen.flush()
+        rows = [row.id for row in done(tmp_path)]
+        assert len(rows) == len(set(rows)) == 500
+        assert opened(tmp_path) == {}
+
+    run(tmp_path, story)
+
+
+def test_rows_that_wait_are_bounded(tmp_path, monkeypatch):
+    async def story(pen):
+        def broken():
+            raise lmdb.DiskError("No space left on device")
+
+        monkeypatch.setattr(journal, "QUEUE_ROWS", 50)
+        monkeypatch.setattr(pen._file.env, "begin", broken)
+        for number in range(80):
+            pen.settle(request_row(number))
+        assert pen.dropped == 30
+        await pen.aclose()
+        assert pen.dropped == 80
+
+    run(tmp_path, story)
+
+
+def test_a_state_directory_that_appears_later_is_enough(tmp_path):
+    """A worker starts, serves and says so, also where nothing can be written yet."""
+    place = tmp_path / "state"
+    place.write_text("in the way")
+
+    async def story(pen):
+        request = request_row()
+        pen.open(request, attempt_row(request))
+        pen.close(attempt_row(request))
+        pen.settle(request)
+        assert not pen.healthy and pen.depth == 2
+        place.unlink()
+        async with asyncio.timeout(10):
+            while not pen.healthy:
+                await asyncio.sleep(0.02)
+        assert {row.id for row in done(place)} == {"r00000001-1", "r00000001"}
+
+    run(place, story)
+
+
+def test_after_the_end_rows_are_counted_not_kept(tmp_path):
+    async def story(pen):
+        await pen.aclose()
+        request = request_row()
+        pen.open(request, attempt_row(request))
+        pen.close(attempt_row(request))
+        pen.settle(request)
+        assert pen.dropped == 2
+        await pen.aclose()
+
+    run(tmp_path, story)
+
+
+def test_a_worker_that_leaves_tidily_signs_off(tmp_path):
+    async def story(pen):
+        request = request_row()
+        pen.open(request, attempt_row(request))
+        pen.close(attempt_row(request))
+        pen.settle(request)
+
+    run(tmp_path, story)
+    file = JournalFile(tmp_path, LIMIT)
+    with file.env.read() as txn:
+        assert txn.stat(file.workers)["entries"] == 0
+    file.close()
+
+
+def test_without_storage_everything_is_taken_and_nothing_kept():
+    async def story():
+        pen = NullJournal()
+        request = request_row()
+        pen.open(request, attempt_row(request))
+        pen.close(attempt_row(request))
+        pen.settle(request)
+        await pen.aclose()
+        assert (pen.depth, pen.dropped, pen.healthy, pen.full, pen.reason) == (0, 0, True, False, "")
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x01", b"\x09\x01\x90", b"\x01\x07\x90", b"\x01\x01\xc1", b"\x01\x01\x91\xa1x"]
+)
+def test_bytes_that_are_no_record_are_told_apart(data):
+    """A record of another version or half a record is one row lost and named, never a recorder that stops."""
+    with pytest.raises(records.Unreadable):
+        records.decode_row(data)
+
+
+def test_a_record_written_before_a_field_was_added_still_reads():
+    """Fields are appended; an old record ends earlier and the new field takes its default."""
+    request = request_row()
+    full = records.encode_row(request)
+    values = msgspec.msgpack.decode(full[2:])
+    older = full[:2] + msgspec.msgpack.encode(values[:-1])
+    assert records.decode_row(older) == msgspec.structs.replace(request, user_agent=None)

@@ -1,0 +1,389 @@
+"""From the journal into the store: every row, exactly once, whoever dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from arbiter.ledger import recorder, records
+from arbiter.ledger.journal import Journal, JournalFile
+from arbiter.ledger.query import Filters
+from arbiter.ledger.recorder import Recorder
+from arbiter.ledger.sqlite import SqliteStore
+from tests.fakes.rows import attempt_row, request_row
+
+LIMIT = 32 << 20
+ROOT = Path(__file__).resolve().parents[3]
+
+# A worker that says on its standard output what it has done: "o ID" once an attempt is open, "f ID" once its rows are
+# in LMDB for good. It runs until it is killed, or for COUNT requests.
+WRITER = """
+    import asyncio, os, sys
+    from pathlib import Path
+    from arbiter.ledger.journal import Journal
+    from tests.fakes.rows import attempt_row, request_row
+
+    async def main(place, name, count):
+        pen = Journal(Path(place), name, 32 << 20, asyncio.get_running_loop())
+        done = []
+        for number in range(count):
+            request = request_row(number, id=f"{name}-{number:06d}")
+            attempt = attempt_row(request)
+            pen.open(request, attempt)
+            os.write(1, f"o {attempt.id}\\n".encode())
+            pen.close(attempt)
+            pen.settle(request)
+            done.append(attempt.id)
+            if not pen._pending:
+                os.write(1, "".join(f"f {one}\\n" for one in done).encode())
+                done.clear()
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+        await pen.aclose()
+
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+def python(script: str, *args: object, **kwargs: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, args)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        **kwargs,
+    )
+
+
+def make(tmp_path: Path, **kwargs: float) -> Recorder:
+    return Recorder(tmp_path / "state", LIMIT, lambda: SqliteStore(tmp_path / "arbiter.db", **kwargs))
+
+
+def drain(one: Recorder) -> int:
+    moved = 0
+    while count := one.step():
+        moved += count
+    return moved
+
+
+def fill(tmp_path: Path, requests: int, start: int = 0) -> None:
+    """A worker that served `requests` and left tidily."""
+
+    async def main():
+        pen = Journal(tmp_path / "state", "w", LIMIT, asyncio.get_running_loop())
+        for number in range(start, start + requests):
+            request = request_row(number)
+            attempt = attempt_row(request)
+            pen.open(request, attempt)
+            pen.close(attempt)
+            pen.settle(request)
+        await pen.aclose()
+
+    asyncio.run(main())
+
+
+def stored(tmp_path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Outcomes of requests and attempts in the store, by id; a second row for one id fails."""
+    with sqlite3.connect(tmp_path / "arbiter.db") as db:
+        requests = db.execute("SELECT id, outcome FROM requests").fetchall()
+        attempts = db.execute("SELECT id, outcome FROM attempts").fetchall()
+    db.close()
+    assert len(requests) == len(dict(requests)) and len(attempts) == len(dict(attempts))
+    return dict(requests), dict(attempts)
+
+
+def test_rows_arrive_whole_and_leave_the_journal(tmp_path):
+    fill(tmp_path, 700)
+    one = make(tmp_path)
+    assert drain(one) == 1400
+    state = one.state()
+    assert (state.depth, state.open, state.recorded, state.journal_bytes) == (0, 0, 1400, 0)
+    one.close()
+    store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
+    request = request_row(5)
+    entry = store.request(request.id)
+    assert entry is not None
+    assert entry.request == request
+    assert entry.attempts == [attempt_row(request)]
+    store.close()
+
+
+def test_a_recorder_killed_before_it_emptied_the_journal_writes_nothing_twice(tmp_path):
+    """The position travels in the rows' own transaction, so the next recorder knows what is already there."""
+    fill(tmp_path, 300)
+    killed = python(
+        """
+        import os, sys
+        from pathlib import Path
+        from arbiter.ledger.recorder import Recorder
+        from arbiter.ledger.sqlite import SqliteStore
+        place = Path(sys.argv[1])
+        one = Recorder(place / "state", 32 << 20, lambda: SqliteStore(place / "arbiter.db"))
+        delete, calls = one._delete, []
+        def die(file, last):
+            if last:
+                os.kill(os.getpid(), 9)
+        one._delete = die
+        one.step()
+        """,
+        tmp_path,
+    )
+    assert killed.wait(60) == -signal.SIGKILL
+    assert len(stored(tmp_path)[0]) + len(stored(tmp_path)[1]) == recorder.BATCH_ROWS
+
+    written: list[str] = []
+
+    class Watched(SqliteStore):
+        def write(self, batch, position):
+            written.extend(row.id for row in batch)
+            super().write(batch, position)
+
+    one = Recorder(tmp_path / "state", LIMIT, lambda: Watched(tmp_path / "arbiter.db"))
+    drain(one)
+    one.close()
+    assert len(written) == 600 - recorder.BATCH_ROWS
+    requests, attempts = stored(tmp_path)
+    assert len(requests) == len(attempts) == 300
+
+
+def test_a_row_seen_twice_changes_nothing(tmp_path):
+    """Rows are idempotent by id, whatever brought the second one."""
+    fill(tmp_path, 1)
+    one = make(tmp_path)
+    drain(one)
+    file = JournalFile(tmp_path / "state", LIMIT)
+    with file.env.begin() as txn:
+        file.append(txn, [records.encode_row(request_row(0, outcome="interrupted"))])
+    file.close()
+    drain(one)
+    one.close()
+    assert stored(tmp_path)[0] == {"r00000000": "ok"}
+
+
+def test_a_new_journal_starts_from_its_own_beginning(tmp_path):
+    """After a damaged journal was moved aside its successor counts from 1 again, and nothing is taken for known."""
+    fill(tmp_path, 10)
+    one = make(tmp_path)
+    drain(one)
+    one.close()
+    (tmp_path / "state" / "journal").rename(tmp_path / "aside")
+    fill(tmp_path, 2, start=10)
+    one = make(tmp_path)
+    assert drain(one) == 4
+    one.close()
+    assert len(stored(tmp_path)[0]) == 12
+
+
+def test_kill_nine_inside_lmdb_loses_nothing_that_was_opened(tmp_path):
+    """Every attempt a killed worker opened is in the store, once, with its request: finished, or interrupted."""
+    opened, flushed = set(), set()
+    for life in range(6):
+        writer = python(WRITER, tmp_path / "state", f"w{life}", 1_000_000, stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        lines = [writer.stdout.readline() for _ in range(150 + 37 * life)]
+        writer.kill()
+        lines += writer.stdout.read().splitlines(keepends=True)
+        writer.communicate()
+        whole = [line.decode().split() for line in lines if line.endswith(b"\n")]
+        opened |= {word for kind, word in whole if kind == "o"}
+        flushed |= {word for kind, word in whole if kind == "f"}
+    one = make(tmp_path)
+    drain(one)
+    state = one.state()
+    one.close()
+    requests, attempts = stored(tmp_path)
+    assert (state.open, state.depth) == (0, 0)
+    assert opened <= set(attempts)
+    assert {attempts[word] for word in flushed} == {"ok"}
+    assert set(attempts.values()) <= {"ok", "interrupted"}
+    # An attempt may be open without its "o" having left the process; one of those per life.
+    assert len(set(attempts) - opened) <= 6
+    assert {word.rpartition("-")[0] for word in attempts} == set(requests)
+    assert state.interrupted == sum(outcome == "interrupted" for outcome in attempts.values())
+
+
+def test_a_worker_that_dies_holding_the_write_lock_stops_nobody(tmp_path):
+    """LMDB's lock survives its holder, and the half-written transaction never was."""
+    fill(tmp_path, 3)
+    killed = python(
+        """
+        import os, sys
+        from pathlib import Path
+        from arbiter.ledger.journal import JournalFile
+        file = JournalFile(Path(sys.argv[1]), 32 << 20)
+        txn = file.env.begin()
+        file.append(txn, [b"half a row"] * 50)
+        os.kill(os.getpid(), 9)
+        """,
+        tmp_path / "state",
+    )
+    assert killed.wait(60) == -signal.SIGKILL
+    fill(tmp_path, 3, start=3)
+    one = make(tmp_path)
+    assert drain(one) == 12
+    assert one.state().rejected == 0
+    one.close()
+
+
+def test_two_writers_and_the_recorder_at_once_agree_on_every_row(tmp_path):
+    one = make(tmp_path)
+    one.start()
+    writers = [python(WRITER, tmp_path / "state", name, 1200, stdout=subprocess.DEVNULL) for name in ("a", "b")]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    one.stop()
+    requests, attempts = stored(tmp_path)
+    assert set(requests) == {f"{name}-{number:06d}" for name in "ab" for number in range(1200)}
+    assert set(attempts) == {f"{request}-1" for request in requests}
+    assert set(requests.values()) | set(attempts.values()) == {"ok"}
+
+
+def test_a_locked_store_loses_nothing_and_says_so(tmp_path):
+    """Somebody's long transaction: rows wait in the journal, the state gives the reason, and all arrive later."""
+    fill(tmp_path, 5)
+    one = make(tmp_path, busy_s=0.02)
+    drain(one)
+    blocker = sqlite3.connect(tmp_path / "arbiter.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    one.start()
+    fill(tmp_path, 20, start=5)
+    try:
+        until(lambda: not one.state().healthy)
+        assert "locked" in one.state().reason
+        assert one.state().depth == 40
+    finally:
+        blocker.execute("ROLLBACK")
+        blocker.close()
+    until(lambda: one.state().depth == 0)
+    assert one.state().healthy and one.state().reason == ""
+    one.stop()
+    assert len(stored(tmp_path)[0]) == 25
+
+
+def test_stopping_drains_what_is_there(tmp_path):
+    one = make(tmp_path)
+    one.start()
+    until(lambda: (tmp_path / "arbiter.db").exists())
+    fill(tmp_path, 1200)
+    one.stop()
+    assert len(stored(tmp_path)[0]) == 1200
+
+
+def test_stopping_with_the_store_down_ends_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "STOP_WITHIN_S", 0.2)
+    (tmp_path / "arbiter.db").mkdir()
+    fill(tmp_path, 3)
+    one = make(tmp_path)
+    one.start()
+    until(lambda: not one.state().healthy)
+    one.stop()
+    file = JournalFile(tmp_path / "state", LIMIT)
+    assert file.depth() == 6
+    file.close()
+
+
+def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path):
+    """Attempts that ran, and requests that waited between two tries; the living worker's own are left alone."""
+    killed = python(
+        """
+        import asyncio, os, sys
+        from pathlib import Path
+        from arbiter.ledger.journal import Journal
+        from tests.fakes.rows import attempt_row, request_row
+
+        async def main():
+            pen = Journal(Path(sys.argv[1]), "w1", 32 << 20, asyncio.get_running_loop())
+            streaming = request_row(1, outcome="cancelled", attempts=1)
+            pen.open(streaming, attempt_row(streaming, outcome="interrupted"))
+            waiting = request_row(2, outcome="cancelled", attempts=1)
+            failed = attempt_row(waiting, outcome="error", error_class="overloaded")
+            pen.open(waiting, failed)
+            pen.close(failed)
+            second = request_row(3, outcome="cancelled", attempts=1)
+            failed = attempt_row(second, 1, outcome="error")
+            pen.open(second, failed)
+            pen.close(failed)
+            pen.flush()
+            second.attempts = 2
+            pen.open(second, attempt_row(second, 2, outcome="interrupted"))
+            os.kill(os.getpid(), 9)
+
+        asyncio.run(main())
+        """,
+        tmp_path / "state",
+    )
+    assert killed.wait(60) == -signal.SIGKILL
+
+    async def living():
+        pen = Journal(tmp_path / "state", "w1", LIMIT, asyncio.get_running_loop())
+        request = request_row(9, outcome="cancelled")
+        pen.open(request, attempt_row(request))
+        one = make(tmp_path)
+        drain(one)
+        assert one.state().open == 1
+        assert [worker["alive"] for worker in one.state().workers] == [True]
+        one._reap_at = 0.0
+        assert drain(one) == 0
+        one.close()
+        attempt = attempt_row(request)
+        pen.close(attempt)
+        pen.settle(request_row(9))
+        await pen.aclose()
+
+    asyncio.run(living())
+    one = make(tmp_path)
+    drain(one)
+    one.close()
+    requests, attempts = stored(tmp_path)
+    assert requests == {
+        "r00000001": "interrupted",
+        "r00000002": "interrupted",
+        "r00000003": "interrupted",
+        "r00000009": "ok",
+    }
+    assert attempts == {
+        "r00000001-1": "interrupted",
+        "r00000002-1": "error",
+        "r00000003-1": "error",
+        "r00000003-2": "interrupted",
+        "r00000009-1": "ok",
+    }
+    store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
+    entry = store.request("r00000003")
+    assert entry is not None and entry.request.attempts == 2
+    assert entry.request.message == recorder.INTERRUPTED and entry.request.finished_ms is None
+    assert entry.attempts[1].finished_ms is None and entry.attempts[1].started_ms == entry.request.received_ms
+    assert store.requests(Filters(errors=True)).entries[0].request.id == "r00000003"
+    store.close()
+
+
+def test_a_record_nobody_can_read_is_one_row_lost_and_named(tmp_path, caplog):
+    fill(tmp_path, 1)
+    file = JournalFile(tmp_path / "state", LIMIT)
+    with file.env.begin() as txn:
+        file.append(txn, [b"\x09\x01\x90"])
+        txn.put(b"x", b"\x09\x03\x90", db=file.open)
+    file.close()
+    fill(tmp_path, 1, start=1)
+    one = make(tmp_path)
+    drain(one)
+    assert one.state().rejected == 1
+    one.close()
+    assert "version 9" in caplog.text
+    assert len(stored(tmp_path)[0]) == 2
+
+
+def until(holds, within_s: float = 30.0) -> None:
+    """Wait for something another thread or process will do."""
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            pytest.fail("this did not happen in time")
+        time.sleep(0.01)

@@ -1,0 +1,253 @@
+"""What a store keeps, finds again, and refuses."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+
+import msgspec
+import pytest
+
+from arbiter.ledger import schema
+from arbiter.ledger.query import BadParameter, Filters, parse, read_cursor, since, write_cursor
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.sqlite import SqliteStore
+from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing
+from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
+
+AT = Position("j", 1)
+
+
+@pytest.fixture
+def store(tmp_path):
+    one = SqliteStore(tmp_path / "data" / "arbiter.db")
+    yield one
+    one.close()
+
+
+def ids(page):
+    return [entry.request.id for entry in page.entries]
+
+
+def test_every_field_comes_back_as_it_went_in(store):
+    """Unknown stays None, lists and maps stay lists and maps, true stays true."""
+    request = request_row(labels={"issue": "12", "ü": "ß"}, repairs=["done"], message="naïve \x00 ✓", client=None)
+    attempt = attempt_row(request, tool_names=["grep", "ls"], finish_inferred=True, cached_tokens=None)
+    store.write([attempt, request], AT)
+    entry = store.request(request.id)
+    assert entry is not None
+    assert (entry.request, entry.attempts) == (request, [attempt])
+    assert store.request("nobody") is None
+
+
+def test_a_number_too_large_for_the_column_is_unknown_and_the_batch_is_stored(store):
+    first, second = request_row(1, bytes_in=2**64 - 1), request_row(2)
+    store.write([first, attempt_row(first, total_tokens=2**63), second], AT)
+    entry = store.request(first.id)
+    assert entry is not None and entry.attempts[0].total_tokens is None
+    assert store.counts() == Counts(2, 1)
+
+
+def test_position_and_rows_are_one_transaction(store):
+    store.write([request_row(1)], Position("a", 5))
+    store.write([], Position("b", 1))
+    assert [store.position(name) for name in ("a", "b", "c")] == [5, 1, 0]
+    with pytest.raises(StoreDown):
+        store.write([request_row(2), msgspec.structs.replace(request_row(3), trace_id=None)], Position("a", 9))
+    assert store.position("a") == 5
+    assert store.counts() == Counts(1, 0)
+
+
+def test_newest_first_in_pages_that_neither_skip_nor_repeat(store):
+    """Requests of one millisecond are told apart by their id, and rows that arrive meanwhile shift nothing."""
+    rows = [request_row(number, received_ms=BEGAN_MS + number // 4) for number in range(50)]
+    store.write(rows, AT)
+    seen, cursor = [], None
+    while True:
+        page = store.requests(Filters(limit=7, before=read_cursor(cursor) if cursor else None))
+        seen += ids(page)
+        store.write([request_row(1000 + len(seen))], AT)
+        cursor = page.next
+        if cursor is None:
+            break
+    assert seen == [row.id for row in reversed(rows)]
+
+
+def test_filters(store):
+    ok = request_row(1)
+    failed = request_row(2, outcome="error", status=502, client="other", client_trace_id="theirs", provider=None)
+    cancelled = request_row(3, outcome="cancelled", status=499)
+    store.write([ok, failed, cancelled, attempt_row(ok), attempt_row(failed, provider="spare", outcome="error")], AT)
+    every = [cancelled.id, failed.id, ok.id]
+    cases = {
+        Filters(): every,
+        Filters(trace=ok.trace_id): [ok.id],
+        Filters(trace="theirs"): [failed.id],
+        Filters(provider="spare"): [failed.id],
+        Filters(client="other"): [failed.id],
+        Filters(status=499): [cancelled.id],
+        Filters(errors=True): [failed.id],
+        Filters(since_ms=failed.received_ms): [cancelled.id, failed.id],
+        Filters(client="ci", status=200, since_ms=0): [ok.id],
+        Filters(limit=1): [cancelled.id],
+    }
+    for filters, expected in cases.items():
+        assert ids(store.requests(filters)) == expected, filters
+
+
+def test_listing_and_look_ups_use_an_index(store):
+    """A page of the newest and a look-up by trace cost the same with a million rows."""
+    store.write([request_row(1)], AT)
+    db = sqlite3.connect(store.path)
+    for sql, index in (
+        ("SELECT * FROM requests ORDER BY received_ms DESC, id DESC LIMIT 50", "requests_newest"),
+        (
+            "SELECT * FROM requests WHERE (received_ms, id) < (5, 'x') ORDER BY received_ms DESC, id DESC",
+            "requests_newest",
+        ),
+        ("SELECT * FROM requests WHERE trace_id = 'x' OR client_trace_id = 'x'", "requests_trace"),
+        ("SELECT * FROM attempts WHERE request_id IN ('x') ORDER BY request_id, number, id", "attempts_request"),
+    ):
+        steps = " ".join(row[3] for row in db.execute("EXPLAIN QUERY PLAN " + sql))
+        assert index in steps and "SCAN requests" not in steps.replace("SCAN requests USING INDEX", ""), steps
+    db.close()
+
+
+def test_only_the_owner_can_read_the_files(tmp_path):
+    old = os.umask(0)
+    try:
+        one = SqliteStore(tmp_path / "data" / "arbiter.db")
+        one.write([request_row()], AT)
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "data").iterdir()}
+        one.close()
+    finally:
+        os.umask(old)
+    assert modes == {"arbiter.db": 0o600, "arbiter.db-wal": 0o600, "arbiter.db-shm": 0o600}
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+
+
+def test_reading_makes_nothing_and_writes_nothing(tmp_path, store):
+    with pytest.raises(StoreMissing):
+        SqliteStore(tmp_path / "no.db", readonly=True)
+    assert not (tmp_path / "no.db").exists()
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreMissing):
+        SqliteStore(tmp_path / "empty.db", readonly=True)
+    reader = SqliteStore(store.path, readonly=True)
+    with pytest.raises(StoreDown):
+        reader.write([request_row()], AT)
+    reader.close()
+
+
+def test_reading_goes_on_while_somebody_writes(store):
+    store.write([request_row(1)], AT)
+    reader = SqliteStore(store.path, readonly=True, busy_s=0)
+    blocker = sqlite3.connect(store.path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    try:
+        assert reader.counts() == Counts(1, 0)
+    finally:
+        blocker.close()
+        reader.close()
+
+
+def test_a_database_of_an_earlier_version_gets_the_columns_it_lacks(tmp_path):
+    """A field appended to a row is a column at the next start; old rows read with its default."""
+    path = tmp_path / "old.db"
+    SqliteStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute("ALTER TABLE requests DROP COLUMN user_agent")
+    db.execute("ALTER TABLE attempts DROP COLUMN reused_connection")
+    db.execute(
+        "INSERT INTO attempts (id, request_id, trace_id, number, provider, endpoint, format_out, started_ms)"
+        " VALUES ('a', 'r', 't', 1, 'p', 'e', 'f', 0)"
+    )
+    db.execute(
+        "INSERT INTO requests (id, trace_id, endpoint, format_in, received_ms) VALUES ('r', 't', 'chat', 'f', 0)"
+    )
+    db.commit()
+    db.close()
+    store = SqliteStore(path)
+    entry = store.request("r")
+    assert entry is not None
+    assert entry.request.user_agent is None
+    assert entry.attempts[0].reused_connection is False and entry.attempts[0].usage_source == "missing"
+    store.write([request_row(1, user_agent="new")], AT)
+    store.close()
+
+
+def test_a_database_of_a_newer_arbiter_is_left_alone(tmp_path):
+    path = tmp_path / "newer.db"
+    SqliteStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute("UPDATE schema_version SET version = 99")
+    db.commit()
+    db.close()
+    with pytest.raises(StoreDown, match="99"):
+        SqliteStore(path)
+
+
+def test_a_second_start_changes_nothing(tmp_path):
+    SqliteStore(tmp_path / "a.db").close()
+    db = sqlite3.connect(tmp_path / "a.db")
+    before = db.execute("SELECT sql FROM sqlite_master").fetchall()
+    SqliteStore(tmp_path / "a.db").close()
+    assert db.execute("SELECT sql FROM sqlite_master").fetchall() == before
+    db.close()
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    (tmp_path / "a.db").write_bytes(b"a picture of a cat" * 100)
+    with pytest.raises(StoreDown, match=r"a\.db"):
+        SqliteStore(tmp_path / "a.db")
+
+
+@pytest.mark.parametrize("row", [RequestRow, AttemptRow])
+def test_each_field_of_a_row_is_one_column(row):
+    assert [column.name for column in schema.columns(row)] == [field.name for field in msgspec.structs.fields(row)]
+
+
+def test_moments_are_durations_unix_times_or_dates():
+    now = 1_790_000_000_000
+    assert since("90s", now) == now - 90_000
+    assert since("2w", now) == now - 14 * 86_400_000
+    assert since("1790000000000", now) == now
+    assert since("2026-11-30T02:00:00Z", now) == 1_796_004_000_000
+    assert since("2026-11-30 02:00:00", now) == 1_796_004_000_000
+    assert since("2026-11-30T03:00:00 01:00", now) == 1_796_004_000_000
+    assert since("999999999w", now) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limit", "0"),
+        ("limit", "501"),
+        ("limit", "ten"),
+        ("limit", "٣"),
+        ("limit", ""),
+        ("status", "42"),
+        ("errors", "maybe"),
+        ("since", "yesterday"),
+        ("since", "-5m"),
+        ("since", "1790000000000000000000"),
+        ("cursor", "!!"),
+        ("cursor", "eA"),
+        ("trace", ""),
+        ("client", "x" * 257),
+        ("colour", "blue"),
+    ],
+)
+def test_a_malformed_parameter_is_named(name, value):
+    with pytest.raises(BadParameter) as caught:
+        parse({name: value}, 0)
+    assert caught.value.name == name
+
+
+def test_a_cursor_survives_its_journey():
+    row = request_row(7, id="a:b/ü")
+    assert read_cursor(write_cursor(row)) == (row.received_ms, row.id)
+    assert parse({"cursor": write_cursor(row), "errors": "1", "limit": "500"}, 0) == Filters(
+        before=(row.received_ms, row.id), errors=True, limit=500
+    )
