@@ -1,0 +1,184 @@
+"""Who is measured: nobody in between, nginx, and the gateway. Each is started here, and stopped by its handle."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.path import process
+
+ROOT = Path(__file__).resolve().parents[2]
+ARBITER = [sys.executable, "-c", "import sys; from arbiter.cli import main; sys.exit(main())"]
+CHAT = "/v1/chat/completions"
+
+# What the budget calls the floor: nothing buffered, nothing logged, connections kept on both sides.
+NGINX = """
+daemon off; master_process on; worker_processes 1; pid nginx.pid; error_log error.log crit; worker_rlimit_nofile 20000;
+events {{ worker_connections 8192; multi_accept on; }}
+http {{
+    access_log off; tcp_nodelay on; keepalive_timeout 600s; keepalive_requests 100000000; server_tokens off;
+    client_max_body_size 64m; client_body_buffer_size 1m;
+    client_body_temp_path tmp/body; proxy_temp_path tmp/proxy;
+    fastcgi_temp_path tmp/fastcgi; uwsgi_temp_path tmp/uwsgi; scgi_temp_path tmp/scgi;
+    upstream mock {{ server 127.0.0.1:{mock}; keepalive 2048; keepalive_requests 100000000; keepalive_timeout 600s; }}
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        location = /health {{ return 200; }}
+        location / {{
+            proxy_pass http://mock; proxy_http_version 1.1; proxy_set_header Connection "";
+            proxy_buffering off; proxy_request_buffering off; proxy_read_timeout 600s;
+        }}
+    }}
+}}
+"""
+
+ARBITER_YAML = """
+server: {{ bind: 127.0.0.1, port: {port}, workers: 1 }}
+storage: {{ url: "sqlite:///{data}/arbiter.db" }}
+state: "lmdb:///{data}/state"
+telemetry: {{ log: {{ level: warning, format: json }} }}
+providers:
+"""
+
+PROVIDER = """  {name}:
+    type: openai
+    endpoint: http://127.0.0.1:{mock}/{answer}/v1
+    key: bench-upstream-key
+    models: [bench-{name}]
+    connections: {{ max: 4096, idle: 2048 }}
+"""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way from the client to the mock. `serving` is the process whose CPU is compared, `pids` all that it needs."""
+
+    name: str
+    port: int
+    serving: int | None
+    pids: tuple[int, ...]
+    aim: Callable[[str], tuple[str, str]]  # what the mock shall answer -> the request's path and model
+
+
+def on_core(core: int | None) -> Callable[[], None] | None:
+    """For subprocess's `preexec_fn`: stay on one core, and so will every child."""
+    return None if core is None else lambda: os.sched_setaffinity(0, {core})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def compile_tool(name: str, into: Path) -> Path:
+    """Compile one of the C programs beside this file."""
+    built = into / name
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run([*compiler, "-O2", "-o", str(built), str(Path(__file__).with_name(f"{name}.c"))], check=True)
+    return built
+
+
+@contextlib.contextmanager
+def running(child: subprocess.Popen[bytes], patience_s: float = 40) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield child
+    finally:
+        child.terminate()
+        try:
+            child.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait(5)
+
+
+def wait_for(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
+    """Until GET /health answers 200; RuntimeError with the end of the log when it never does."""
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up and child.poll() is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        try:
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.05)
+        finally:
+            connection.close()
+    raise RuntimeError(f"port {port} never answered:\n{log.read_text('utf-8', 'replace')[-3000:]}")
+
+
+@contextlib.contextmanager
+def mock(folder: Path, core: int | None) -> Iterator[Peer]:
+    """The upstream, which is also the peer with nothing in between."""
+    tool = compile_tool("mock", folder)
+    with running(subprocess.Popen([str(tool), "0"], stdout=subprocess.PIPE, preexec_fn=on_core(core))) as child:
+        assert child.stdout is not None
+        port = int(child.stdout.readline())
+        yield Peer("direct", port, None, (child.pid,), lambda answer: (f"/{answer}{CHAT}", "bench"))
+        child.stdout.close()
+
+
+@contextlib.contextmanager
+def nginx(folder: Path, core: int | None, mock_port: int) -> Iterator[Peer]:
+    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if program is None:
+        raise RuntimeError("nginx is not here (Debian: apt-get install nginx-light)")
+    home, port = folder / "nginx", free_port()
+    (home / "tmp").mkdir(parents=True)
+    config = home / "nginx.conf"
+    user = "user root;\n" if os.geteuid() == 0 else ""
+    config.write_text(user + NGINX.format(port=port, mock=mock_port))
+    log = home / "out.log"
+    with (
+        log.open("wb") as out,
+        running(
+            subprocess.Popen(
+                [program, "-p", str(home), "-c", str(config), "-e", str(home / "error.log")],
+                stdout=out, stderr=out, preexec_fn=on_core(core),
+            )
+        ) as child,
+    ):  # fmt: skip
+        wait_for(port, child, log)
+        pids = process.tree(child.pid)
+        worker = process.server_of(port, pids)
+        yield Peer("nginx", port, worker, tuple(pids), lambda answer: (f"/{answer}{CHAT}", "bench"))
+
+
+@contextlib.contextmanager
+def arbiter(folder: Path, core: int | None, mock_port: int, answers: Iterable[str]) -> Iterator[Peer]:
+    """The gateway as `arbiter serve` with one worker and its books on."""
+    home, port = folder / "arbiter", free_port()
+    (home / "data").mkdir(parents=True)
+    config = home / "arbiter.yaml"
+    config.write_text(
+        ARBITER_YAML.format(port=port, data=home / "data")
+        + "".join(PROVIDER.format(name=answer, answer=answer, mock=mock_port) for answer in sorted(set(answers)))
+    )
+    env = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()} | {
+        "PYTHONPATH": str(ROOT),
+        "ARBITER_DATA_DIR": str(home / "data"),
+    }
+    log = home / "out.log"
+    with (
+        log.open("wb") as out,
+        running(
+            subprocess.Popen(
+                [*ARBITER, "serve", "--config", str(config)],
+                cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=on_core(core),
+            )
+        ) as child,
+    ):  # fmt: skip
+        wait_for(port, child, log)
+        pids = process.tree(child.pid)
+        worker = process.server_of(port, pids)
+        yield Peer("arbiter", port, worker, tuple(pids), lambda answer: (CHAT, f"bench-{answer}"))
