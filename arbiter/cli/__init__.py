@@ -1,0 +1,76 @@
+"""The `arbiter` command: one file per command, each with `add` (its arguments) and `run`.
+
+Exit codes: 0 done; 1 the configuration does not work, or the command failed; 2 the command line is wrong;
+130 interrupted. What went wrong is one line on standard error, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from arbiter import __version__
+
+COMMANDS = ("serve", "demo", "check", "keys")
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class CommandError(Exception):
+    """A command cannot do what it was asked; its text is what the console shows."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line, with every command's arguments."""
+    top = argparse.ArgumentParser(
+        prog="arbiter",
+        description="An LLM gateway for coding agents.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage. Documentation: docs/cli.md.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"arbiter {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name in COMMANDS:
+        importlib.import_module(f"arbiter.cli.{name}").add(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. Tracebacks are for bugs only."""
+    # Imported here: `arbiter.cli` itself stays cheap for those who want its constants.
+    from arbiter.config.source import ConfigError
+
+    top = parser()
+    try:
+        arguments = top.parse_args(argv)
+    except SystemExit as stop:  # argparse has printed help, the version, or what is wrong
+        return stop.code if isinstance(stop.code, int) else USAGE
+    if arguments.command is None:
+        top.print_help(sys.stderr)
+        return USAGE
+    try:
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
+    except ConfigError as error:
+        complain(str(error))
+        if not str(error).endswith("\n"):
+            print("arbiter: see docs/config.md for every key; `arbiter check` reads the file again", file=sys.stderr)
+        return FAILED
+    except CommandError as error:
+        complain(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # `arbiter check | head`: the reader has seen enough. Python would complain once more while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def complain(message: str) -> None:
+    """One message on standard error, under our name."""
+    print(f"arbiter: {message}", file=sys.stderr)

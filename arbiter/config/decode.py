@@ -81,7 +81,7 @@ class Decoder:
         self.lines[path] = node.start_mark.line + 1
         if self._nodes > MAX_NODES:  # a few nested anchors can stand for a billion values
             raise self.error(path, "the file expands to too many values; use fewer anchors")
-        inner, extra = _unwrap(type_)
+        inner, extra = unwrap(type_)
         match inner:
             case inspect.StructType():
                 return self._struct(node, inner, path)
@@ -154,7 +154,7 @@ class Decoder:
         return [(key, mark, item) for key, (mark, item) in own.items()]
 
     def _union(self, node: Node, type_: inspect.UnionType, extra: dict[str, Any], path: str) -> Any:
-        members = [_unwrap(member) for member in type_.types]
+        members = [unwrap(member) for member in type_.types]
         if any(isinstance(inner, inspect.NoneType) for inner, _ in members):
             if _is_null(node):
                 return None
@@ -226,7 +226,8 @@ class Decoder:
         raise self.error(path, f"expected {expected}, got {_kind(node)}")
 
 
-def _unwrap(type_: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
+def unwrap(type_: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
+    """The type within its metadata, and what the metadata says beside constraints."""
     extra: dict[str, Any] = {}
     while isinstance(type_, inspect.Metadata):
         extra = {**(type_.extra or {}), **extra}
@@ -269,7 +270,7 @@ def _is_null(node: Node) -> bool:
 
 
 def _is_container(type_: inspect.Type) -> bool:
-    inner, _ = _unwrap(type_)
+    inner, _ = unwrap(type_)
     return isinstance(inner, (inspect.StructType, inspect.DictType, inspect.ListType))
 
 
@@ -280,7 +281,7 @@ def _sections() -> dict[str, tuple[str, ...]]:
 
     found: dict[str, tuple[str, ...]] = {}
     for section in msgspec.structs.fields(Config):
-        inner, _ = _unwrap(inspect.type_info(section.type))
+        inner, _ = unwrap(inspect.type_info(section.type))
         if isinstance(inner, inspect.StructType):
             for field in inner.fields:
                 found[field.encode_name] = (*found.get(field.encode_name, ()), section.encode_name)

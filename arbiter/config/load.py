@@ -67,13 +67,16 @@ class Source:
     path: Path | None
     env: Mapping[str, str] = field(repr=False)
     flags: Flags = Flags()
+    demo: bool = False
 
     def load(self) -> Snapshot:
         """The configuration as it stands now. Errors: ConfigError."""
-        return load(self.path, self.env, self.flags)
+        return demo_snapshot(self.env, self.flags) if self.demo else load(self.path, self.env, self.flags)
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Changes whenever the file does; None while there is no file."""
+        if self.demo:
+            return None
         try:
             found = config_path(self.path, self.env).stat()
         except OSError:
@@ -335,7 +338,8 @@ class _Resolver:
             provider, slash, model = pin.partition("/")
             if slash and provider in providers:
                 declared = [known.id for known in providers[provider].models]
-                if model not in declared:
+                # A provider that lists no models serves whatever it is asked for by name.
+                if (declared or not model) and model not in declared:
                     hint = nearest(model, declared) or f"; add it to {join('providers', provider)}.models"
                     raise self.error(path, f'{provider} declares no model "{model}"{hint}')
                 return provider, model
@@ -363,6 +367,8 @@ class _Resolver:
                 raise self.error(join(path, "name"), f'"{written.name}" is listed twice')
             if digest in hashes:
                 raise self.error(join(path, "key_hash"), f"the key of {hashes[digest]}; every client has its own")
+            if not written.allow:
+                raise self.error(join(path, "allow"), "an empty list allows nothing; remove it, or name models")
             hashes[digest] = written.name
             found[written.name] = Client(written.name, digest, written.agent or None, tuple(written.allow))
         if self.config.auth.mode == "require" and not found:

@@ -18,7 +18,7 @@ MAX_DEPTH = 32
 MAX_FILE_SECRET_BYTES = 64 << 10
 
 Node = yaml.nodes.Node
-Fail = Callable[[str], "ConfigError"]
+Fail = Callable[[str], Exception]
 """Makes the error for one place of the file from its message."""
 
 

@@ -1,0 +1,113 @@
+"""`arbiter check`: read the configuration as `serve` would, and show what it comes to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from arbiter.cli import options
+from arbiter.cli.table import render
+from arbiter.config import units
+from arbiter.config.load import ConfigError, Source, config_path
+from arbiter.config.snapshot import Snapshot
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "check",
+        help="validate the configuration and show what it comes to",
+        description="Validate the configuration; print the effective routing table, timeouts, limits and warnings. "
+        "Exit code 0: valid, 1: not valid. Nothing is contacted, no plugin is imported.",
+        allow_abbrev=False,
+    )
+    options.add_config(command)
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument("--schema", action="store_true", help="print the JSON Schema of arbiter.yaml, for editors")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.schema:
+        from arbiter.config.reference import json_schema
+
+        print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+        return 0
+    source = Source(arguments.config, dict(os.environ))
+    file = str(config_path(source.path, source.env))
+    try:
+        snapshot = source.load()
+    except ConfigError as error:
+        if not arguments.json:
+            raise
+        problem = {"file": error.file, "line": error.line, "path": error.path, "message": error.message.strip()}
+        print(json.dumps({"ok": False, "error": problem}, ensure_ascii=False))
+        return 1
+    if arguments.json:
+        print(json.dumps({"ok": True, "file": file, **report(snapshot)}, ensure_ascii=False, indent=2))
+    else:
+        print(text(snapshot, file), end="")
+    return 0
+
+
+def report(snapshot: Snapshot) -> dict[str, Any]:
+    """What the configuration comes to, for programs."""
+    return {
+        "epoch": snapshot.epoch,
+        "warnings": list(snapshot.warnings),
+        "models": [
+            {"model": name, "provider": provider.name, "upstream": model.upstream}
+            for name, (provider, model) in snapshot.models.items()
+        ],
+        "aliases": [
+            {"alias": name, "provider": alias.provider, "model": alias.model}
+            for name, alias in snapshot.aliases.items()
+        ],
+        "config": snapshot.redacted(),
+    }
+
+
+def text(snapshot: Snapshot, file: str) -> str:
+    """The same for people."""
+    server, limits = snapshot.server, snapshot.limits
+    where = f"unix:{server.socket}" if server.socket else f"{server.bind}:{server.port}"
+    parts = [f"{file} is valid (epoch {snapshot.epoch})\n"]
+    parts.append(
+        f"\nListens on {where} with {server.workers} worker(s). Keys: {snapshot.auth.mode}, "
+        f"{len(snapshot.clients)} client(s). Rows: {snapshot.storage.url}. State: {snapshot.state_dir}.\n"
+    )
+    names: list[tuple[str | None, ...]] = [(name, p.name, m.upstream, None) for name, (p, m) in snapshot.models.items()]
+    names += [
+        (name, alias.provider, model.upstream if model else None, f"alias of {alias.provider}/{alias.model}")
+        for name, alias in snapshot.aliases.items()
+        if name not in snapshot.models  # a declared model wins
+        for model in [snapshot.providers[alias.provider].model(alias.model)]
+    ]
+    if snapshot.default_provider:
+        names.append(("(any other)", snapshot.default_provider, "the same name", "routing.default_provider"))
+    parts.append("\nModels\n" + render(("asked for", "provider", "sent as", "why"), names))
+    phases = [phase for phase, _ in next(iter(snapshot.providers.values())).budgets.items()]
+    parts.append(
+        "\nProviders and timeouts (- is off)\n"
+        + render(
+            ("provider", "type", "endpoint", "key", *phases),
+            [
+                (
+                    provider.name,
+                    provider.type,
+                    provider.url,
+                    "yes" if provider.key else "no",
+                    *(units.duration(budget) if budget else None for _, budget in provider.budgets.items()),
+                )
+                for provider in snapshot.providers.values()
+            ],
+        )
+    )
+    sizes = ("body", "headers", "event", "answer", "stream_buffer")
+    rows = [(name, units.size(getattr(limits, name))) for name in sizes]
+    rows += [("slow_sender", units.duration(limits.slow_sender_s)), ("json_depth", str(limits.json_depth))]
+    parts.append("\nLimits\n" + render(("limit", "value"), rows))
+    if snapshot.warnings:
+        parts.append("\nWarnings\n" + "".join(f"  {warning}\n" for warning in snapshot.warnings))
+    return "".join(parts)

@@ -1,0 +1,45 @@
+"""`arbiter serve`: run the gateway."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from arbiter import log
+from arbiter.cli import options
+from arbiter.config.load import Source
+
+if TYPE_CHECKING:
+    from arbiter.config.snapshot import Snapshot
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "serve",
+        help="run the gateway",
+        description="Run the gateway. SIGTERM drains, SIGHUP reads the configuration again.",
+        allow_abbrev=False,
+    )
+    options.add_config(command)
+    options.add_listen(command)
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return start(Source(arguments.config, dict(os.environ), options.flags(arguments)))
+
+
+def start(source: Source) -> int:
+    """Load, say what is doubtful, serve until told to stop."""
+    snapshot = source.load()
+    _log(snapshot)
+    from arbiter.app.supervisor import serve  # the server and its event loop: only now
+
+    return serve(snapshot, source=source, demo=source.demo)
+
+
+def _log(snapshot: Snapshot) -> None:
+    log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
+    for warning in snapshot.warnings:
+        log.Log("arbiter.config").warn(warning)

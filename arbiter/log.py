@@ -1,0 +1,160 @@
+"""Log lines: one JSON object each, or text for people, on standard error.
+
+    log = Log(__name__)
+    log.info("attempt failed", trace_id=call.trace_id, provider="openai", waited_s=1.5)
+
+A line below the level costs one comparison. Fields are what the caller hands over, so what must not be seen is not
+handed over; as a second fence, the secrets given to `setup` are blotted out of every line. `setup` is called once in
+every process, before that lines of level warning and above go out as text.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TextIO
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+_NAMES = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn", logging.ERROR: "error"}
+_SHORTEST_SECRET = 6  # blotting out shorter ones would garble every line and still give them away
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class Log:
+    """Lines of one module. `error` adds the exception's type and text; `debug` level adds its traceback."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, message: str, *, trace_id: str | None = None, **fields: object) -> None:
+        if self._logger.isEnabledFor(logging.DEBUG):
+            self._write(logging.DEBUG, message, trace_id, fields)
+
+    def info(self, message: str, *, trace_id: str | None = None, **fields: object) -> None:
+        if self._logger.isEnabledFor(logging.INFO):
+            self._write(logging.INFO, message, trace_id, fields)
+
+    def warn(
+        self, message: str, *, trace_id: str | None = None, error: BaseException | None = None, **fields: object
+    ) -> None:
+        if self._logger.isEnabledFor(logging.WARNING):
+            self._write(logging.WARNING, message, trace_id, fields, error)
+
+    def error(
+        self, message: str, *, trace_id: str | None = None, error: BaseException | None = None, **fields: object
+    ) -> None:
+        if self._logger.isEnabledFor(logging.ERROR):
+            self._write(logging.ERROR, message, trace_id, fields, error)
+
+    def _write(
+        self,
+        level: int,
+        message: str,
+        trace_id: str | None,
+        fields: Mapping[str, object],
+        error: BaseException | None = None,
+    ) -> None:
+        exc_info = (type(error), error, error.__traceback__) if error is not None else None
+        record = self._logger.makeRecord(self._logger.name, level, "", 0, message, (), exc_info)
+        record.trace_id, record.fields = trace_id, fields
+        self._logger.handle(record)
+
+
+class _Lines(logging.Formatter):
+    """What both spellings share: the fields of a line in order, and the fence against secrets."""
+
+    def __init__(self, secrets: Iterable[str], traceback: bool) -> None:
+        super().__init__()
+        known = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        known |= {json.dumps(secret)[1:-1] for secret in known}
+        # Longest first: one secret may be the beginning of another.
+        words = sorted(known, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, words))) if words else None
+        self._traceback = traceback
+
+    def format(self, record: logging.LogRecord) -> str:
+        try:
+            line = self.line(self.members(record))
+        except Exception as error:  # a log line must never be what breaks a request; foreign __str__ may do anything
+            line = self.line(
+                {"level": "error", "message": "a log line could not be written", "error": type(error).__name__}
+            )
+        return self._secrets.sub("***", line) if self._secrets else line
+
+    def members(self, record: logging.LogRecord) -> dict[str, object]:
+        at = datetime.fromtimestamp(record.created, UTC)
+        members: dict[str, object] = {
+            "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": _NAMES.get(record.levelno, record.levelname.lower()),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if trace_id := getattr(record, "trace_id", None):
+            members["trace_id"] = trace_id
+        for name, value in getattr(record, "fields", {}).items():
+            members.setdefault(name, value)
+        if record.exc_info and record.exc_info[1] is not None:
+            members["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+            if self._traceback or not hasattr(
+                record, "fields"
+            ):  # a library's exception is nobody's to explain but its own
+                members["traceback"] = self.formatException(record.exc_info)
+        return members
+
+    def line(self, members: Mapping[str, object]) -> str:
+        raise NotImplementedError
+
+
+class JsonLines(_Lines):
+    def line(self, members: Mapping[str, object]) -> str:
+        return json.dumps(members, default=str, separators=(",", ":"))
+
+
+class TextLines(_Lines):
+    def line(self, members: Mapping[str, object]) -> str:
+        rest = dict(members)
+        level, message = str(rest.pop("level", "")), str(rest.pop("message", ""))
+        at, name = str(rest.pop("ts", "")), str(rest.pop("logger", ""))
+        traceback = str(rest.pop("traceback", ""))
+        told = "".join(f" {key}={_quoted(value)}" for key, value in rest.items())
+        line = f"{at[11:23]} {level.upper():5} {name.removeprefix('arbiter.')}: {_escaped(message)}{told}"
+        # One line per record, whoever chose the text; only a traceback may take more.
+        return f"{line}\n{traceback}" if traceback else line
+
+
+def _escaped(text: str) -> str:
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _quoted(value: object) -> str:
+    text = _escaped(str(value))
+    return json.dumps(text, ensure_ascii=False) if " " in text or '"' in text or not text else text
+
+
+def setup(
+    level: str = "info", format: str = "json", *, secrets: Iterable[str] = (), stream: TextIO | None = None
+) -> None:
+    """Send this process's lines, and those of its libraries from warning on, to `stream` (standard error).
+
+    Calling it again (a reload) replaces what it set up before. `level` is one of `LEVELS`, `format` "json" or "text".
+    """
+    lines = TextLines if format == "text" else JsonLines
+    handler = _Handler(stream or sys.stderr)
+    handler.setFormatter(lines(secrets, traceback=level == "debug"))
+    root = logging.getLogger()
+    root.handlers = [old for old in root.handlers if not isinstance(old, _Handler)] + [handler]
+    root.setLevel(max(LEVELS[level], logging.WARNING))
+    logging.getLogger("arbiter").setLevel(LEVELS[level])
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Ours, to be found again. Where the lines cannot be written there is nobody to tell."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
