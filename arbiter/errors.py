@@ -208,6 +208,13 @@ class UpstreamStatus(UpstreamError):
         self.upstream_headers = upstream_headers
 
 
+class KeyRefused(UpstreamError):
+    """The upstream refused the gateway's own key: a fault of the configuration, told apart from an outage."""
+
+    code = ErrorClass.CONFIG
+    retry = Retry.NEVER
+
+
 class ConfigFault(ArbiterError):
     """The operator's configuration does not work. Tried once, and told apart from an upstream outage."""
 

@@ -1,0 +1,239 @@
+"""What an answer says about itself. Read on the side of the native lane, kept in the attempt's row.
+
+A count that the upstream did not state stays None (SPEC 7.2).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from arbiter._speedups import usage as usages
+from arbiter.errors import Garbled
+from arbiter.model import Usage
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer's facts. Bytes are of UTF-8 text after JSON unescaping."""
+
+    response_id: str | None = None
+    model: str | None = None
+    finish: str | None = None  # the upstream's own word
+    usage: Usage | None = None
+    usage_partial: bool = False  # only the head of a stream stated usage
+    events: int | None = None  # of a stream
+    thinking_bytes: int = 0
+    output_bytes: int = 0  # text and call arguments
+    tool_names: tuple[str, ...] = ()
+    error: str | None = None  # the answer is an error in spite of its 200
+
+
+class Tap(Protocol):
+    """What both taps of `_speedups.reduce` know by the end."""
+
+    events: int
+    text_bytes: int
+    thinking_bytes: int
+    argument_bytes: int
+    finish: bytes | None
+    tool_names: list[bytes]
+    response_id: bytes | None
+    model: bytes | None
+
+
+class _ChatTap(Tap, Protocol):
+    usage: bytes | None
+
+
+class _MessagesTap(Tap, Protocol):
+    usage_start: bytes | None
+    usage_delta: bytes | None
+
+
+def of_chat_stream(tap: _ChatTap) -> Facts:
+    """The facts of a chat stream, as far as it came."""
+    counts = usages.chat(tap.usage) if tap.usage is not None else None
+    return _of_stream(tap, Usage(*counts) if counts is not None else None, partial=False)
+
+
+def of_messages_stream(tap: _MessagesTap) -> Facts:
+    """The facts of a messages stream. Its usage comes in two parts, of which the later one counts (SPEC 9.1)."""
+    start = usages.messages(tap.usage_start) if tap.usage_start is not None else None
+    delta = usages.messages(tap.usage_delta) if tap.usage_delta is not None else None
+    counts = usages.merge_messages(start, delta)
+    return _of_stream(tap, Usage(*counts) if counts is not None else None, partial=delta is None)
+
+
+def _of_stream(tap: Tap, usage: Usage | None, *, partial: bool) -> Facts:
+    return Facts(
+        response_id=_text(tap.response_id),
+        model=_text(tap.model),
+        finish=_text(tap.finish),
+        usage=usage,
+        usage_partial=partial,
+        events=tap.events,
+        thinking_bytes=tap.thinking_bytes,
+        output_bytes=tap.text_bytes + tap.argument_bytes,
+        tool_names=tuple(name.decode("utf-8", "replace") for name in tap.tool_names),
+    )
+
+
+def _text(raw: bytes | None) -> str | None:
+    return raw.decode("utf-8", "replace") if raw is not None else None
+
+
+# Members are typed loosely: an odd one among them must cost that fact, not the answer.
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: msgspec.Raw | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function | None = None
+
+
+class _ChatMessage(msgspec.Struct):
+    content: object = None
+    reasoning_content: str | None = None
+    reasoning: object = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+    message: _ChatMessage | None = None
+
+
+class _Chat(msgspec.Struct):
+    id: object = None
+    model: object = None
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw | None = None
+    error: msgspec.Raw | None = None
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    name: str | None = None
+    input: msgspec.Raw | None = None
+
+
+class _Messages(msgspec.Struct):
+    id: object = None
+    model: object = None
+    stop_reason: str | None = None
+    content: list[_Block] | None = None
+    usage: msgspec.Raw | None = None
+    error: msgspec.Raw | None = None
+
+
+_decode_chat = msgspec.json.Decoder(_Chat, strict=True).decode
+_decode_messages = msgspec.json.Decoder(_Messages, strict=True).decode
+_check_json = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def of_chat_answer(body: bytes) -> Facts:
+    """The facts of a unary chat answer.
+
+    Errors: Garbled where the body is no JSON object. A body of an unexpected shape yields the facts it has.
+    """
+    try:
+        answer = _decode_chat(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _of_stranger(body)
+    output = thinking = 0
+    names: list[str] = []
+    finish = None
+    for choice in answer.choices or ():
+        finish = finish or choice.finish_reason
+        message = choice.message
+        if message is None:
+            continue
+        output += _size(message.content) + _size(message.refusal)
+        thinking += _size(message.reasoning_content) or _size(message.reasoning)
+        for call in message.tool_calls or ():
+            if call.function is not None:
+                names.append(call.function.name or "")
+                output += _json_size(call.function.arguments)
+    counts = usages.chat(bytes(answer.usage)) if answer.usage is not None else None
+    return Facts(
+        response_id=_word(answer.id),
+        model=_word(answer.model),
+        finish=finish,
+        usage=Usage(*counts) if counts is not None else None,
+        thinking_bytes=thinking,
+        output_bytes=output,
+        tool_names=tuple(names),
+        error=_error(answer.error, answer.choices is not None),
+    )
+
+
+def of_messages_answer(body: bytes) -> Facts:
+    """The facts of a unary messages answer. Errors: as `of_chat_answer`."""
+    try:
+        answer = _decode_messages(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _of_stranger(body)
+    output = thinking = 0
+    names: list[str] = []
+    for block in answer.content or ():
+        output += _size(block.text)
+        thinking += _size(block.thinking)
+        if block.type == "tool_use":
+            names.append(block.name or "")
+            output += _json_size(block.input)
+    counts = usages.messages(bytes(answer.usage)) if answer.usage is not None else None
+    return Facts(
+        response_id=_word(answer.id),
+        model=_word(answer.model),
+        finish=answer.stop_reason,
+        usage=Usage(*counts) if counts is not None else None,
+        thinking_bytes=thinking,
+        output_bytes=output,
+        tool_names=tuple(names),
+        error=_error(answer.error, answer.content is not None),
+    )
+
+
+def _of_stranger(body: bytes) -> Facts:
+    """An answer of another shape is passed on all the same; one that is not JSON at all is the upstream's fault."""
+    try:
+        _check_json(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Garbled("the upstream's answer is not a JSON object") from None
+    return Facts()
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, str):
+        return 0
+    return len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
+
+
+def _json_size(raw: msgspec.Raw | None) -> int:
+    """Bytes of call arguments: a JSON string's content, or the JSON itself where an object was sent."""
+    if raw is None:
+        return 0
+    data = bytes(raw)
+    if data[:1] != b'"':
+        return len(data)
+    try:
+        return _size(msgspec.json.decode(data, type=str))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return len(data) - 2
+
+
+def _error(raw: msgspec.Raw | None, has_output: bool) -> str | None:
+    if raw is None or has_output or bytes(raw) == b"null":
+        return None
+    return "the upstream answered 200 with an error"

@@ -1,0 +1,140 @@
+"""Who asks: an API key to a `Caller`, and who may see the administration (SPEC 8.1, 12.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from arbiter.config.snapshot import Snapshot, key_digest
+from arbiter.errors import Forbidden, Unauthorized
+from arbiter.routing.plan import ANYONE, Caller
+from arbiter.wire.headers import Incoming
+
+COOKIE = "arbiter_admin"
+
+
+class Keys:
+    """The client keys of one snapshot. Only their hashes are known, and a look-up compares nothing but hashes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._mode = snapshot.auth.mode
+        self._by_hash = {client.key_sha256: Caller(client) for client in snapshot.clients}
+
+    def identify(self, incoming: Incoming) -> Caller:
+        """The caller.
+
+        Errors: Unauthorized for a missing or unknown key where `auth.mode` is `require`; it repeats nothing of the key.
+        """
+        if self._mode == "none":
+            return ANYONE
+        if self._by_hash:
+            for key in incoming.keys():
+                caller = self._by_hash.get(key_digest(key))
+                if caller is not None:
+                    return caller
+        if self._mode == "require":
+            raise Unauthorized("this gateway needs a key of its own, and none that it knows was sent")
+        return ANYONE
+
+
+class Gate:
+    """Who may use `/admin`: the token (as a bearer or as a browser's cookie), a trusted proxy's word, or a loopback peer
+    where nothing was configured."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._token = snapshot.admin.token
+        self._header = snapshot.admin.forward_auth_header
+        self._trusts: Callable[[str], bool] = snapshot.server.trusts
+        # The cookie proves that its bearer once knew the token; it is not the token, and dies with it.
+        self.cookie = hmac.new(self._token.encode(), b"arbiter admin cookie", hashlib.sha256).hexdigest()
+
+    @property
+    def wants_token(self) -> bool:
+        return bool(self._token)
+
+    def accepts(self, token: str) -> bool:
+        """Is `token` the admin token? Constant time."""
+        return bool(self._token) and hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token.encode())
+
+    def check(self, incoming: Incoming, peer: str, method: str) -> None:
+        """Let an administrator through.
+
+        Errors: Unauthorized where a token would help, Forbidden where it would not.
+        """
+        if self._header is not None and incoming.get(self._header) and self._trusts(address_of(peer)):
+            _refuse_foreign(incoming, method)
+            return
+        if self._token:
+            bearer = incoming.get("authorization") or ""
+            if bearer[:7].lower() == "bearer " and self.accepts(bearer[7:].strip()):
+                return
+            if hmac.compare_digest(_cookie(incoming).encode(), self.cookie.encode()):
+                _refuse_foreign(incoming, method)
+                return
+            raise Unauthorized("the administration needs the admin token")
+        if self._header is not None:
+            raise Unauthorized(f"the administration needs the header {self._header} from a trusted proxy")
+        if not is_loopback(incoming, peer):
+            raise Forbidden(
+                "the administration answers loopback peers only; set `admin.token` in the configuration to reach it from elsewhere"
+            )
+
+
+def is_loopback(incoming: Incoming, peer: str) -> bool:
+    """Did this come from this machine, and by no detour? A proxy or a foreign web page on it does not count."""
+    if not peer:
+        return True  # a unix socket
+    if not _is_loopback_address(address_of(peer)):
+        return False
+    fields = incoming.fields
+    if "forwarded" in fields or any(name.startswith("x-forwarded-") for name in fields):
+        return False
+    if not _is_loopback_name(fields.get("host", "")):
+        return False
+    origin = fields.get("origin")
+    if origin is not None and not _is_loopback_name(urlsplit(origin).netloc):
+        return False
+    return fields.get("sec-fetch-site", "none") in ("none", "same-origin")
+
+
+def _refuse_foreign(incoming: Incoming, method: str) -> None:
+    """A browser's cookie comes along whoever wrote the page: only our own pages may change anything (CSRF)."""
+    if method in ("GET", "HEAD"):
+        return
+    site = incoming.get("sec-fetch-site")
+    origin = incoming.get("origin")
+    if site is not None and site not in ("same-origin", "none"):
+        raise Forbidden("this was sent by a page of another site")
+    if origin is not None and urlsplit(origin).netloc != incoming.get("host"):
+        raise Forbidden("this was sent by a page of another site")
+
+
+def address_of(peer: str) -> str:
+    """The address of an `ip:port`."""
+    return peer.rpartition(":")[0].strip("[]")
+
+
+def _is_loopback_address(address: str) -> bool:
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    return ip.is_loopback
+
+
+def _is_loopback_name(host: str) -> bool:
+    name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+    return name.lower().rstrip(".") == "localhost" or _is_loopback_address(name)
+
+
+def _cookie(incoming: Incoming) -> str:
+    for part in (incoming.get("cookie") or "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""

@@ -1,0 +1,34 @@
+"""What we ask of the kernel and the C library, and of no portable module."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+
+
+def die_with_parent(parent_pid: int, with_signal: int = signal.SIGKILL) -> None:
+    """Get `with_signal` when the parent dies, however it dies: a worker left behind would go on answering on the port."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0)
+    if os.getppid() != parent_pid:
+        # It died before we asked.
+        os._exit(1)
+
+
+def tune_allocator() -> None:
+    """Keep large bodies on the heap: fresh pages from mmap for each of them cost more than everything else we do.
+
+    Not every C library has `mallopt`; without it all works, more slowly.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        # glibc refuses a threshold above half of its largest heap, which is 32 MiB on 64-bit machines.
+        if not libc.mallopt(_M_MMAP_THRESHOLD, 64 << 20):
+            libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        libc.mallopt(_M_TRIM_THRESHOLD, 256 << 20)
+        libc.mallopt(_M_ARENA_MAX, 2)

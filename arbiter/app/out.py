@@ -1,0 +1,243 @@
+"""The client's end of one exchange: nothing else talks to Granian's protocol object.
+
+Three facts of Granian shape this module (docs/design.md has the measurements):
+
+- `send_bytes` copies into an unbounded channel, so a stalled client would grow the worker. After each
+  `_CHECK_EVERY` bytes the kernel's send queue of the client's socket is looked at; above `_HIGH` the upstream is
+  paused until it is below `_LOW` again.
+- A response ends, cleanly, when its transport object is freed. `Out` alone owns it and drops it in `close()`.
+- A stream that failed must not end cleanly. `fail_stream` shuts the socket down once the error event has left it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from arbiter._speedups import sock
+from arbiter.clock import monotonic
+from arbiter.watch import Watch
+
+Headers = list[tuple[str, str]]
+
+_CHECK_EVERY = 128 << 10
+_HIGH, _LOW = 256 << 10, 128 << 10
+_POLL_S = 0.008
+_STALLED_S = 300.0  # a client that takes not one byte for this long is gone
+_EVENT_LEAVES_S = 0.25
+
+
+class Source(Protocol):
+    """What feeds a stream and can be held back."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class Out:
+    """One answer to one client.
+
+    States: nothing sent -> `started` (a stream's head is out) or `done` (a whole answer is out). `gone` once the
+    client hung up. Calls after the end do nothing.
+    """
+
+    __slots__ = ("_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_loop", "_on_gone", "_poll", "_proto",
+                 "_server", "_source", "_stalled_since", "_taken", "_transport", "_watcher", "bytes_out", "done", "gone",
+                 "last_sent_s", "peer", "started", "status")  # fmt: skip
+
+    def __init__(
+        self, proto: Any, loop: asyncio.AbstractEventLoop, peer: str, server: str, watch: Watch, keepalive_s: float
+    ) -> None:
+        self._proto = proto
+        self._loop = loop
+        self._transport: Any = None
+        self._watcher: Any = None
+        self._on_gone: Callable[[], None] | None = None
+        self._source: Source | None = None
+        self._poll: asyncio.TimerHandle | None = None
+        self._stalled_since = 0.0
+        self._taken = 0  # bytes the stalled client's socket had acknowledged when last looked at
+        self._checked = 0
+        self._fd = -1
+        self.peer = peer  # "ip:port"; empty on a unix socket
+        self._server = server
+        self._alarms = watch
+        self._keepalive_s = keepalive_s
+        self._keepalive: Keepalive | None = None
+        self.started = False
+        self.done = False
+        self.gone = False
+        self.status = 0
+        self.bytes_out = 0
+        self.last_sent_s = 0.0
+
+    def watch(self, on_gone: Callable[[], None]) -> None:
+        """Call `on_gone` once when the client hangs up (a half-close counts). Arming it twice does nothing."""
+        if self._watcher is None and not self.done:
+            self._on_gone = on_gone
+            self._watcher = self._proto.client_disconnect()
+            self._watcher.add_done_callback(self._hung_up)
+
+    def _hung_up(self, _: object) -> None:
+        if self._watcher is None or self.done:
+            return
+        self.gone = True
+        if self._on_gone is not None:
+            self._on_gone()
+
+    def reply(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a whole answer."""
+        if self.started or self.done:
+            return
+        self.status, self.done = status, True
+        self.bytes_out = len(body)
+        if body:
+            self._proto.response_bytes(status, headers, body)
+        else:
+            self._proto.response_empty(status, headers)
+
+    def start(self, status: int, headers: Headers, keepalive: bytes) -> None:
+        """Send the head of a stream. While nothing else is sent, `keepalive` is, every `server.keepalive`."""
+        if self.started or self.done:
+            return
+        self.status, self.started = status, True
+        self._transport = self._proto.response_stream(status, headers)
+        self.last_sent_s = monotonic()
+        if self._keepalive_s > 0:
+            self._keepalive = Keepalive(self, self._alarms, self._keepalive_s, keepalive)
+
+    def draw_from(self, source: Source | None) -> None:
+        """Name the source that a slow client holds back."""
+        self._source = source
+
+    def send(self, data: bytes) -> None:
+        """Send a piece of a started stream."""
+        if self._transport is None or self.gone:
+            return
+        self._transport.send_bytes(data)
+        self.bytes_out += len(data)
+        self.last_sent_s = monotonic()
+        self._checked += len(data)
+        if self._checked >= _CHECK_EVERY:
+            self._checked = 0
+            self._hold_back_if_slow()
+
+    def end(self) -> None:
+        """End the stream cleanly."""
+        self.done = True
+        self._let_go()
+
+    async def fail_stream(self, event: bytes, *, abrupt: bool) -> None:
+        """Send the error event of a started stream and end it; with `abrupt` without the final chunk.
+
+        On a unix socket the kernel does not tell which peer is which, so the end is a clean one there.
+        """
+        if self._transport is None:
+            return
+        # The event must be seen to leave: let what is ahead of it go first, note the count, then wait for it to move.
+        fd = await self._quiet_fd() if abrupt and not self.gone and self.peer else -1
+        before = sock.acked(fd) if fd >= 0 else 0
+        if event:
+            self.send(event)
+        if fd >= 0 and not self.gone:
+            limit = monotonic() + _EVENT_LEAVES_S
+            while monotonic() < limit:
+                await asyncio.sleep(0.001)
+                if sock.acked(fd) - before >= len(event) and sock.queued(fd) <= 0:
+                    break
+            if sock.peer_matches(fd, self.peer):
+                sock.shutdown(fd)
+                await asyncio.sleep(0)
+        self.end()
+
+    async def _quiet_fd(self) -> int:
+        fd = self._socket()
+        if fd < 0:
+            return -1
+        limit = monotonic() + _EVENT_LEAVES_S
+        seen = -1
+        while monotonic() < limit:
+            count = sock.acked(fd)
+            if count == seen and sock.queued(fd) <= 0:
+                break
+            seen = count
+            await asyncio.sleep(0.002)
+        return fd
+
+    def close(self) -> None:
+        """Let go of the connection, whatever happened. Without this the client would wait for ever."""
+        self.done = True
+        self._let_go()
+        self._proto = None
+
+    def _let_go(self) -> None:
+        if self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.cancel()
+        if self._keepalive is not None:
+            self._keepalive.off()
+            self._keepalive = None
+        self._on_gone = None
+        self._source = None
+        self._transport = None
+
+    def _socket(self) -> int:
+        if self._fd < 0 and self.peer:
+            port = int(self._server.rpartition(":")[2] or 0)
+            self._fd = sock.find(self.peer, port)
+        return self._fd
+
+    def _hold_back_if_slow(self) -> None:
+        if self._poll is not None or self._source is None or not self.peer:
+            return
+        fd = self._socket()
+        if fd >= 0 and sock.queued(fd) > _HIGH:
+            self._source.pause()
+            self._stalled_since = monotonic()
+            self._taken = sock.acked(fd)
+            self._poll = self._loop.call_later(_POLL_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._poll = None
+        source, fd = self._source, self._fd
+        if source is None or self.gone:
+            return
+        count, now = sock.acked(fd), monotonic()
+        if count != self._taken:
+            self._taken, self._stalled_since = count, now
+        if sock.queued(fd) < _LOW:
+            source.resume()
+        elif now - self._stalled_since > _STALLED_S:
+            self.gone = True
+            if self._on_gone is not None:
+                self._on_gone()
+        else:
+            self._poll = self._loop.call_later(_POLL_S, self._look_again)
+
+
+class Keepalive:
+    """Keepalives of one started stream: no silence towards the client lasts longer than `every_s` and a tick."""
+
+    __slots__ = ("_alarm", "_out", "_step_s", "_text", "_watch")
+
+    def __init__(self, out: Out, watch: Watch, every_s: float, text: bytes) -> None:
+        self._out, self._watch, self._text = out, watch, text
+        self._step_s = every_s / 3
+        self._alarm = watch.after(self._step_s, self._ring)
+
+    def _ring(self) -> None:
+        out = self._out
+        if out.done or out.gone:
+            return
+        if monotonic() - out.last_sent_s >= 2 * self._step_s:
+            out.send(self._text)
+        self._alarm = self._watch.after(self._step_s, self._ring)
+
+    def off(self) -> None:
+        """Stop. Safe to call at any time."""
+        self._alarm.off()

@@ -1,0 +1,109 @@
+"""The edge: Granian's RSGI calls come in here, find their endpoint, and never leave without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from arbiter.app import admin, routes
+from arbiter.app.out import Out
+from arbiter.errors import ArbiterError, ErrorClass
+from arbiter.gateway import new_id
+from arbiter.wire.format import FORMATS
+from arbiter.wire.headers import Incoming, Pairs
+
+if TYPE_CHECKING:
+    from arbiter.app.worker import Worker
+
+_logger = logging.getLogger("arbiter.app")
+_ROUTES = routes.table()
+_NOT_FOUND = b'{"code":404,"detail":"Not Found"}'
+_WRONG_METHOD = b'{"code":405,"detail":"Method Not Allowed"}'
+
+
+class Exchange:
+    """One HTTP exchange on its way through an endpoint."""
+
+    __slots__ = ("incoming", "method", "out", "path", "proto", "trace_id", "worker")
+
+    def __init__(self, worker: Worker, scope: Any, proto: Any) -> None:
+        self.worker = worker
+        self.proto = proto
+        self.method: str = scope.method
+        self.path: str = scope.path
+        self.incoming = Incoming(scope.headers.items(), scope.query_string)
+        peer = "" if worker.on_unix_socket else scope.client
+        services = worker.services
+        keepalive_s = services.snapshot.server.keepalive_s
+        self.out = Out(proto, worker.loop, peer, scope.server, services.doors.watch, keepalive_s)
+        self.trace_id = ""
+
+    def reply(self, status: int, headers: Pairs, body: bytes) -> None:
+        """Answer whole; every answer carries a trace id (SPEC 1.4)."""
+        if self.method == "HEAD":
+            body = b""
+        self.out.reply(status, [*headers, ("x-arbiter-trace-id", self.trace_id or new_id())], body)
+
+    def not_found(self) -> None:
+        self.reply(404, [("content-type", "application/json")], _NOT_FOUND)
+
+
+class App:
+    """What Granian calls: once per worker to begin and to end, and once per request."""
+
+    def __init__(self, make_worker: Any) -> None:
+        self._make_worker = make_worker
+        self._worker: Worker | None = None
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._worker = self._make_worker(loop)
+        self._worker.start()
+
+    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._worker is not None:
+            loop.run_until_complete(self._worker.stop())
+
+    def drain(self) -> None:
+        """SIGTERM came."""
+        if self._worker is not None:
+            self._worker.drain()
+
+    async def __rsgi__(self, scope: Any, proto: Any) -> None:
+        worker = self._worker
+        assert worker is not None, "granian calls init first"
+        exchange = Exchange(worker, scope, proto)
+        try:
+            path = exchange.path
+            methods = _ROUTES.get(path)
+            if methods is None:
+                if path.startswith("/admin/") or path == "/admin":
+                    await admin.answer(exchange)
+                else:
+                    exchange.not_found()
+                return
+            route = methods.get(exchange.method)
+            if route is None:
+                allow = ", ".join(sorted(methods))
+                exchange.reply(405, [("content-type", "application/json"), ("allow", allow)], _WRONG_METHOD)
+                return
+            await route.answer(exchange, route)
+        except ArbiterError as error:
+            _refuse(exchange, error)
+        except Exception:
+            # The exit guard: whatever went wrong, the client is not left hanging and the worker lives.
+            _logger.exception("an endpoint failed", extra={"trace_id": exchange.trace_id})
+            exchange.reply(500, [("content-type", "application/json")], b'{"code":500,"detail":"Internal Server Error"}')
+        finally:
+            exchange.out.close()
+
+
+def _refuse(exchange: Exchange, error: ArbiterError) -> None:
+    """An error outside of a model call. Anthropic's clients name their version, which tells whose shape to use."""
+    anthropic = exchange.incoming.get("anthropic-version") is not None
+    wire = FORMATS["anthropic-messages" if anthropic else "openai-chat"]
+    trace_id = exchange.trace_id = exchange.trace_id or new_id()
+    status, headers, body = wire.write_error(error, trace_id)
+    if error.code is ErrorClass.UNAUTHORIZED:
+        headers.append(("www-authenticate", "Bearer"))
+    exchange.reply(status, [*headers, ("x-arbiter-error-source", "gateway")], body)

@@ -1,0 +1,129 @@
+"""One worker process: what it owns, how it starts, how it drains."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from arbiter import gateway, plugins
+from arbiter.app import linux
+from arbiter.app.auth import Gate, Keys
+from arbiter.attempt.echo import Echo
+from arbiter.attempt.ladder import Doors
+from arbiter.config.snapshot import Snapshot
+from arbiter.errors import ArbiterError, Unavailable
+from arbiter.ledger.journal import Journal, NullJournal
+from arbiter.metrics import Metrics
+from arbiter.routing.router import Router
+from arbiter.upstream.transport import Transport
+from arbiter.watch import Watch
+from arbiter.wire.headers import Incoming
+
+_logger = logging.getLogger("arbiter.worker")
+
+_MEASURE_EVERY_S = 1.0
+_LAST_WORDS_S = 2.0  # SPEC 11.3: this long before the drain ends, what still streams is ended by us
+
+
+class Worker:
+    """Everything of one worker process. Built after the fork, on the loop that uses it."""
+
+    def __init__(self, snapshot: Snapshot, run_dir: Path, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.number = number
+        self.on_unix_socket = snapshot.server.socket is not None
+        self.control_socket = run_dir / "control.sock"
+        self.started_s = int(time.time())
+        self.started_iso = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started_s))
+        self._run_dir = run_dir
+        self._timer: asyncio.TimerHandle | None = None
+        self._plugins = plugins.Plugins(snapshot)
+        self._recorded_drops = 0
+        metrics = Metrics(run_dir / f"metrics-{number}.bin" if snapshot.telemetry.metrics else None)
+        recorded = snapshot.storage.url != "none"
+        journal = (
+            Journal(snapshot.state_dir, f"worker-{number}", snapshot.storage.journal_max, loop) if recorded else NullJournal()
+        )
+        self.services = gateway.Services(
+            snapshot, Router(snapshot), Doors(Transport(), Echo(), Watch(loop)), journal, metrics
+        )
+        self.keys = Keys(snapshot)
+        self.gate = Gate(snapshot)
+
+    def start(self) -> None:
+        """Begin. Errors: a required plugin that fails, which keeps this process from serving."""
+        gateway.seed_ids()
+        linux.tune_allocator()
+        self.loop.run_until_complete(self._plugins.startup())
+        self.measure()
+
+    async def stop(self) -> None:
+        """Let go of everything, the journal's last rows first."""
+        services = self.services
+        if self._timer is not None:
+            self._timer.cancel()
+        await services.journal.aclose()
+        services.doors.watch.close()
+        await services.doors.transport.close()
+        await self._plugins.shutdown()
+        services.metrics.flush()
+
+    def drain(self) -> None:
+        """No new work; what streams may go on until shortly before `server.drain` is over."""
+        services = self.services
+        if services.draining:
+            return
+        services.draining = True
+        grace_s = max(0.0, services.snapshot.server.drain_s - _LAST_WORDS_S)
+        _logger.info("draining", extra={"in_flight": services.in_flight, "seconds": services.snapshot.server.drain_s})
+        self.loop.call_later(grace_s, self._end_streams)
+
+    def _end_streams(self) -> None:
+        for stream in list(self.services.streams):
+            stream.stop(Unavailable("the gateway is shutting down"))
+
+    def not_ready(self) -> list[str]:
+        """Why this worker should get no traffic; empty while all is well."""
+        services = self.services
+        reasons = []
+        if services.draining:
+            reasons.append("draining")
+        if not services.journal.healthy:
+            reasons.append(f"journal: {services.journal.reason}")
+        if not isinstance(services.journal, NullJournal) and not self.control_socket.exists():
+            reasons.append("control: not running")
+        return reasons
+
+    def measure(self) -> None:
+        """Write this worker's numbers where whoever answers `/metrics` finds them; every second, and when asked."""
+        services = self.services
+        metrics, journal = services.metrics, services.journal
+        metrics.gauge("arbiter_open_streams", len(services.streams))
+        metrics.gauge("arbiter_requests_in_flight", services.in_flight)
+        if self.number == 1:  # the journal is shared: one worker speaks for it
+            metrics.gauge("arbiter_journal_depth", journal.depth)
+        if journal.dropped > self._recorded_drops:
+            metrics.count("arbiter_ledger_dropped_total", (), journal.dropped - self._recorded_drops)
+            self._recorded_drops = journal.dropped
+        metrics.gauge("arbiter_upstream_connections", sum(origin.open for origin in services.doors.transport.stats().values()))
+        metrics.flush()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(_MEASURE_EVERY_S, self.measure)
+
+    def metrics_files(self) -> Iterator[Path]:
+        return self._run_dir.glob("metrics-*.bin")
+
+    def check_insider(self, incoming: Incoming, peer: str) -> None:
+        """Let through who has a client key, or who may use the administration.
+
+        Errors: Unauthorized, Forbidden.
+        """
+        try:
+            self.keys.identify(incoming)
+        except ArbiterError:
+            self.gate.check(incoming, peer, "GET")
+

@@ -1,0 +1,125 @@
+"""Climbing a plan: put the request to a rung, and come back with an answer in hand.
+
+One rung, one try, for now: retries and fallbacks hang in here. Whatever happens, each attempt that was opened is
+closed, and no connection outlives its attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from arbiter.accounting import facts
+from arbiter.attempt.ask import Ask
+from arbiter.attempt.echo import Echo
+from arbiter.attempt.live import Live, StreamRelay
+from arbiter.config.snapshot import Provider
+from arbiter.errors import ArbiterError, ClientGone, ErrorClass, Garbled, KeyRefused, UpstreamStatus
+from arbiter.ledger.book import Attempt
+from arbiter.routing.plan import Plan, Rung
+from arbiter.upstream.exchange import Answering, Outgoing
+from arbiter.upstream.transport import Transport
+from arbiter.watch import Watch
+from arbiter.wire.headers import to_upstream
+from arbiter.wire.native import CHAT
+
+ERROR_BODY_BYTES = 1 << 20  # of an error answer; more than any vendor's, and no page of a CDN is worth more
+
+
+class Books(Protocol):
+    """Where attempts are written down (`ledger.book.Book`)."""
+
+    def open(self, rung: Rung, wire: str) -> Attempt: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The ways out: the network, and the embedded echo provider."""
+
+    transport: Transport
+    echo: Echo
+    watch: Watch
+
+    async def send(self, provider: Provider, out: Outgoing, ask: Ask) -> Answering:
+        if provider.type == "echo":
+            return await self.echo.send(out, ask.format.name, provider.budgets, stream=ask.stream)
+        return await self.transport.send(
+            provider.endpoint,
+            out,
+            provider.budgets,
+            stream=ask.stream,
+            max_connections=provider.max_connections,
+            idle_connections=provider.idle_connections,
+            idle_for_s=provider.idle_for_s,
+        )
+
+
+async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
+    """An upstream that answered the request, its first event already in hand.
+
+    Errors: the last attempt's. A stream has shown the client nothing until this returns.
+    """
+    return await _try(plan.rungs[0], ask, book, doors)
+
+
+async def _try(rung: Rung, ask: Ask, book: Books, doors: Doors) -> Live:
+    provider = rung.provider
+    spliced = ask.splice(provider, rung.model)
+    headers = to_upstream(provider, ask.format.name, ask.incoming, stream=ask.stream)
+    out = Outgoing("POST", ask.target(provider), headers, spliced.body)
+    attempt = book.open(rung, ask.format.name)
+    exchange: Answering | None = None
+    live: Live | None = None
+    try:
+        exchange = await doors.send(provider, out, ask)
+        attempt.answered(exchange)
+        if exchange.status >= 300:
+            body = await exchange.read(ERROR_BODY_BYTES)
+            raise _refusal(provider, ask.format.parse_error(exchange.status, exchange.headers, body))
+        live = Live(rung, attempt, exchange, spliced.fidelity)
+        if ask.stream and _is_event_stream(exchange):
+            live.stream = StreamRelay(
+                ask.format, exchange, doors.watch, drop_usage=spliced.asked_usage, limit=ask.limits.event
+            )
+            exchange.stream(live.stream)
+            await live.stream.first()
+        else:
+            live.body = await exchange.read(ask.limits.answer)
+            attempt.whole()
+            if ask.path.endswith("/count_tokens"):
+                return live
+            read = facts.of_chat_answer if ask.format.name == CHAT else facts.of_messages_answer
+            live.facts = read(live.body)
+        return live
+    except ArbiterError as error:
+        _give_up(live, attempt, exchange, error)
+        raise
+    except asyncio.CancelledError:
+        _give_up(live, attempt, exchange, ClientGone("the client hung up before the answer began"))
+        raise
+
+
+def _give_up(live: Live | None, attempt: Attempt, exchange: Answering | None, error: ArbiterError) -> None:
+    if exchange is not None:
+        exchange.abort()
+    if live is not None:
+        live.close(error)
+    else:
+        attempt.close(None, error)
+
+
+def _is_event_stream(exchange: Answering) -> bool:
+    kind = exchange.header("content-type")
+    # llama.cpp and vLLM label their streams; a server that labels nothing is taken at its word, not at its label.
+    return kind is None or kind.lower().startswith(("text/event-stream", "application/octet-stream", "text/plain"))
+
+
+def _refusal(provider: Provider, error: UpstreamStatus) -> ArbiterError:
+    """Their refusal of *our* key is our configuration's fault; the caller must not be asked to log in (SPEC 4.8)."""
+    if error.code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN) and error.status in (401, 403):
+        return KeyRefused(f"the provider {provider.name!r} refused the gateway's key: {error}")
+    if error.status < 400:
+        # A redirect would take the request, and the key, to a place that nobody configured.
+        return Garbled(f"the upstream answered {error.status}, and redirects are not followed")
+    return error

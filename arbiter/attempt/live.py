@@ -1,0 +1,205 @@
+"""An upstream that answered, and its stream on the way to the client.
+
+Theory of operation. The socket's callback pushes bytes into `StreamRelay.on_data`; no coroutine runs per chunk. The
+ladder waits in `first()` until there is an event to show for it: up to then the attempt may fail without the client
+noticing. `flow()` then hands over what was held, lets every further push go straight to the client, and waits for the
+end. How the stream ended is `native.Ending`'s to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from arbiter.accounting import facts
+from arbiter.accounting.facts import Facts
+from arbiter.clock import monotonic_ns
+from arbiter.errors import ArbiterError, ClientGone, Cut, Garbled
+from arbiter.ledger.book import Attempt
+from arbiter.routing.plan import Rung
+from arbiter.upstream.exchange import Answering
+from arbiter.watch import Alarm, Watch
+from arbiter.wire import native
+from arbiter.wire.format import Format
+from arbiter.wire.native import Ending, NativeStream
+
+_AFTERGLOW_S = 2.0  # how long the usage that follows the finish reason is waited for once the client left
+_HELD_BYTES = 64 << 10  # comments before the first event beyond this are dropped, not kept for the client
+
+
+class Taker(Protocol):
+    """Where a stream goes."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def draw_from(self, source: Answering | None) -> None: ...
+
+
+class StreamRelay:
+    """One upstream stream: a sink for its bytes, and the waits that the spine needs."""
+
+    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_format", "_held", "_last_words", "_out",
+                 "_watch", "first_event_ns", "last_event_ns", "native")  # fmt: skip
+
+    def __init__(self, wire: Format, exchange: Answering, watch: Watch, *, drop_usage: bool, limit: int) -> None:
+        self.native = NativeStream(wire.name, drop_usage=drop_usage, limit=limit)
+        self.first_event_ns = 0
+        self.last_event_ns = 0
+        self._format = wire
+        self._exchange = exchange
+        self._watch = watch
+        self._out: Taker | None = None
+        self._held: list[bytes] = []
+        self._error: ArbiterError | None = None
+        self._last_words = b""  # up to and including the upstream's own error event
+        self._first: asyncio.Future[None] | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._afterglow: Alarm | None = None
+
+    # --- pushed by the socket -----------------------------------------------------------------------------------------
+
+    def on_data(self, data: bytes) -> None:
+        stream = self.native
+        try:
+            piece = stream.feed(data)
+        except Garbled as error:
+            self._exchange.abort()
+            self._stop(error)
+            return
+        self.last_event_ns = now = monotonic_ns()
+        if not self.first_event_ns and stream.has_event:
+            self.first_event_ns = now
+            self._exchange.saw_event()
+            if self._first is not None and not self._first.done():
+                self._first.set_result(None)
+        if stream.ending is Ending.FAILED:
+            self._last_words = piece
+            self._exchange.abort()
+            self._stop(self._format.parse_error_event(stream.failure or b""))
+            return
+        if piece:
+            if self._out is not None:
+                self._out.send(piece)
+            elif self.first_event_ns or sum(map(len, self._held)) < _HELD_BYTES:
+                self._held.append(piece)
+        if stream.ending is Ending.COMPLETE:
+            self._exchange.finish()
+            self._stop(None)
+
+    def on_end(self, error: ArbiterError | None) -> None:
+        if self.native.ending is not Ending.OPEN or self._error is not None:
+            return
+        piece = self.native.end(error)
+        if piece:
+            if self._out is not None:
+                self._out.send(piece)
+            else:
+                self._held.append(piece)
+        if self.native.ending is Ending.COMPLETE:
+            self._stop(None)
+        else:
+            self._stop(error or Cut("the upstream's stream ended before its answer was complete"))
+
+    def _stop(self, error: ArbiterError | None) -> None:
+        self._error = error
+        for waiter in (self._first, self._ended):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._error is not None or self.native.ending is not Ending.OPEN
+
+    # --- asked by the spine -------------------------------------------------------------------------------------------
+
+    async def first(self) -> None:
+        """Wait for the first event.
+
+        Errors: whatever kept the stream from producing one; nothing has reached the client then.
+        """
+        if not self.first_event_ns and not self._is_over:
+            self._first = asyncio.get_running_loop().create_future()
+            await self._first
+        if self._error is not None and self._failed_before_output():
+            raise self._error
+
+    def _failed_before_output(self) -> bool:
+        return self._out is None and self.native.tap.events <= (1 if self.native.ending is Ending.FAILED else 0)
+
+    async def flow(self, out: Taker) -> ArbiterError | None:
+        """Let the stream run into `out`; return once it ended, with what kept it from being complete."""
+        self._out = out
+        out.draw_from(self._exchange)
+        if self._held:
+            held, self._held = b"".join(self._held), []
+            out.send(held)
+        if not self._is_over:
+            self._ended = asyncio.get_running_loop().create_future()
+            await self._ended
+        if self._afterglow is not None:
+            self._afterglow.off()
+        return self._error
+
+    @property
+    def last_words(self) -> bytes:
+        """What is still to be sent of a stream that the upstream itself ended with an error event."""
+        return self._last_words
+
+    def client_left(self) -> None:
+        """The client hung up. Before the finish reason that stops the upstream at once; after it the answer was whole,
+        and only what is still due of its usage is read."""
+        if self._is_over:
+            return
+        if self.native.tap.finish is None:
+            self._exchange.abort()
+            self._stop(ClientGone("the client hung up in mid-stream"))
+        else:
+            self._afterglow = self._watch.after(_AFTERGLOW_S, self._enough)
+
+    def _enough(self) -> None:
+        if not self._is_over:
+            self._exchange.abort()
+            self.native.end(None)
+            self._stop(None)
+
+    def stop(self, error: ArbiterError) -> None:
+        """End the stream from our side (the gateway is shutting down)."""
+        if not self._is_over:
+            self._exchange.abort()
+            self._stop(error)
+
+    def facts(self) -> Facts:
+        """What the stream said about itself, as far as it came."""
+        tap = self.native.tap
+        return facts.of_chat_stream(tap) if self.native.is_chat else facts.of_messages_stream(tap)
+
+
+class Live:
+    """An answer in hand: a whole one (`body`), or a stream whose first event has come."""
+
+    __slots__ = ("attempt", "body", "exchange", "facts", "fidelity", "rung", "status", "stream")
+
+    def __init__(self, rung: Rung, attempt: Attempt, exchange: Answering, fidelity: str) -> None:
+        self.rung = rung
+        self.attempt = attempt
+        self.exchange = exchange
+        self.fidelity = fidelity
+        self.status = exchange.status
+        self.body = b""
+        self.facts: Facts | None = None
+        self.stream: StreamRelay | None = None
+
+    def close(self, error: ArbiterError | None) -> None:
+        """The answer is through, or broke off with `error`: complete the attempt's row."""
+        stream = self.stream
+        if stream is not None:
+            row = self.attempt.row
+            if stream.first_event_ns:
+                row.first_event_us = self.attempt.since_sent_us(stream.first_event_ns)
+                row.last_event_us = self.attempt.since_sent_us(stream.last_event_ns)
+            row.finish_inferred = stream.native.finish_inferred
+            if stream.native.protocol_fault is not None and error is None:
+                row.error_class, row.message = "upstream_protocol", stream.native.protocol_fault
+            self.facts = stream.facts()
+        self.attempt.close(self.facts, error)
+

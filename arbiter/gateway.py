@@ -1,0 +1,354 @@
+"""The spine: one request, from bytes to settled row. Everything else is called from here, in this order.
+
+    open        who asks, and for what: the body, opened one level deep
+    plan        where it may go
+    climb       an upstream that answered, its first event already in hand
+    relay       upstream bytes to the client, as they come
+    settle      exactly one row, whatever happened
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from arbiter.attempt import ladder
+from arbiter.attempt.ask import Ask
+from arbiter.attempt.ladder import Doors
+from arbiter.attempt.live import Live, StreamRelay, Taker
+from arbiter.clock import monotonic_ns, now_ms
+from arbiter.config.snapshot import Snapshot
+from arbiter.errors import ArbiterError, ClientGone, InternalError, Unavailable, UpstreamStatus
+from arbiter.ledger.book import Book, clipped
+from arbiter.ledger.journal import Journal, NullJournal
+from arbiter.ledger.row import RequestRow
+from arbiter.metrics import Metrics
+from arbiter.routing.plan import Caller
+from arbiter.routing.router import Router
+from arbiter.watch import Alarm
+from arbiter.wire import native
+from arbiter.wire.format import Format
+from arbiter.wire.headers import Incoming, Pairs, to_client, visible
+
+_UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
+_STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
+
+_logger = logging.getLogger("arbiter.gateway")
+_unique = random.Random()  # ids must not repeat; nothing is trusted to them
+
+
+def seed_ids() -> None:
+    """Make this process's ids its own. Workers are forked: call it after the fork."""
+    _unique.seed()
+
+
+def new_id() -> str:
+    """32 hexadecimal digits; an id of a later millisecond sorts after one of an earlier."""
+    return f"{now_ms():012x}{_unique.getrandbits(80):020x}"
+
+
+class ClientEnd(Taker, Protocol):
+    """What the spine needs of the client's end (`app.out.Out`)."""
+
+    started: bool
+    gone: bool
+    status: int
+    bytes_out: int
+
+    def watch(self, on_gone: Callable[[], None]) -> None: ...
+
+    def reply(self, status: int, headers: Pairs, body: bytes) -> None: ...
+
+    def start(self, status: int, headers: Pairs, keepalive: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    async def fail_stream(self, event: bytes, *, abrupt: bool) -> None: ...
+
+
+@dataclass(slots=True)
+class Services:
+    """What one worker has for its requests. A reload replaces `snapshot` and `router`; a call keeps those it began with."""
+
+    snapshot: Snapshot
+    router: Router
+    doors: Doors
+    journal: Journal | NullJournal
+    metrics: Metrics
+    draining: bool = False
+    in_flight: int = 0
+    streams: set[StreamRelay] = field(default_factory=set)
+
+
+class Call:
+    """One thing asked of us, before it was understood."""
+
+    __slots__ = ("arrived_ns", "endpoint", "format", "identify", "incoming", "path", "read_body", "row", "services", "snapshot")
+
+    def __init__(
+        self,
+        services: Services,
+        endpoint: str,
+        path: str,
+        wire: Format,
+        incoming: Incoming,
+        identify: Callable[[], Caller],
+        read_body: Callable[[], Awaitable[bytes]],
+    ) -> None:
+        self.arrived_ns = monotonic_ns()
+        self.services = services
+        self.snapshot = snapshot = services.snapshot
+        self.endpoint = endpoint  # "chat", "messages", "count_tokens"
+        self.path = path  # of the endpoint, below the mount prefix
+        self.format = wire
+        self.incoming = incoming
+        self.identify = identify
+        self.read_body = read_body
+        self.row = RequestRow(
+            id=new_id(),
+            trace_id=f"{_unique.getrandbits(128):032x}",
+            client_trace_id=incoming.client_trace_id,
+            endpoint=endpoint,
+            format_in=wire.name,
+            received_ms=now_ms(),
+            config_epoch=snapshot.epoch,
+            user_agent=incoming.user_agent,
+        )
+
+
+async def serve(call: Call, out: ClientEnd) -> None:
+    """Answer one call and settle it: exactly one row, whatever happens."""
+    services, row = call.services, call.row
+    book = Book(services.journal, services.metrics, row)
+    services.in_flight += 1
+    try:
+        await _answer(call, out, book)
+        row.outcome = "ok"
+    except ArbiterError as error:
+        _note(row, error)
+        await _tell(call, out, error)
+    except asyncio.CancelledError:
+        _note(row, ClientGone("the client hung up"))
+        if not out.gone:
+            raise
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+    except Exception:
+        # A bug of ours costs this request, not the worker. The log says more than the client needs to know.
+        _logger.exception("a request failed inside the gateway", extra={"trace_id": row.trace_id})
+        error = InternalError(f"the gateway failed on this request; its log says why under trace id {row.trace_id}")
+        _note(row, error)
+        await _tell(call, out, error)
+    finally:
+        services.in_flight -= 1
+        _settle(call, out, book)
+
+
+async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
+    services, row = call.services, call.row
+    if services.draining:
+        raise Unavailable("the gateway is shutting down")
+    caller = call.identify()
+    row.client, row.agent = caller.name, caller.client.agent if caller.client is not None else None
+    body = await call.read_body()
+    row.bytes_in = len(body)
+    opened = native.open_body(body)
+    row.model_asked = opened.model
+    row.stream = stream = opened.stream and call.endpoint != "count_tokens"
+    plan = services.router.plan(opened.model, caller)
+    row.alias, row.rationale = plan.alias, plan.rationale
+    if services.journal.full and call.snapshot.storage.on_full == "refuse":
+        raise Unavailable("the ledger is full and `storage.on_full` is `refuse`", retry_after_s=5)
+    ask = Ask(call.format, call.path, opened, call.incoming, stream, call.snapshot.limits)
+    presence = _Presence(call, out)
+    try:
+        live = await ladder.climb(plan, ask, book, services.doors)
+        await _relay(call, out, live, presence)
+    finally:
+        presence.close()
+
+
+async def _relay(call: Call, out: ClientEnd, live: Live, presence: _Presence) -> None:
+    row, stream = call.row, live.stream
+    row.fidelity = live.fidelity
+    if live.facts is not None and live.facts.model is not None:
+        row.model = live.facts.model
+    row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
+    waited_us = live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
+    row.overhead_us = max(0, row.first_byte_us - waited_us)
+    headers = to_client(live.exchange.headers)
+    headers += _own_headers(row, live)
+    headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
+    if stream is None:
+        live.close(None)
+        out.reply(live.status, headers, live.body)
+        return
+    if not out.started:
+        out.start(live.status, headers + _STREAM_HEADERS, call.format.keepalive)
+    services = call.services
+    services.streams.add(stream)
+    presence.flowing(stream)
+    try:
+        error = await stream.flow(out)
+    except asyncio.CancelledError:
+        stream.stop(ClientGone("the request was cancelled"))
+        live.close(ClientGone("the request was cancelled"))
+        raise
+    finally:
+        services.streams.discard(stream)
+    if error is None:
+        # The client has its last byte before anything is written down.
+        out.end()
+    live.close(error)
+    row.repairs = stream.native.repairs or None
+    if live.facts is not None and live.facts.model is not None:
+        row.model = live.facts.model
+    if error is not None:
+        if stream.last_words:
+            await _end_failed(call, out, stream.last_words)
+        raise error
+
+
+async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
+    """Tell the client about `error`: with a status while nothing was sent, in-band after that (SPEC 2.7)."""
+    if out.gone:
+        return
+    row = call.row
+    if out.started:
+        await _end_failed(call, out, call.format.write_error_event(error, row.trace_id))
+        return
+    if isinstance(error, UpstreamStatus) and _is_json(error):
+        # Clients match on the upstream's own wording: its error passes as it came.
+        status, body = error.status, error.body
+        headers = to_client(error.upstream_headers)
+        source = "upstream"
+    else:
+        status, headers, body = call.format.write_error(error, row.trace_id)
+        source = "gateway" if row.attempts == 0 else "upstream"
+    headers += [
+        ("x-arbiter-trace-id", row.trace_id),
+        ("x-arbiter-request-id", row.id),
+        ("x-arbiter-attempts", str(row.attempts)),
+        ("x-arbiter-error-source", source),
+    ]
+    if row.provider is not None:
+        headers += [("x-arbiter-provider", visible(row.provider)), ("x-arbiter-model", visible(row.model or ""))]
+    out.reply(status, headers, body)
+
+
+async def _end_failed(call: Call, out: ClientEnd, event: bytes) -> None:
+    how = call.snapshot.server.stream_failure
+    await out.fail_stream(b"" if how == "abort" else event, abrupt=how != "event")
+
+
+def _is_json(error: UpstreamStatus) -> bool:
+    return error.body[:1] == b"{" and error.body.rstrip()[-1:] == b"}"
+
+
+def _own_headers(row: RequestRow, live: Live) -> Pairs:
+    return [
+        ("x-arbiter-trace-id", row.trace_id),
+        ("x-arbiter-request-id", row.id),
+        ("x-arbiter-provider", visible(live.rung.provider.name)),
+        ("x-arbiter-model", visible(live.rung.model)),
+        ("x-arbiter-attempts", str(row.attempts)),
+        ("x-arbiter-fidelity", visible(live.fidelity)),
+    ]
+
+
+def _note(row: RequestRow, error: ArbiterError) -> None:
+    row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
+    row.error_class = error.code.value
+    row.message = clipped(str(error))
+
+
+def _settle(call: Call, out: ClientEnd, book: Book) -> None:
+    row, metrics = call.row, call.services.metrics
+    row.finished_ms = now_ms()
+    row.total_us = (monotonic_ns() - call.arrived_ns) // 1000
+    row.status = 499 if row.outcome == "cancelled" else out.status or None
+    row.bytes_out = out.bytes_out
+    book.settle()
+    metrics.count("arbiter_requests_total", (row.endpoint, row.format_in, row.outcome, str(row.status or "")))
+    metrics.observe("arbiter_request_duration_seconds", (row.endpoint,), row.total_us / 1e6)
+    if row.overhead_us is not None:
+        metrics.observe("arbiter_overhead_seconds", (row.endpoint,), row.overhead_us / 1e6)
+        if row.stream and row.provider is not None and row.first_byte_us is not None:
+            metrics.observe("arbiter_time_to_first_token_seconds", (row.provider,), row.first_byte_us / 1e6)
+    for repair in row.repairs or ():
+        metrics.count("arbiter_repairs_total", (row.provider or "", repair))
+    _log(row)
+
+
+def _log(row: RequestRow) -> None:
+    """Failures are news; that a request went well stands in its row, and in the log only for who debugs."""
+    failed = row.outcome == "error"
+    level = logging.WARNING if failed else logging.DEBUG
+    if _logger.isEnabledFor(level):
+        facts = {
+            "trace_id": row.trace_id,
+            "endpoint": row.endpoint,
+            "client": row.client,
+            "model": row.model_asked,
+            "provider": row.provider,
+            "status": row.status,
+            "outcome": row.outcome,
+            "error_class": row.error_class,
+            "attempts": row.attempts,
+            "total_us": row.total_us,
+        }
+        _logger.log(level, row.message or "request", extra=facts)
+
+
+class _Presence:
+    """Whether the client is still there, and whether it still waits for its first byte.
+
+    A client that leaves before the answer flows cancels the call; one that leaves a flowing stream tells the relay.
+    """
+
+    __slots__ = ("_alarm", "_call", "_out", "_stream", "_task")
+
+    def __init__(self, call: Call, out: ClientEnd) -> None:
+        self._call = call
+        self._out = out
+        self._stream: StreamRelay | None = None
+        self._task = asyncio.current_task()
+        watch = call.services.doors.watch
+        self._alarm: Alarm
+        if call.row.stream:
+            out.watch(self._left)
+            self._alarm = watch.after(call.snapshot.server.commit_after_s, self._commit)
+        else:
+            self._alarm = watch.after(_UNARY_GRACE_S, self._look)
+
+    def _look(self) -> None:
+        self._out.watch(self._left)
+
+    def _left(self) -> None:
+        if self._stream is not None:
+            self._stream.client_left()
+        elif self._task is not None:
+            self._task.cancel()
+
+    def _commit(self) -> None:
+        """The client has waited long enough for a head. What served it is not known yet; the row will know."""
+        row = self._call.row
+        own = [("content-type", "text/event-stream"), ("x-arbiter-trace-id", row.trace_id), ("x-arbiter-request-id", row.id)]
+        self._out.start(200, own + _STREAM_HEADERS, self._call.format.keepalive)
+
+    def flowing(self, stream: StreamRelay) -> None:
+        """The answer flows from here on."""
+        self._alarm.off()
+        self._stream = stream
+        if self._out.gone:
+            stream.client_left()
+
+    def close(self) -> None:
+        self._alarm.off()
+        self._stream = None
+        self._task = None

@@ -1,0 +1,181 @@
+"""Counters, gauges and histograms, kept per worker and added up when somebody looks.
+
+Each worker keeps plain numbers in dictionaries and writes them to a small file of its own once a second; whoever
+answers `/metrics` adds all files up. A worker that takes over a dead one's slot goes on from the dead one's file, so
+that counters never fall; what a killed worker counted in its last second is lost.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+Labels = tuple[str, ...]
+
+COUNTERS: dict[str, tuple[str, Labels]] = {
+    "arbiter_requests_total": ("Requests settled.", ("endpoint", "format", "outcome", "status")),
+    "arbiter_upstream_attempts_total": ("Upstream attempts ended.", ("provider", "outcome", "error_class", "phase")),
+    "arbiter_tokens_total": ("Tokens as reported by upstreams.", ("provider", "type")),
+    "arbiter_repairs_total": ("Declared repairs made to native streams.", ("provider", "repair")),
+    "arbiter_ledger_dropped_total": ("Rows that could not be kept.", ()),
+}
+HISTOGRAMS: dict[str, tuple[str, Labels]] = {
+    "arbiter_request_duration_seconds": ("Arrival to settled.", ("endpoint",)),
+    "arbiter_time_to_first_token_seconds": ("Arrival to the first upstream event of a stream.", ("provider",)),
+    "arbiter_overhead_seconds": ("The gateway's own share of the time to the first byte.", ("endpoint",)),
+    "arbiter_upstream_attempt_duration_seconds": ("One upstream attempt, send to end.", ("provider",)),
+}
+GAUGES: dict[str, str] = {
+    "arbiter_open_streams": "Streams open to clients.",
+    "arbiter_requests_in_flight": "Requests not yet settled.",
+    "arbiter_journal_depth": "Rows waiting in the journal.",
+    "arbiter_upstream_connections": "Connections open to upstreams.",
+}
+BUCKETS_S = (
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+)  # fmt: skip
+
+
+class _Numbers(msgspec.Struct, array_like=True):
+    """One worker's numbers, as written to its file."""
+
+    pid: int = 0
+    counters: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
+    # per label set: one count per bucket, one above the last, then the sum in seconds
+    histograms: dict[str, dict[Labels, list[float]]] = msgspec.field(default_factory=dict)
+    gauges: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Numbers).decode
+
+
+class Metrics:
+    """The numbers of one worker. `file` None keeps them in memory only (tests, the console)."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._dirty = True
+        self._numbers = _read(file) if file is not None else _Numbers()
+        self._numbers.pid = os.getpid()
+        self._numbers.gauges = {}
+        self._counters = {name: self._numbers.counters.setdefault(name, {}) for name in COUNTERS}
+        self._histograms = {name: self._numbers.histograms.setdefault(name, {}) for name in HISTOGRAMS}
+
+    def count(self, name: str, labels: Labels = (), by: float = 1) -> None:
+        """Add `by` to a counter of `COUNTERS`; `labels` are values in its declared order."""
+        values = self._counters[name]
+        values[labels] = values.get(labels, 0) + by
+        self._dirty = True
+
+    def observe(self, name: str, labels: Labels, seconds: float) -> None:
+        """Add one duration to a histogram of `HISTOGRAMS`."""
+        series = self._histograms[name]
+        row = series.get(labels)
+        if row is None:
+            row = series[labels] = [0.0] * (len(BUCKETS_S) + 2)
+        row[bisect_left(BUCKETS_S, seconds)] += 1
+        row[-1] += seconds
+        self._dirty = True
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set a gauge of `GAUGES`; the workers' values are added up."""
+        if self._numbers.gauges.get(name) != value:
+            self._numbers.gauges[name] = value
+            self._dirty = True
+
+    def flush(self) -> None:
+        """Write the numbers to the file if they changed. A full disk costs freshness, nothing else."""
+        if self._file is None or not self._dirty:
+            return
+        spare = self._file.with_suffix(".new")
+        try:
+            spare.write_bytes(_encode(self._numbers))
+            spare.replace(self._file)
+            self._dirty = False
+        except OSError:
+            return
+
+
+def render(files: Iterable[Path], version: str) -> str:
+    """Prometheus text (format 0.0.4) of all workers' files added up."""
+    total = _Numbers()
+    for file in files:
+        _add(total, _read(file))
+    lines = ["# HELP arbiter_build_info The running version.", "# TYPE arbiter_build_info gauge"]
+    lines.append(f'arbiter_build_info{{version="{_escape(version)}"}} 1')
+    for name, (text, names) in COUNTERS.items():
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} counter"]
+        series = total.counters.get(name, {})
+        if not names and not series:
+            series = {(): 0.0}
+        lines += [f"{name}{_labels(names, labels)} {_number(value)}" for labels, value in sorted(series.items())]
+    for name, text in GAUGES.items():
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {_number(total.gauges.get(name, 0))}"]
+    for name, (text, names) in HISTOGRAMS.items():
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} histogram"]
+        for labels, row in sorted(total.histograms.get(name, {}).items()):
+            below = 0.0
+            for bound, value in zip((*map(str, BUCKETS_S), "+Inf"), row, strict=False):
+                below += value
+                lines.append(f"{name}_bucket{_labels((*names, 'le'), (*labels, bound))} {_number(below)}")
+            lines.append(f"{name}_sum{_labels(names, labels)} {_number(row[-1])}")
+            lines.append(f"{name}_count{_labels(names, labels)} {_number(below)}")
+    return "\n".join(lines) + "\n"
+
+
+def _read(file: Path) -> _Numbers:
+    try:
+        numbers = _decode(file.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return _Numbers()
+    # A file of another version may hold other buckets.
+    for series in numbers.histograms.values():
+        for labels in [labels for labels, row in series.items() if len(row) != len(BUCKETS_S) + 2]:
+            del series[labels]
+    return numbers
+
+
+def _add(total: _Numbers, one: _Numbers) -> None:
+    for name, series in one.counters.items():
+        into = total.counters.setdefault(name, {})
+        for labels, value in series.items():
+            into[labels] = into.get(labels, 0) + value
+    for name, rows in one.histograms.items():
+        into_rows = total.histograms.setdefault(name, {})
+        for labels, row in rows.items():
+            old = into_rows.get(labels)
+            into_rows[labels] = row if old is None else [a + b for a, b in zip(old, row, strict=True)]
+    # A dead worker's gauges are history, not load.
+    if one.pid and _alive(one.pid):
+        for name, value in one.gauges.items():
+            total.gauges[name] = total.gauges.get(name, 0) + value
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _labels(names: Labels, values: Labels) -> str:
+    if not names:
+        return ""
+    return "{" + ",".join(f'{n}="{_escape(v)}"' for n, v in zip(names, values, strict=True)) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

@@ -1,0 +1,65 @@
+"""(model asked, Caller, Snapshot) -> Plan. Pure: nothing here waits, reads or writes.
+
+Precedence (SPEC 5.1, as far as it is built): a model that a provider declares or `provider/model`, then a pinned
+alias, then `routing.default_provider`.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from arbiter.config.snapshot import Provider, Snapshot
+from arbiter.errors import Forbidden, NoRoute
+from arbiter.routing.plan import Caller, Plan, Rung
+
+
+class Router:
+    """The routing table of one snapshot, worked out once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._providers = snapshot.providers
+        self._default = snapshot.providers.get(snapshot.default_provider or "")
+        self._plans: dict[str, Plan] = {}
+        for alias in snapshot.aliases.values():
+            provider = snapshot.providers[alias.provider]
+            target = _upstream_name(provider, alias.model)
+            why = f"alias {alias.name} -> {provider.name}/{target}"
+            self._plans[alias.name] = Plan((Rung(provider, target),), why, alias.name)
+        # Later entries win, so the least of the precedence goes in first: an alias, then a bare model name, then
+        # provider/model.
+        for name, (provider, model) in snapshot.models.items():
+            why = f"model {name} -> {provider.name}/{model.upstream}"
+            self._plans[name] = Plan((Rung(provider, model.upstream),), why)
+        for provider in snapshot.providers.values():
+            for model in provider.models:
+                name = f"{provider.name}/{model.id}"
+                self._plans[name] = Plan((Rung(provider, model.upstream),), f"model {name} -> {name}")
+
+    def plan(self, model: str, caller: Caller) -> Plan:
+        """The rungs for `model`.
+
+        Errors: Forbidden where the caller's key may not use it, NoRoute where nobody serves it.
+        """
+        if caller.client is not None and not is_allowed(model, caller):
+            raise Forbidden(f"the key {caller.client.name!r} may not use the model {model!r}", param="model")
+        plan = self._plans.get(model)
+        if plan is not None:
+            return plan
+        named, slash, rest = model.partition("/")
+        provider = self._providers.get(named)
+        if slash and rest and provider is not None and not provider.models:
+            # A provider that lists no models serves whatever it is asked by its own name.
+            return Plan((Rung(provider, rest),), f"model {model} -> {provider.name}/{rest}")
+        if self._default is not None:
+            return Plan((Rung(self._default, model),), f"default provider -> {self._default.name}/{model}")
+        raise NoRoute(f"no provider serves the model {model!r}; GET /v1/models lists what there is", param="model")
+
+
+def is_allowed(model: str, caller: Caller) -> bool:
+    """May this caller name this model? A client without an `allow` list may name any; an entry may be a glob."""
+    client = caller.client
+    return client is None or not client.allow or any(fnmatchcase(model, pattern) for pattern in client.allow)
+
+
+def _upstream_name(provider: Provider, model: str) -> str:
+    return next((m.upstream for m in provider.models if m.id == model), model)

@@ -1,0 +1,158 @@
+"""Which headers cross the gateway, in both directions (SPEC 2.13). docs/headers.md lists them for people.
+
+Towards an upstream: nothing of the caller's but what the formats need (`anthropic-version`, `anthropic-beta`,
+`openai-beta`) and what the provider's `forward_headers` name. Towards the client: an allow-list, and every rate-limit
+and quota header whatever its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from email.utils import parsedate_to_datetime
+
+from arbiter import __version__
+from arbiter.clock import now_ms
+from arbiter.config.snapshot import Provider
+
+Pairs = list[tuple[str, str]]
+
+USER_AGENT = f"arbiter/{__version__}"
+ANTHROPIC_VERSION = "2023-06-01"
+
+PROTOCOL_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
+"""The caller's headers that reach every upstream of their format, whole."""
+
+_HOP_BY_HOP = frozenset(
+    ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+     "transfer-encoding", "upgrade", "host", "content-length", "expect")
+)  # fmt: skip
+_CREDENTIALS = frozenset(("authorization", "x-api-key", "api-key", "x-arbiter-key", "cookie", "x-goog-api-key"))
+NEVER_FORWARDED = _HOP_BY_HOP | _CREDENTIALS
+"""Not even `forward_headers` lets these through: a caller's credential never reaches an upstream."""
+
+TO_CLIENT_NAMES = frozenset(("request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "content-type"))
+TO_CLIENT_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-", "x-codex-")
+TO_CLIENT_PARTS = ("ratelimit", "rate-limit", "quota")
+
+
+class Incoming:
+    """The caller's headers: names in lower case, repeated ones joined with a comma as HTTP allows."""
+
+    __slots__ = ("fields", "query", "size")
+
+    def __init__(self, items: Iterable[tuple[str, str]], query: str = "") -> None:
+        fields: dict[str, str] = {}
+        size = 0
+        for name, value in items:
+            size += len(name) + len(value) + 4
+            fields[name] = value if name not in fields else f"{fields[name]}, {value}"
+        self.fields = fields
+        self.size = size  # bytes of the header block, as RFC 9112 writes it
+        self.query = query
+
+    def get(self, name: str) -> str | None:
+        return self.fields.get(name)
+
+    @property
+    def user_agent(self) -> str | None:
+        value = self.fields.get("user-agent")
+        return value[:256] if value is not None else None
+
+    @property
+    def client_trace_id(self) -> str | None:
+        """What the caller calls this trace; kept beside ours, since one may span many calls (SPEC 1.4)."""
+        value = self.fields.get("x-trace-id") or self.fields.get("traceparent")
+        return value[:256] if value else None
+
+    def keys(self) -> list[str]:
+        """Every credential offered, our own header first."""
+        found = []
+        own = self.fields.get("x-arbiter-key")
+        if own:
+            found.append(own.strip())
+        bearer = self.fields.get("authorization", "")
+        if bearer[:7].lower() == "bearer ":
+            found.append(bearer[7:].strip())
+        key = self.fields.get("x-api-key")
+        if key:
+            found.append(key.strip())
+        return found
+
+
+def to_upstream(provider: Provider, wire: str, incoming: Incoming, *, stream: bool) -> Pairs:
+    """The headers of a request to `provider`. `Host`, `Content-Length` and the connection's own are the transport's."""
+    fields = incoming.fields
+    headers: Pairs = [
+        ("content-type", "application/json"),
+        ("accept", "text/event-stream" if stream else "application/json"),
+        # A compressed stream could not be relayed event by event; a compressed answer would only be unpacked here.
+        ("accept-encoding", "identity"),
+        ("user-agent", USER_AGENT),
+    ]
+    if wire == "anthropic-messages":
+        headers.append(("anthropic-version", fields.get("anthropic-version", ANTHROPIC_VERSION)))
+        if "anthropic-beta" in fields:
+            headers.append(("anthropic-beta", fields["anthropic-beta"]))
+        if provider.key:
+            headers.append(("x-api-key", provider.key))
+    else:
+        if "openai-beta" in fields:
+            headers.append(("openai-beta", fields["openai-beta"]))
+        if provider.key:
+            headers.append(("authorization", f"Bearer {provider.key}"))
+    if provider.type == "echo":
+        headers += [(name, value) for name, value in fields.items() if name.startswith("x-echo-")]
+    for name in provider.forward_headers:
+        if name in fields and name not in NEVER_FORWARDED:
+            headers = [pair for pair in headers if pair[0] != name]
+            headers.append((name, fields[name]))
+    if provider.headers:
+        set_by_operator = {name.lower() for name, _ in provider.headers}
+        headers = [pair for pair in headers if pair[0] not in set_by_operator]
+        headers += provider.headers
+    return headers
+
+
+_crosses: dict[str, bool] = {}  # what was decided per header name; upstreams use few, and the bound keeps it so
+
+
+def _may_cross(name: str) -> bool:
+    known = _crosses.get(name)
+    if known is None:
+        known = (
+            name in TO_CLIENT_NAMES
+            or name.startswith(TO_CLIENT_PREFIXES)
+            or any(part in name for part in TO_CLIENT_PARTS)
+        )
+        if len(_crosses) < 1024:
+            _crosses[name] = known
+    return known
+
+
+def to_client(headers: Iterable[tuple[str, str]]) -> Pairs:
+    """The upstream's headers that the client gets. `retry-after` leaves as whole seconds (Claude Code reads only those)."""
+    out = [pair for pair in headers if _may_cross(pair[0])]
+    for place, (name, value) in enumerate(out):
+        if name == "retry-after" and not value.isdecimal():
+            seconds = retry_after_s(value)
+            out[place] = (name, str(seconds if seconds is not None else 1))
+    return out
+
+
+def retry_after_s(value: str) -> int | None:
+    """Whole seconds of a `Retry-After`, rounded up: a number or an HTTP date. None where it is neither."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - now_ms() / 1000
+        except (ValueError, TypeError, OverflowError):
+            return None
+    if not 0 <= seconds < 1e9:
+        return 0 if seconds < 0 else None
+    return int(-(-seconds // 1))
+
+
+def visible(text: str) -> str:
+    """`text` as a header value: anything that a header cannot hold becomes `?`."""
+    return text if text.isascii() and text.isprintable() else "".join(c if " " <= c <= "~" else "?" for c in text)

@@ -1,0 +1,285 @@
+"""The native lane: the client's format is the upstream's, so bytes that need no change are not changed.
+
+A request is opened one level deep and spliced: members that must change are encoded anew, every other member, known
+or not, keeps its bytes. A stream is forwarded as it came while a tap reads it on the side; `NativeStream` holds what
+the relay has to know of it:
+
+    OPEN  --[DONE] / message_stop-->              COMPLETE
+    OPEN  --finish reason, then any end-->        COMPLETE   (the missing terminal event is added)
+    OPEN  --an error event-->                     FAILED     (forwarded; whatever follows it is not)
+    OPEN  --any other end, or not SSE at all-->   CUT
+
+Only whole events are forwarded, so that whatever comes next (a removed event, our own error event) starts on a clean
+line. Declared repairs (SPEC 2.1) are named in `repairs`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from arbiter._speedups import reduce
+from arbiter.errors import ArbiterError, BadRequest, Garbled
+
+CHAT, MESSAGES = "openai-chat", "anthropic-messages"
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_str = msgspec.json.Decoder(str).decode
+_decode_bool = msgspec.json.Decoder(bool).decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_any = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+_ATTRIBUTION = "x-anthropic-billing-header:"
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A request body, opened one level deep."""
+
+    members: dict[str, Raw]
+    model: str
+    stream: bool
+
+
+def open_body(body: bytes) -> Opened:
+    """Open a request body.
+
+    Errors: BadRequest naming the member at fault; the value is never repeated.
+    """
+    try:
+        members = _decode_members(body)
+    except RecursionError:
+        raise BadRequest("the request body is nested too deeply") from None
+    except msgspec.ValidationError:
+        raise BadRequest("the request body must be a JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the request body is not valid JSON: {_reason(error)}") from None
+    if "model" not in members:
+        raise BadRequest("`model` is missing", param="model")
+    model = _member(members, "model", _decode_str, "a string")
+    if not model:
+        raise BadRequest("`model` is empty", param="model")
+    stream = members.get("stream")
+    wants_stream = stream is not None and bytes(stream) != b"null" and _member(members, "stream", _decode_bool, "true or false")
+    return Opened(members, model, bool(wants_stream))
+
+
+def _member(members: dict[str, Raw], name: str, decode: Any, expected: str) -> Any:
+    try:
+        return decode(members[name])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise BadRequest(f"`{name}` must be {expected}", param=name) from None
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return text.removeprefix("JSON is malformed: ") if isinstance(error, msgspec.DecodeError) else "invalid UTF-8"
+
+
+class Spliced(msgspec.Struct, frozen=True):
+    """What goes upstream, and what was done to it."""
+
+    body: bytes
+    changed: tuple[str, ...]  # JSON paths
+    asked_usage: bool  # we asked for the usage chunk, the client did not
+
+    @property
+    def fidelity(self) -> str:
+        """The value of `X-Arbiter-Fidelity` (SPEC 2.1)."""
+        if not self.changed:
+            return "verbatim"
+        return "model-only" if self.changed == ("$.model",) else ",".join(self.changed)
+
+
+def splice(opened: Opened, wire: str, model: str, *, stream: bool, drop_attribution: bool) -> Spliced:
+    """The upstream body for `opened`: the target's `model`, usage asked for, the attribution line dropped if told to.
+
+    The body is always written anew from its members, even when nothing changes: of duplicate keys only the last one,
+    the one that routing saw, may go out.
+    """
+    members = opened.members
+    changed: list[str] = []
+    asked_usage = False
+    if model != opened.model:
+        members = {**members, "model": Raw(_encode(model))}
+        changed.append("$.model")
+    if wire == CHAT and stream:
+        options = _with_usage(members.get("stream_options"))
+        if options is not None:
+            members = {**members, "stream_options": options}
+            changed.append("$.stream_options.include_usage")
+            asked_usage = True
+    elif wire == MESSAGES and drop_attribution:
+        system = _without_attribution(members.get("system"))
+        if system is not None:
+            members = {**members, "system": system}
+            changed.append("$.system[0]")
+            if bytes(system) == b"[]":
+                members = {name: value for name, value in members.items() if name != "system"}
+    return Spliced(_encode(members), tuple(changed), asked_usage)
+
+
+def _with_usage(options: Raw | None) -> Raw | None:
+    """`stream_options` with `include_usage: true`, or None where it is already so."""
+    if options is None or bytes(options) == b"null":
+        return Raw(b'{"include_usage":true}')
+    try:
+        members = _decode_members(options)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise BadRequest("`stream_options` must be an object", param="stream_options") from None
+    if bytes(members.get("include_usage", b"")) == b"true":
+        return None
+    return Raw(_encode({**members, "include_usage": Raw(b"true")}))
+
+
+def _without_attribution(system: Raw | None) -> Raw | None:
+    """The `system` array without Claude Code's first entry, or None where there is no such entry."""
+    # The cheap look first: the line stands within the first hundred bytes or not at all.
+    if system is None or _ATTRIBUTION.encode() not in bytes(system)[:256]:
+        return None
+    try:
+        blocks = _decode_list(system)
+        first = _decode_any(blocks[0])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
+        return None
+    text = first.get("text")
+    if not isinstance(text, str) or not text.startswith(_ATTRIBUTION):
+        return None
+    return Raw(_encode(blocks[1:]))
+
+
+class Ending(enum.Enum):
+    """How an upstream stream stands."""
+
+    OPEN = "open"
+    COMPLETE = "complete"
+    FAILED = "failed"  # the upstream sent an error event
+    CUT = "cut"
+
+
+_TERMINAL = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type":"message_stop"}\n\n'}
+
+
+class NativeStream:
+    """One upstream SSE stream on its way to a client of the same format.
+
+    `feed` and `end` return the bytes that may go to the client now. After `ending` left OPEN, `feed` returns nothing.
+    """
+
+    __slots__ = ("_base", "_drop_usage", "_held", "_indices", "_opened", "ending", "failure", "finish_inferred",
+                 "is_chat", "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
+
+    def __init__(self, wire: str, *, drop_usage: bool, limit: int) -> None:
+        self.wire = wire
+        self.is_chat = wire == CHAT
+        self.tap = reduce.ChatTap(limit) if self.is_chat else reduce.MessagesTap(limit)
+        self.ending = Ending.OPEN
+        self.failure: bytes | None = None  # the payload of the error event
+        self.finish_inferred = False
+        self.protocol_fault: str | None = None  # what of the upstream's stream broke the format's rules, and went on
+        self.repairs: list[str] = []
+        self._drop_usage = drop_usage
+        self._held = b""  # the unfinished event at the end
+        self._base = 0  # absolute offset of _held
+        self._indices: dict[tuple[int, int], int] = {}  # (choice, upstream's index) -> the index we gave it
+        self._opened = 0
+
+    @property
+    def has_event(self) -> bool:
+        """Has anything but comments and pings arrived?"""
+        return self.tap.events > 0 or self.ending is not Ending.OPEN
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what the socket gave.
+
+        Errors: Garbled for bytes that are no event stream (SPEC 2.10).
+        """
+        if self.ending is not Ending.OPEN:
+            return b""
+        marks = self.tap.feed(data)
+        if self._held:
+            data = self._held + data
+        base = self._base
+        ready = self.tap.boundary - base
+        if ready == len(data):
+            self._held = b""
+        else:
+            self._held = data[ready:]
+            data = data[:ready]
+        self._base = base + ready
+        return self._apply(marks, data, base) if marks else data
+
+    def end(self, error: ArbiterError | None) -> bytes:
+        """The upstream's side ended, by itself or by `error`."""
+        if self.ending is not Ending.OPEN:
+            return b""
+        try:
+            marks = self.tap.finish()
+        except Garbled:
+            marks = ()
+        out = b""
+        if marks and error is None and not any(mark[0] == reduce.MALFORMED for mark in marks):
+            # Only the blank line after it is missing: an event that an end of file completes (SPEC 2.10).
+            out = self._apply(marks, self._held, self._base)
+            if out:
+                out = out.rstrip(b"\r\n") + b"\n\n"
+                self.repairs.append("blank_line")
+        self._held = b""
+        if self.ending is Ending.OPEN:
+            if self.tap.finish is not None and not self.tap.done:
+                out += _TERMINAL[self.wire]
+                self.repairs.append("terminal_event")
+                self.ending = Ending.COMPLETE
+            else:
+                self.ending = Ending.CUT
+        return out
+
+    def _apply(self, marks: Sequence[tuple[int, int, int, bytes]], data: bytes, base: int) -> bytes:
+        """`data`, which starts at absolute offset `base`, with what the marks ask for."""
+        out: list[bytes] = []
+        sent = 0
+        for kind, start, end, payload in marks:
+            if kind == reduce.USAGE_ONLY:
+                if self._drop_usage:
+                    out.append(data[sent : start - base])
+                    sent = end - base
+            elif kind == reduce.CLASH:
+                repaired = self._reindexed(payload)
+                if repaired is not None:
+                    out += (data[sent : start - base], b"data: ", repaired, b"\n\n")
+                    sent = end - base
+            elif kind == reduce.AFTER_FINISH:
+                self.protocol_fault = "data after the finish reason"
+            elif kind == reduce.ERROR:
+                self.ending, self.failure = Ending.FAILED, payload
+                return b"".join((*out, data[sent : end - base]))
+            elif kind == reduce.DONE:
+                self.ending = Ending.COMPLETE
+                self.finish_inferred = self.tap.finish is None
+                return b"".join((*out, data[sent : end - base]))
+        if not sent:
+            return data
+        out.append(data[sent:])
+        return b"".join(out)
+
+    def _reindexed(self, payload: bytes) -> bytes | None:
+        """The chunk with each tool call at an index of its own: some upstreams send all parallel calls at index 0."""
+        try:
+            chunk = _decode_any(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        for choice in chunk.get("choices") or ():
+            where = choice.get("index", 0)
+            for call in (choice.get("delta") or {}).get("tool_calls") or ():
+                key = (where, call.get("index", 0))
+                if call.get("id"):
+                    self._opened = max(self._opened, self.tap.calls(where) - 1)
+                    self._indices[key] = self._opened
+                call["index"] = self._indices.get(key, key[1])
+        if "tool_indices" not in self.repairs:
+            self.repairs.append("tool_indices")
+        return _encode(chunk)
