@@ -131,7 +131,9 @@ class Framer:
         self._held = held[keep:] if self.fault is None else b""
         return frames
 
-    def _dispatch(self, frames: list[Frame], name: bytes, data: list[bytes], block: bytes, start: int, end: int) -> bool:
+    def _dispatch(
+        self, frames: list[Frame], name: bytes, data: list[bytes], block: bytes, start: int, end: int
+    ) -> bool:
         joined = b"\n".join(data)
         if joined:
             try:

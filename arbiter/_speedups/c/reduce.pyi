@@ -1,0 +1,14 @@
+from arbiter._speedups.py.reduce import AFTER_FINISH as AFTER_FINISH
+from arbiter._speedups.py.reduce import CLASH as CLASH
+from arbiter._speedups.py.reduce import DONE as DONE
+from arbiter._speedups.py.reduce import ERROR as ERROR
+from arbiter._speedups.py.reduce import FINISH as FINISH
+from arbiter._speedups.py.reduce import FOREIGN as FOREIGN
+from arbiter._speedups.py.reduce import MALFORMED as MALFORMED
+from arbiter._speedups.py.reduce import RESTART as RESTART
+from arbiter._speedups.py.reduce import START as START
+from arbiter._speedups.py.reduce import USAGE_ONLY as USAGE_ONLY
+from arbiter._speedups.py.reduce import ChatTap as ChatTap
+from arbiter._speedups.py.reduce import Mark as Mark
+from arbiter._speedups.py.reduce import MessagesTap as MessagesTap
+from arbiter._speedups.py.reduce import merge as merge

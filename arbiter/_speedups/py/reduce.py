@@ -1,0 +1,535 @@
+"""The side reducer: reads a streamed answer as it passes, and never touches it.
+
+A tap is fed the bytes that are relayed. It counts, remembers what the row needs, and says with a *mark* where an event
+stands that the relay must know of: the end, the usage, an error, something to drop or to repair. Plain deltas get no
+mark, so a relay that sees no marks forwards what it has.
+
+This file is the definition: framing, one full JSON decode per event, and `ChatState`/`MessagesState`, which say what an
+event means. The compiled twin reads plain deltas itself and hands every other event to these same states.
+
+Source: SPEC 2.5-2.7, 2.10, 7.2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from arbiter._speedups.py.sse import LIMIT_BYTES, Frame, Framer
+
+Mark = tuple[int, int, int, bytes]
+"""(kind, start, end, payload): where the event's block stands in the stream, and its joined data."""
+
+USAGE_ONLY = 1
+"""chat: no choices and a usage; what `include_usage` adds (SPEC 2.5)."""
+FINISH = 2
+"""A finish reason (one mark per choice that finishes), or `message_delta` with a stop reason."""
+DONE = 3
+"""`[DONE]`, or `message_stop`."""
+ERROR = 4
+"""An error object where an event was due, or an event named `error`."""
+CLASH = 5
+"""chat: a tool-call fragment at an index that belongs to another call of the choice (`index_of` says where its own call
+belongs); and from the first of these on, every event with fragments, since a repair must see them all."""
+AFTER_FINISH = 6
+"""Output after the finish reason, after `[DONE]`/`message_stop` or after an error; or a second, different finish."""
+FOREIGN = 7
+"""JSON, but no event of this format."""
+MALFORMED = 8
+"""Not JSON, or nested deeper than 200."""
+START = 9
+"""messages: the first `message_start`."""
+RESTART = 10
+"""messages: another `message_start`; one answer starts once (SPEC 2.6)."""
+
+MAX_DEPTH = 200  # SPEC 14.1
+
+_BLANK = b" \t\n\r"
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_RAW_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class _Start(msgspec.Struct):
+    message: dict[str, msgspec.Raw] = {}
+
+
+_RAW_START = msgspec.json.Decoder(_Start)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_TOLERANT = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _is_too_deep(data: bytes) -> bool:
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for byte in _STRING.sub(b"", data):
+        if byte in b"{[":
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif byte in b"}]":
+            depth -= 1
+    return False
+
+
+def decode(data: bytes) -> Any:
+    """Decode one JSON text, lone surrogates included (models do send half an emoji).
+
+    Errors: ValueError when it is not JSON, or nested deeper than `MAX_DEPTH`.
+    """
+    if _is_too_deep(data):
+        raise ValueError("nested too deeply")
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    try:
+        return _TOLERANT.decode(data.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _size(text: object) -> int:
+    """UTF-8 bytes of a string (a lone surrogate counts three, as its replacement would); 0 for anything else."""
+    return len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else 0
+
+
+def _word(text: object) -> bytes | None:
+    """A non-empty string as bytes that decode again, else None."""
+    return text.encode("utf-8", "replace") if isinstance(text, str) and text else None
+
+
+def _json_size(value: object) -> int:
+    """UTF-8 bytes of call arguments: of the text, or of the compact JSON where an object came in its place."""
+    if isinstance(value, dict | list):
+        return len(_compact(value)) if value else 0
+    return _size(value)
+
+
+def _compact(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _raw(usage: dict[str, Any], find: Callable[[], msgspec.Raw]) -> bytes:
+    """The usage object's own bytes; written anew where a lone surrogate elsewhere in the event bars the way to them."""
+    try:
+        return bytes(find())
+    except (msgspec.MsgspecError, RecursionError):
+        return _compact(usage)
+
+
+def _index(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+class State:
+    """What both formats remember. `plain` says whether an ordinary delta can still pass without a judgement."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.pings = 0
+        self.text_bytes = 0
+        self.thinking_bytes = 0
+        self.argument_bytes = 0
+        self.done = False
+        self.errored = False
+        self.tool_names: list[bytes] = []
+        self.response_id: bytes | None = None
+        self.model: bytes | None = None
+
+    def take(self, name: bytes, payload: bytes, start: int, end: int, marks: list[Mark]) -> None:
+        """Read one event, and add its marks."""
+        data = payload.strip(_BLANK)
+        if not data:
+            return
+        kinds: list[int] = []
+        if data == b"[DONE]":
+            self.events += 1
+            self._done(kinds)
+        else:
+            try:
+                value = decode(data)
+            except ValueError:
+                value = None
+                kinds.append(MALFORMED)
+            members: dict[str, Any] = value if isinstance(value, dict) else {}
+            if not kinds and not self._is_ours(members) and (name == b"ping" or members.get("type") == "ping"):
+                self.pings += 1
+                return
+            self.events += 1
+            if self._is_error(name, members):
+                self.errored = True
+                kinds = [ERROR]
+                self._note(data, members)
+            elif not kinds:
+                self._read(name, data, members, kinds)
+        for kind in kinds:
+            marks.append((kind, start, end, payload))
+
+    def _is_error(self, name: bytes, members: dict[str, Any]) -> bool:
+        error = members.get("error")
+        return (
+            name == b"error"
+            or members.get("object") == "error"
+            or members.get("type") == "error"
+            or (isinstance(error, dict | str) and bool(error))
+        )
+
+    def _done(self, kinds: list[int]) -> None:
+        raise NotImplementedError
+
+    def _is_ours(self, members: dict[str, Any]) -> bool:
+        raise NotImplementedError
+
+    def _note(self, data: bytes, members: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _read(self, name: bytes, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
+        raise NotImplementedError
+
+
+class _Call:
+    __slots__ = ("ident", "index", "named")
+
+    def __init__(self, ident: bytes, index: int) -> None:
+        self.ident = ident
+        self.index = index  # on the client's side; -1 where the upstream sends none
+        self.named = False
+
+
+class ChatState(State):
+    """The story of one chat-completions stream; every choice of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usage: bytes | None = None
+        self.finishes: dict[int, bytes] = {}
+        self.seen: set[int] = set()
+        self.clashed = False
+        self._open: dict[tuple[int, int | None], _Call] = {}  # (choice, index) -> the call that fragments belong to now
+        self._by_id: dict[tuple[int, bytes], _Call] = {}
+        self._indices: dict[int, list[int]] = {}  # choice -> index of each call, in the order they began
+
+    @property
+    def finish(self) -> bytes | None:
+        return self.finishes[min(self.finishes)] if self.finishes else None
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.finishes) and self.seen <= self.finishes.keys()
+
+    @property
+    def plain(self) -> bool:
+        return not (self.done or self.errored or self.finishes)
+
+    def _done(self, kinds: list[int]) -> None:
+        self.done = True
+        kinds.append(DONE)
+
+    def _is_ours(self, members: dict[str, Any]) -> bool:
+        return isinstance(members.get("choices"), list) or members.get("object") == "chat.completion.chunk"
+
+    def _note(self, data: bytes, members: dict[str, Any]) -> None:
+        """Keep id, model and usage; the first id and model win, the last usage does."""
+        if not self._is_ours(members):
+            return
+        self.response_id = self.response_id or _word(members.get("id"))
+        self.model = self.model or _word(members.get("model"))
+        usage = members.get("usage")
+        if isinstance(usage, dict) and usage:
+            self.usage = _raw(usage, lambda: _RAW_MEMBERS.decode(data)["usage"])
+            return
+        # Kimi puts it into the choice, Groq into a member of its own.
+        choices = members.get("choices")
+        for holder in (*(choices if isinstance(choices, list) else ()), members.get("x_groq")):
+            usage = holder.get("usage") if isinstance(holder, dict) else None
+            if isinstance(usage, dict) and usage:
+                self.usage = _compact(usage)
+
+    def _read(self, name: bytes, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
+        if not self._is_ours(members):
+            kinds.append(FOREIGN)
+            return
+        self._note(data, members)
+        choices = members.get("choices")
+        if not choices:
+            if isinstance(members.get("usage"), dict) and members["usage"]:
+                kinds.append(USAGE_ONLY)
+            return
+        after = clash = False
+        for position, choice in enumerate(choices if isinstance(choices, list) else ()):
+            if not isinstance(choice, dict):
+                continue
+            number = _index(choice.get("index"))
+            number = position if number is None else number
+            self.seen.add(number)
+            delta = choice.get("delta")
+            if isinstance(delta, dict):
+                has_data, has_clash = self._read_delta(number, delta)
+                clash = clash or has_clash
+                after = after or (has_data and (self.done or self.errored or number in self.finishes))
+            word = _word(choice.get("finish_reason"))
+            if word is not None:
+                if number in self.finishes:
+                    after = after or self.finishes[number] != word
+                elif self.done or self.errored:
+                    after = True
+                else:
+                    self.finishes[number] = word
+                    kinds.append(FINISH)
+        if clash:
+            kinds.append(CLASH)
+        if after:
+            kinds.append(AFTER_FINISH)
+
+    def _read_delta(self, choice: int, delta: dict[str, Any]) -> tuple[bool, bool]:
+        """Count one delta; say whether it carries output, and whether its calls clash."""
+        content = delta.get("content")
+        text, thinking = self._parts(content) if isinstance(content, list) else (_size(content), 0)
+        text += _size(delta.get("refusal"))
+        # Some servers send the same reasoning under both names.
+        thinking += _size(delta.get("reasoning")) or _size(delta.get("reasoning_content"))
+        arguments = 0
+        clash = False
+        calls = delta.get("tool_calls")
+        fragments = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+        for fragment in fragments:
+            function = fragment.get("function")
+            function = function if isinstance(function, dict) else {}
+            arguments += _json_size(function.get("arguments"))
+            if self._place(
+                choice, _index(fragment.get("index")), _word(fragment.get("id")), _word(function.get("name"))
+            ):
+                self.clashed = True
+            clash = clash or self.clashed
+        legacy = delta.get("function_call")
+        if isinstance(legacy, dict):
+            arguments += _json_size(legacy.get("arguments"))
+            named = _word(legacy.get("name"))
+            if named is not None:
+                self.tool_names.append(named)
+        self.text_bytes += text
+        self.thinking_bytes += thinking
+        self.argument_bytes += arguments
+        return bool(text or thinking or fragments or legacy), clash
+
+    def _parts(self, parts: list[Any]) -> tuple[int, int]:
+        """Mistral's reasoning models stream `content` as a list of parts."""
+        text = thinking = 0
+        for part in parts:
+            if isinstance(part, dict):
+                text += _size(part.get("text"))
+                inner = part.get("thinking")
+                if isinstance(inner, list):
+                    thinking += sum(_size(piece.get("text")) for piece in inner if isinstance(piece, dict))
+                else:
+                    thinking += _size(inner)
+        return text, thinking
+
+    def _place(self, choice: int, index: int | None, ident: bytes | None, named: bytes | None) -> bool:
+        """Find the call that a fragment belongs to, or begin one; True when the fragment's index is not its call's."""
+        key = (choice, index)
+        call = self._open.get(key)
+        if ident is not None:
+            known = self._by_id.get((choice, ident))
+            if known is not None:
+                call = known
+            elif call is not None and not call.ident:
+                call.ident = ident
+                self._by_id[choice, ident] = call
+            else:
+                call = self._begin(choice, index, ident)
+        elif call is None and named is not None:
+            call = self._begin(choice, index, b"")
+        if call is None:
+            return False
+        if named is not None and not call.named:
+            call.named = True
+            self.tool_names.append(named)
+        self._open[key] = call
+        return index is not None and call.index != index
+
+    def _begin(self, choice: int, index: int | None, ident: bytes) -> _Call:
+        indices = self._indices.setdefault(choice, [])
+        taken = [used for used in indices if used >= 0]
+        call = _Call(ident, -1 if index is None else max(taken) + 1 if index in taken else index)
+        indices.append(call.index)
+        if ident:
+            self._by_id[choice, ident] = call
+        return call
+
+    def calls(self, choice: int) -> int:
+        """How many tool calls the choice has begun."""
+        return len(self._indices.get(choice, ()))
+
+    def index_of(self, choice: int, ident: bytes) -> int:
+        """The index of a call on the client's side: the upstream's own, or the next free one where that was taken.
+
+        -1 for an unknown call, and for one that came without an index.
+        """
+        call = self._by_id.get((choice, ident))
+        return -1 if call is None else call.index
+
+
+class MessagesState(State):
+    """The story of one Anthropic messages stream."""
+
+    _TYPES = frozenset(
+        {"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"}
+        | {"message_stop"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usage_start: bytes | None = None
+        self.usage_delta: bytes | None = None
+        self.finish: bytes | None = None
+        self.started = False
+
+    @property
+    def finished(self) -> bool:
+        return self.finish is not None
+
+    @property
+    def plain(self) -> bool:
+        return not (self.done or self.errored or self.finish is not None)
+
+    def _done(self, kinds: list[int]) -> None:
+        kinds.append(FOREIGN)  # `[DONE]` is not this format's word
+
+    def _is_ours(self, members: dict[str, Any]) -> bool:
+        kind = members.get("type")
+        return isinstance(kind, str) and kind in self._TYPES
+
+    def _is_error(self, name: bytes, members: dict[str, Any]) -> bool:
+        return super()._is_error(name, members) and (name == b"error" or not self._is_ours(members))
+
+    def _note(self, data: bytes, members: dict[str, Any]) -> None:
+        pass
+
+    def _read(self, name: bytes, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
+        match members.get("type"):
+            case "content_block_delta":
+                delta = members.get("delta")
+                if isinstance(delta, dict):
+                    self._count(delta.get("text"), delta.get("thinking"), delta.get("partial_json"), kinds)
+            case "content_block_start":
+                block = members.get("content_block")
+                if isinstance(block, dict):
+                    self._count(block.get("text"), block.get("thinking"), block.get("input"), kinds)
+                    named = _word(block.get("name"))
+                    if named is not None:
+                        self.tool_names.append(named)
+                if not self.plain and not kinds:
+                    kinds.append(AFTER_FINISH)
+            case "content_block_stop":
+                pass
+            case "message_start":
+                self._start(data, members.get("message"), kinds)
+            case "message_delta":
+                self._delta(data, members, kinds)
+            case "message_stop":
+                self.done = True
+                kinds.append(DONE)
+            case _:
+                kinds.append(FOREIGN)
+
+    def _count(self, text: object, thinking: object, arguments: object, kinds: list[int]) -> None:
+        sizes = _size(text), _size(thinking), _json_size(arguments)
+        self.text_bytes += sizes[0]
+        self.thinking_bytes += sizes[1]
+        self.argument_bytes += sizes[2]
+        if any(sizes) and not self.plain:
+            kinds.append(AFTER_FINISH)
+
+    def _start(self, data: bytes, message: object, kinds: list[int]) -> None:
+        if self.started:
+            kinds.append(RESTART)
+            return
+        self.started = True
+        kinds.append(START if self.plain else AFTER_FINISH)
+        if isinstance(message, dict):
+            self.response_id = _word(message.get("id"))
+            self.model = _word(message.get("model"))
+            usage = message.get("usage")
+            if isinstance(usage, dict) and usage:
+                self.usage_start = _raw(usage, lambda: _RAW_START.decode(data).message["usage"])
+
+    def _delta(self, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
+        usage = members.get("usage")
+        if isinstance(usage, dict) and usage:
+            raw = _raw(usage, lambda: _RAW_MEMBERS.decode(data)["usage"])
+            self.usage_delta = raw if self.usage_delta is None else merge(self.usage_delta, raw)
+        delta = members.get("delta")
+        word = _word(delta.get("stop_reason")) if isinstance(delta, dict) else None
+        if word is None or word == self.finish:
+            return
+        if self.plain:
+            self.finish = word
+            kinds.append(FINISH)
+        else:
+            kinds.append(AFTER_FINISH)
+
+
+def merge(first: bytes | None, second: bytes | None) -> bytes | None:
+    """Two reports of one answer's usage as one: what the second says wins, what it leaves out (or null) stays."""
+    if first is None or second is None:
+        return second if first is None else first
+    later = {key: value for key, value in decode(second).items() if value is not None}
+    return _compact({**decode(first), **later})
+
+
+class Tap(State):
+    """Framing in front of a state; what both taps can do."""
+
+    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+        super().__init__()
+        self._framer = Framer(limit)
+
+    def feed(self, data: bytes) -> list[Mark]:
+        """Read `data` on the side; return the marks of the events it completed, in order.
+
+        Shapes: any cut of the stream gives the same marks and counts. Ranges are absolute offsets; comments in front of
+        an event are outside of its range.
+        Errors: Garbled as in `sse.SSEReader`: after the marks that came before the fault. `boundary` stays before it.
+        """
+        return self._marks(self._framer.feed(data))
+
+    def end(self) -> list[Mark]:
+        """The stream's bytes end here: return the marks of a last event without its blank line."""
+        return self._marks(self._framer.finish())
+
+    def _marks(self, frames: list[Frame]) -> list[Mark]:
+        marks: list[Mark] = []
+        for frame in frames:
+            self.take(*frame, marks)
+        if not marks and self._framer.fault is not None:
+            raise self._framer.fault
+        return marks
+
+    @property
+    def boundary(self) -> int:
+        """The offset before which everything is complete: whole events, whole comment lines. Safe to forward."""
+        return self._framer.boundary
+
+    @property
+    def offset(self) -> int:
+        """Bytes fed."""
+        return self._framer.offset
+
+
+class ChatTap(Tap, ChatState):
+    """Read one chat-completions stream on the side."""
+
+
+class MessagesTap(Tap, MessagesState):
+    """Read one Anthropic messages stream on the side."""

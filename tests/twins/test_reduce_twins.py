@@ -1,0 +1,708 @@
+"""The side reducer: what each event of a stream means, on both sides; and that the sides agree on everything else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arbiter._speedups.c import reduce as c_reduce
+from arbiter._speedups.py import reduce as py_reduce
+from arbiter._speedups.py import sse as py_sse
+from arbiter.errors import Garbled
+
+ATTRIBUTES = (
+    "boundary", "offset", "events", "pings", "text_bytes", "thinking_bytes", "argument_bytes", "finish", "finished",
+    "done", "errored", "tool_names", "response_id", "model",
+)  # fmt: skip
+USAGE = {"ChatTap": ("usage",), "MessagesTap": ("usage_start", "usage_delta")}
+KINDS = ("USAGE_ONLY", "FINISH", "DONE", "ERROR", "CLASH", "AFTER_FINISH", "FOREIGN", "MALFORMED", "START", "RESTART")
+
+
+def compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def chat(*choices: dict[str, Any], **members: Any) -> str:
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "m-1"}
+    return f"data: {compact({**head, 'choices': list(choices), **members})}\n\n"
+
+
+def delta(index: int = 0, finish: str | None = None, **members: Any) -> dict[str, Any]:
+    return {"index": index, "delta": members, "logprobs": None, "finish_reason": finish}
+
+
+def call(index: int | None, ident: str | None = None, name: str | None = None, arguments: Any = "") -> dict[str, Any]:
+    fragment: dict[str, Any] = {} if index is None else {"index": index}
+    if ident is not None:
+        fragment |= {"id": ident, "type": "function"}
+    return {**fragment, "function": {"arguments": arguments} | ({"name": name} if name else {})}
+
+
+def event(kind: str, **members: Any) -> str:
+    return f"event: {kind}\ndata: {compact({'type': kind, **members})}\n\n"
+
+
+def block(index: int = 0, **members: Any) -> str:
+    return event("content_block_delta", index=index, delta=members)
+
+
+TOKENS = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
+DONE = "data: [DONE]\n\n"
+CHAT = "".join(
+    [
+        ": OPENROUTER PROCESSING\n\n",
+        chat(delta(role="assistant", content=""), usage=None),
+        chat(delta(reasoning="Hmm, "), usage=None),
+        chat(delta(content="Grüße, "), usage=None, obfuscation="aGVsbG8"),
+        chat(delta(content='"usage":{"prompt_tokens":1},"finish_reason":"stop" \n🌍'), usage=None),
+        chat(delta(tool_calls=[call(0, "call_a", "read_file")]), usage=None),
+        chat(delta(tool_calls=[call(0, arguments='{"path":')]), usage=None),
+        chat(delta(tool_calls=[call(0, arguments='"/tmp"}')]), usage=None),
+        chat(delta(finish="tool_calls"), usage=None),
+        chat(usage=TOKENS),
+        DONE,
+    ]
+)
+MESSAGES = "".join(
+    [
+        event(
+            "message_start",
+            message={"id": "msg_1", "model": "m-2", "content": [], "usage": {"input_tokens": 9, "output_tokens": 1}},
+        ),
+        event("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""}),
+        event("ping"),
+        block(type="thinking_delta", thinking="Hmm, "),
+        block(type="signature_delta", signature="EqQBCgIYAhIM"),
+        event("content_block_stop", index=0),
+        event("content_block_start", index=1, content_block={"type": "text", "text": ""}),
+        block(1, type="text_delta", text='Grüße 🌍\n"stop_reason":"x"'),
+        event("content_block_stop", index=1),
+        event("content_block_start", index=2, content_block={"type": "tool_use", "id": "t", "name": "ls", "input": {}}),
+        block(2, type="input_json_delta", partial_json='{"path":"/"}'),
+        event("content_block_stop", index=2),
+        event("message_delta", delta={"stop_reason": "tool_use", "stop_sequence": None}, usage={"output_tokens": 15}),
+        event("message_stop"),
+    ]
+)
+
+
+class Story:
+    """What a tap told about a stream."""
+
+    def __init__(self, module: ModuleType, tap: str, stream: str | bytes, cuts: list[int] | None = None, limit: int = 1 << 20):
+        data = stream.encode() if isinstance(stream, str) else stream
+        names = {getattr(module, kind): kind for kind in KINDS}
+        self.tap = getattr(module, tap)(limit)
+        self.marks: list[tuple[str, int, int, bytes]] = []
+        self.fault: str | None = None
+        self.boundaries: list[int] = []
+        marks: list[Any] = []
+        at = [0, *sorted(min(cut, len(data)) for cut in cuts or []), len(data)]
+        try:
+            for a, b in itertools.pairwise(at):
+                marks += self.tap.feed(data[a:b])
+                self.boundaries.append(self.tap.boundary)
+            marks += self.tap.end()
+            marks += self.tap.end()
+        except Garbled as error:
+            self.fault = str(error)
+        self.marks = [(names[kind], start, end, payload) for kind, start, end, payload in marks]
+        self.kinds = [mark[0] for mark in self.marks]
+        self.facts = {name: getattr(self.tap, name) for name in ATTRIBUTES + USAGE[tap]}
+        if self.fault is not None:
+            del self.facts["offset"]  # how much was fed when the fault showed depends on the cuts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Story) and (self.marks, self.fault, self.facts) == (other.marks, other.fault, other.facts)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"{self.marks} {self.fault} {self.facts}"
+
+
+def kinds(module: ModuleType, *events: str) -> list[str]:
+    return Story(module, "ChatTap", "".join(events)).kinds
+
+
+def test_a_chat_stream_is_told(reduce: ModuleType) -> None:
+    """Counters, finish, usage, tool names and ids of an ordinary stream, with marks only where something matters."""
+    story = Story(reduce, "ChatTap", CHAT)
+    assert story.kinds == ["FINISH", "USAGE_ONLY", "DONE"]
+    assert story.facts == {
+        "boundary": len(CHAT.encode()),
+        "offset": len(CHAT.encode()),
+        "events": 10,
+        "pings": 0,
+        "text_bytes": len('Grüße, "usage":{"prompt_tokens":1},"finish_reason":"stop" \n🌍'.encode()),
+        "thinking_bytes": 5,
+        "argument_bytes": len('{"path":"/tmp"}'),
+        "finish": b"tool_calls",
+        "finished": True,
+        "done": True,
+        "errored": False,
+        "tool_names": [b"read_file"],
+        "response_id": b"chatcmpl-1",
+        "model": b"m-1",
+        "usage": compact(TOKENS).encode(),
+    }
+
+
+def test_a_messages_stream_is_told(reduce: ModuleType) -> None:
+    """The same for Anthropic's events: pings are no events, signatures no thinking."""
+    story = Story(reduce, "MessagesTap", MESSAGES)
+    assert story.kinds == ["START", "FINISH", "DONE"]
+    assert story.facts == {
+        "boundary": len(MESSAGES.encode()),
+        "offset": len(MESSAGES.encode()),
+        "events": 13,
+        "pings": 1,
+        "text_bytes": len('Grüße 🌍\n"stop_reason":"x"'.encode()),
+        "thinking_bytes": 5,
+        "argument_bytes": len('{"path":"/"}'),
+        "finish": b"tool_use",
+        "finished": True,
+        "done": True,
+        "errored": False,
+        "tool_names": [b"ls"],
+        "response_id": b"msg_1",
+        "model": b"m-2",
+        "usage_start": b'{"input_tokens":9,"output_tokens":1}',
+        "usage_delta": b'{"output_tokens":15}',
+    }
+
+
+@pytest.mark.parametrize(("tap", "stream"), [("ChatTap", CHAT), ("MessagesTap", MESSAGES)])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+def test_any_cut_tells_the_same(reduce: ModuleType, tap: str, stream: str, end: str) -> None:
+    """However the network slices the bytes, marks, ranges and counts come out the same."""
+    data = stream.replace("\n", end).encode()
+    whole = Story(reduce, tap, data)
+    assert len(whole.marks) == 3
+    for cut in range(0, len(data), 7):
+        assert Story(reduce, tap, data, [cut, cut + 1]) == whole, cut
+    assert Story(reduce, tap, data, list(range(len(data)))) == whole
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+def test_ranges_and_gaps_rebuild_the_stream(reduce: ModuleType, end: str) -> None:
+    """A mark's range is the event's own block, whole: cut out, it leaves the neighbours and the comments as they were."""
+    lines = ["\ufeff: c", "", "event: x", "data: {}", "", ": ka", "", 'data: {"a":', ": in", "data: 1}", "", "", "data: []", ""]
+    stream = (end.join(lines) + end).encode()
+    story = Story(reduce, "ChatTap", stream)
+    assert [payload for _, _, _, payload in story.marks] == [b"{}", b'{"a":\n1}', b"[]"]
+    edges = [0, *(edge for _, start, stop, _ in story.marks for edge in (start, stop)), len(stream)]
+    assert edges == sorted(edges)
+    for (_, start, stop, payload), (a, b) in zip(story.marks, itertools.pairwise(edges[::2]), strict=False):
+        assert [data for _, data in py_sse.SSEReader().feed(stream[start:stop])] == [payload]
+        assert b"data" not in stream[a:start] or a != start
+        assert b >= stop
+    gaps = b"".join(stream[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
+    assert gaps == "".join(["\ufeff: c", end, end, ": ka", end, end, end]).encode()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+def test_what_lies_before_the_boundary_is_whole(reduce: ModuleType, end: str) -> None:
+    """Whoever forwards up to the boundary forwards whole events only, and all of them at once."""
+    data = (CHAT + ": bye\n\n").replace("\n", end).encode()
+    tap = reduce.ChatTap()
+    last = 0
+    for at in range(len(data)):
+        tap.feed(data[at : at + 1])
+        assert last <= tap.boundary <= at + 1
+        last = tap.boundary
+        reader = py_sse.SSEReader()
+        complete = len(reader.feed(data[:last]))
+        assert reader.finish() == []
+        assert complete == tap.events
+    tap.end()
+    assert tap.boundary == len(data)
+
+
+def test_an_event_passes_the_boundary_with_its_last_byte(reduce: ModuleType) -> None:
+    """Nothing waits for the next read, also where a lone CR could still become a CRLF."""
+    for end in ("\n", "\r\n", "\r"):
+        tap = reduce.ChatTap()
+        for count in (1, 2, 3):
+            piece = chat(delta(content="x")).replace("\n", end).encode()
+            tap.feed(piece)
+            assert (tap.boundary, tap.events) == (count * len(piece), count)
+
+
+def test_a_line_feed_after_the_cut_belongs_to_the_same_line_end(reduce: ModuleType) -> None:
+    """A CRLF cut in two ends one line, not two: the event's range holds both halves."""
+    stream = b"data: {}\r\n\r\ndata: {}\r\n\r\n"
+    tap = reduce.ChatTap()
+    assert tap.feed(stream[:11]) == []
+    assert tap.boundary == 0
+    assert [mark[1:3] for mark in tap.feed(stream[11:])] == [(0, 12), (12, 24)]
+
+
+def test_the_word_usage_inside_a_text_is_text(reduce: ModuleType) -> None:
+    """No guess by substring: what a model writes about chunks is not a chunk."""
+    hostile = '{"choices":[],"usage":{"prompt_tokens":1}} "finish_reason":"stop" [DONE] "error":{}'
+    story = Story(reduce, "ChatTap", chat(delta(content=hostile)) + chat(delta(tool_calls=[call(0, arguments=hostile)])))
+    assert (story.kinds, story.tap.usage, story.tap.finish) == ([], None, None)
+    assert (story.tap.text_bytes, story.tap.argument_bytes) == (len(hostile), len(hostile))
+
+
+@pytest.mark.parametrize(
+    ("raw", "size"),
+    [
+        (r"\n\t\"\\\/\b\f\r", 8),
+        (r"\u0041\u00e9\u20ac", 6),
+        (r"\ud83c\udf0d", 4),
+        (r"\ud83c", 3),
+        (r"\udf0d", 3),
+        (r"\ud83cx", 4),
+        (r"\ud83c\ud83c\udf0d", 7),
+        (r"\ud83c\n", 4),
+        ("\x7f", 1),
+        ("\u2028", 3),
+        ("x" * 1000, 1000),
+    ],
+)
+def test_text_is_counted_after_unescaping(reduce: ModuleType, raw: str, size: int) -> None:
+    """Half an emoji, which models do send, counts as its replacement would, and breaks nothing."""
+    event = 'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+    story = Story(reduce, "ChatTap", event % raw)
+    assert (story.kinds, story.tap.text_bytes) == ([], size)
+    event = 'data: {"type":"content_block_delta","delta":{"text":"a%sb","thinking":"%s"}}\n\n'
+    story = Story(reduce, "MessagesTap", event % (raw, raw))
+    assert (story.kinds, story.tap.text_bytes, story.tap.thinking_bytes) == ([], size + 2, size)
+
+
+def test_usage_beside_a_broken_emoji_is_kept(reduce: ModuleType) -> None:
+    """The usage survives whatever text it rides with."""
+    story = Story(
+        reduce, "ChatTap", r'data: {"choices":[{"index":0,"delta":{"content":"\ud83c"}}], "usage": {"prompt_tokens": 3}}' + "\n\n"
+    )
+    assert (story.kinds, json.loads(story.tap.usage)) == ([], {"prompt_tokens": 3})
+
+
+def test_usage_on_every_chunk_is_last_wins(reduce: ModuleType) -> None:
+    """A usage that rides on content is read and left alone; only the event without choices is the synthetic one."""
+    running = [chat(delta(content="x"), usage={"completion_tokens": count, "cost": 0.0001}) for count in (1, 2, 3)]
+    story = Story(reduce, "ChatTap", "".join(running))
+    assert (story.kinds, story.tap.usage) == ([], b'{"completion_tokens":3,"cost":0.0001}')
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (chat(usage=TOKENS), ["USAGE_ONLY"]),
+        (chat(usage=TOKENS, choices=None), ["USAGE_ONLY"]),
+        (chat(delta(role="assistant", content=""), usage=TOKENS), []),
+        (chat(usage=None, prompt_filter_results=[{"prompt_index": 0}]), []),
+        (chat(usage={}), []),
+        (chat({**delta(), "usage": TOKENS}), []),
+        (chat(delta(), x_groq={"id": "r", "usage": TOKENS}), []),
+    ],
+)
+def test_the_synthetic_usage_event_is_known_by_its_shape(reduce: ModuleType, last: str, expected: list[str]) -> None:
+    """No choices and a usage: that one, and no other, may be removed (SPEC 2.5)."""
+    story = Story(reduce, "ChatTap", chat(delta(content="x")) + last)
+    assert story.kinds == expected
+    assert story.tap.usage == (compact(TOKENS).encode() if "total_tokens" in last else None)
+
+
+def test_every_choice_finishes_by_itself(reduce: ModuleType) -> None:
+    """With n > 1 a choice may end while another goes on; the stream has finished when all have."""
+    events = [
+        chat(delta(0, content="a"), delta(1, content="b")),
+        chat(delta(1, "length")),
+        chat(delta(0, content="c")),
+        chat(delta(0, "stop")),
+    ]
+    assert kinds(reduce, *events) == ["FINISH", "FINISH"]
+    half = Story(reduce, "ChatTap", "".join(events[:3])).tap
+    assert (half.finish, half.finished, half.text_bytes) == (b"length", False, 3)
+    whole = Story(reduce, "ChatTap", "".join(events)).tap
+    assert (whole.finish, whole.finished) == (b"stop", True)
+
+
+@pytest.mark.parametrize(
+    ("trailer", "expected"),
+    [
+        (delta(finish="stop"), []),
+        (delta(finish="stop", role="assistant", content=""), []),
+        (delta(), []),
+        (delta(content=None, tool_calls=[]), []),
+        (delta(finish="length"), ["AFTER_FINISH"]),
+        (delta(content="x"), ["AFTER_FINISH"]),
+        (delta(finish="stop", content="x"), ["AFTER_FINISH"]),
+        (delta(reasoning_content="x"), ["AFTER_FINISH"]),
+        (delta(refusal="x"), ["AFTER_FINISH"]),
+        (delta(tool_calls=[call(0)]), ["AFTER_FINISH"]),
+        (delta(1, content="x"), []),
+    ],
+)
+def test_after_the_finish_only_repetition_is_silent(
+    reduce: ModuleType, trailer: dict[str, Any], expected: list[str]
+) -> None:
+    """A repeated finish and an empty delta are habits of some servers; data or another finish is a fault (SPEC 2.6)."""
+    events = [chat(delta(content="a")), chat(delta(finish="stop")), chat(trailer, usage=TOKENS)]
+    assert kinds(reduce, *events, DONE) == ["FINISH", *expected, "DONE"]
+
+
+def test_data_after_done_or_an_error_is_data_after_the_end(reduce: ModuleType) -> None:
+    more = chat(delta(content="x"))
+    assert kinds(reduce, more, DONE, more) == ["DONE", "AFTER_FINISH"]
+    assert kinds(reduce, more, 'data: {"error":{"message":"x"}}\n\n', more) == ["ERROR", "AFTER_FINISH"]
+
+
+def test_a_whole_call_with_its_finish_in_one_chunk_is_in_order(reduce: ModuleType) -> None:
+    """Ollama sends it so: the data of that chunk came before its finish."""
+    story = Story(reduce, "ChatTap", chat(delta(finish="tool_calls", tool_calls=[call(0, "a", "f", "{}")])))
+    assert (story.kinds, story.tap.tool_names, story.tap.argument_bytes) == (["FINISH"], [b"f"], 2)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        'data: {"error":{"message":"overloaded","code":503}}\n\n',
+        'data: {"error":"overloaded"}\n\n',
+        'data: {"object":"error","message":"x","code":400}\n\n',
+        'data: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n',
+        'event: error\ndata: {"message":"x"}\n\n',
+        "event: error\ndata: out of memory\n\n",
+        chat(delta(finish="error", content=""), error={"code": 502, "message": "x"}),
+    ],
+)
+def test_an_error_inside_a_200_is_an_error(reduce: ModuleType, event: str) -> None:
+    """Each way to report a failure in the middle of a stream is one mark, and never a finish."""
+    story = Story(reduce, "ChatTap", chat(delta(content="x")) + event)
+    assert (story.kinds, story.tap.errored, story.tap.finish) == (["ERROR"], True, None)
+
+
+def test_a_null_error_is_none(reduce: ModuleType) -> None:
+    assert kinds(reduce, chat(delta(content="x"), error=None), chat(delta(content="x"), error={})) == []
+
+
+def test_parallel_calls_at_one_index_clash(reduce: ModuleType) -> None:
+    """The second call at an index, its later fragments, and every fragment from then on; each with its place."""
+    events = [
+        chat(delta(tool_calls=[call(0, "a", "f", "{")])),
+        chat(delta(tool_calls=[call(0, arguments="}")])),
+        chat(delta(tool_calls=[call(0, "b", "g", "{")])),
+        chat(delta(tool_calls=[call(0, arguments="}")])),
+        chat(delta(content="between")),
+        chat(delta(tool_calls=[call(1, "c", "h", "{}")])),
+        chat(delta(tool_calls=[call(0, "a", "f", "{}")])),
+    ]
+    story = Story(reduce, "ChatTap", "".join(events))
+    assert [story.marks[i][3].decode() for i in range(4)] == [events[i].strip()[6:] for i in (2, 3, 5, 6)]
+    assert story.kinds == ["CLASH"] * 4
+    assert story.tap.tool_names == [b"f", b"g", b"h"]
+    assert [story.tap.index_of(0, ident) for ident in (b"a", b"b", b"c", b"d")] == [0, 1, 2, -1]
+    assert (story.tap.calls(0), story.tap.calls(1)) == (3, 0)
+    assert story.tap.argument_bytes == 8
+
+
+def test_two_calls_in_one_delta_may_clash(reduce: ModuleType) -> None:
+    assert kinds(reduce, chat(delta(tool_calls=[call(0, "a", "f"), call(0, "b", "g")]))) == ["CLASH"]
+
+
+@pytest.mark.parametrize(
+    "fragments",
+    [
+        [call(0, "a", "f"), call(0, "a", "f"), call(0, "", None, "x"), call(1, "b", "g")],
+        [call(None, "a", "f", "{}"), call(None, None, None, "x"), call(None, "b", "g", "{}")],
+        [call(0, None, "f"), call(0, "a"), call(0, None, "f", "x"), call(1, None, "g")],
+        [call(0, "a"), call(0, None, "f"), call(5, "b", "g")],
+    ],
+)
+def test_calls_that_do_not_collide_are_left_alone(reduce: ModuleType, fragments: list[dict[str, Any]]) -> None:
+    """Repeated ids, missing indices, missing ids, late names and gaps are odd, but nobody's index is taken."""
+    events = [chat(delta(tool_calls=[fragment])) for fragment in fragments]
+    story = Story(reduce, "ChatTap", "".join(events))
+    assert (story.kinds, story.tap.tool_names, story.tap.calls(0)) == ([], [b"f", b"g"], 2)
+
+
+def test_the_same_index_in_two_choices_is_no_clash(reduce: ModuleType) -> None:
+    events = chat(delta(0, tool_calls=[call(0, "a", "f")]), delta(1, tool_calls=[call(0, "b", "f")]))
+    assert kinds(reduce, events) == []
+
+
+def test_arguments_that_are_an_object_are_counted_as_json(reduce: ModuleType) -> None:
+    story = Story(reduce, "ChatTap", chat(delta(tool_calls=[call(0, "a", "f", {"city": "Oslo"})])))
+    assert story.tap.argument_bytes == len('{"city":"Oslo"}')
+
+
+def test_other_shapes_of_output_are_counted(reduce: ModuleType) -> None:
+    """Parts (Mistral), the old function_call, both names of the reasoning at once: once each."""
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "abc"}]
+    story = Story(
+        reduce,
+        "ChatTap",
+        chat(delta(content=parts))
+        + chat(delta(function_call={"name": "f", "arguments": "{}"}))
+        + chat(delta(reasoning="xyz", reasoning_content="xyz"))
+        + chat(delta(refusal="no")),
+    )
+    assert (story.kinds, story.tap.tool_names) == ([], [b"f"])
+    assert (story.tap.text_bytes, story.tap.thinking_bytes, story.tap.argument_bytes) == (5, 5, 2)
+
+
+@pytest.mark.parametrize("foreign", ['{"warning":"x"}', "[1]", "null", '"text"', "7", '{"choices":7}', '{"usage":{}}'])
+def test_json_that_is_no_chunk_is_foreign(reduce: ModuleType, foreign: str) -> None:
+    """A side-channel object passes untouched and is named."""
+    assert kinds(reduce, f"data: {foreign}\n\n", chat(delta(content="x"))) == ["FOREIGN"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ['{"choices":[{"delta":{"content":"x"}', "{'a':1}", '{"a":1}}', '{"a":NaN}', '{"a":01}', '{"a":"\x01"}', r'{"a":"\x"}',
+     '{"choices":[{"index":0,"delta":{"content":"x"}},]}', '{"choices":[{"index":0,"delta":{"content":"x"}}]} x', "nul",
+     '{"choices":[{"index":0,"delta":{"content":"x\\u12"}}]}', '{"choices":[{"index":0,"delta":{}}],"x":-}'],
+)  # fmt: skip
+def test_what_is_not_json_is_malformed(reduce: ModuleType, bad: str) -> None:
+    """One broken event is named and costs nothing else."""
+    story = Story(reduce, "ChatTap", f"{chat(delta(content='a'))}data: {bad}\n\n{chat(delta(content='b'))}")
+    assert (story.kinds, story.tap.text_bytes, story.tap.events) == (["MALFORMED"], 2, 3)
+
+
+@pytest.mark.parametrize("depth", [30, 31, 32, 33, 197, 198, 10_000, 300_000])
+@pytest.mark.parametrize("tap", ["ChatTap", "MessagesTap"])
+def test_deep_nesting_is_bounded(reduce: ModuleType, tap: str, depth: int) -> None:
+    """200 levels are read, more are refused, and no depth overruns the stack."""
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        deep = f"{opening * depth}0{closing * depth}"
+        stream = 'data: {"type":"content_block_delta","choices":[{"index":0,"delta":{"x":%s}}]}\n\n' % deep
+        stream = stream.replace('"type":"content_block_delta",', "") if tap == "ChatTap" else stream
+        story = Story(reduce, tap, stream, limit=16 << 20)
+        # The event's own object, choices, choice and delta are four levels more.
+        assert story.kinds == (["MALFORMED"] if depth + 4 > 200 else [])
+
+
+def test_a_bracket_inside_a_string_is_no_level(reduce: ModuleType) -> None:
+    story = Story(reduce, "ChatTap", chat(delta(content="[{" * 500 + '\\"[')))
+    assert (story.kinds, story.tap.text_bytes) == ([], 1003)
+
+
+def test_whitespace_between_tokens_is_json_too(reduce: ModuleType) -> None:
+    """Indented chunks, over several data lines, mean the same."""
+    chunk = json.dumps({"choices": [delta(content="abc")], "usage": {"a": 1}}, indent=1)
+    stream = "".join(f"data: {line}\n" for line in chunk.split("\n")) + "\n"
+    story = Story(reduce, "ChatTap", stream)
+    assert (story.kinds, story.tap.text_bytes, json.loads(story.tap.usage)) == ([], 3, {"a": 1})
+
+
+def test_of_two_members_of_one_name_the_last_counts(reduce: ModuleType) -> None:
+    """As every JSON decoder of the clients has it."""
+    stream = (
+        'data: {"choices":[{"index":0,"delta":{"content":"aaa","content":"b"}}]}\n\n'
+        'data: {"choices":[],"choices":[{"index":0,"delta":{"content":"c"}}]}\n\n'
+        'data: {"choices":[{"index":0,"delta":{"\\u0063ontent":"ddd"}}]}\n\n'
+    )
+    story = Story(reduce, "ChatTap", stream)
+    assert (story.kinds, story.tap.text_bytes) == ([], 5)
+
+
+def test_the_first_id_and_model_stay(reduce: ModuleType) -> None:
+    """Azure's first chunk names no model; some servers give each chunk an id of its own."""
+    stream = chat(id="", model="") + chat(delta(content="x"), id="a", model="m") + chat(delta(content="x"), id="b", model="n")
+    story = Story(reduce, "ChatTap", stream)
+    assert (story.tap.response_id, story.tap.model) == (b"a", b"m")
+
+
+def test_pings_and_blank_data_are_no_events(reduce: ModuleType) -> None:
+    for tap in ("ChatTap", "MessagesTap"):
+        story = Story(reduce, tap, 'event: ping\ndata: {"type": "ping"}\n\ndata: {"type":"ping"}\n\nevent: ping\ndata: {}\n\ndata:  \n\n')
+        assert (story.kinds, story.tap.events, story.tap.pings) == ([], 0, 3)
+
+
+def test_messages_usage_is_kept_in_its_two_parts(reduce: ModuleType) -> None:
+    """message_delta's counts are cumulative; a later one updates an earlier one, and null says nothing."""
+    stream = event("message_start", message={"id": "m", "usage": {"input_tokens": 1}}) + "".join(
+        event("message_delta", delta={"stop_reason": None}, usage=usage)
+        for usage in ({"input_tokens": 7, "output_tokens": 1}, {"input_tokens": None, "output_tokens": 2})
+    )
+    story = Story(reduce, "MessagesTap", stream)
+    assert (story.kinds, story.tap.finish, story.tap.usage_start) == (["START"], None, b'{"input_tokens":1}')
+    assert json.loads(story.tap.usage_delta) == {"input_tokens": 7, "output_tokens": 2}
+    assert reduce.merge(b'{"a":1,"b":2}', b'{"b":3,"a":null}') == b'{"a":1,"b":3}'
+    assert (reduce.merge(None, b"{}"), reduce.merge(b"{}", None), reduce.merge(None, None)) == (b"{}", b"{}", None)
+
+
+STOP = event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 1})
+ERROR = 'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([STOP, block(type="text_delta", text="x")], ["FINISH", "AFTER_FINISH"]),
+        ([STOP, block(type="text_delta", text="")], ["FINISH"]),
+        ([STOP, event("content_block_start", content_block={"type": "text", "text": ""})], ["FINISH", "AFTER_FINISH"]),
+        ([STOP, event("content_block_stop", index=0), STOP, event("ping")], ["FINISH"]),
+        ([STOP, event("message_delta", delta={"stop_reason": "max_tokens"})], ["FINISH", "AFTER_FINISH"]),
+        ([event("message_stop"), STOP], ["DONE", "AFTER_FINISH"]),
+        ([ERROR, block(type="text_delta", text="x")], ["ERROR", "AFTER_FINISH"]),
+        ([event("message_start", message={}), event("message_start", message={})], ["START", "RESTART"]),
+        ([STOP, event("message_start", message={})], ["FINISH", "AFTER_FINISH"]),
+        (['data: {"type":"error","error":{}}\n\n'], ["ERROR"]),
+        (['data: {"error":{"message":"x"}}\n\n'], ["ERROR"]),
+        (["data: [DONE]\n\n"], ["FOREIGN"]),
+        ([event("vendor_event", a=1), "data: 7\n\n", "data: {}\n\n"], ["FOREIGN"] * 3),
+        (["data: {]\n\n"], ["MALFORMED"]),
+        (["event: error\ndata: gone\n\n"], ["ERROR"]),
+    ],
+)
+def test_the_order_of_messages_events_is_judged(reduce: ModuleType, events: list[str], expected: list[str]) -> None:
+    """One start, output before the stop, errors by name or by shape (SPEC 2.6, 2.7)."""
+    assert Story(reduce, "MessagesTap", "".join(events)).kinds == expected
+
+
+def test_content_that_comes_with_its_block_is_counted(reduce: ModuleType) -> None:
+    stream = event("content_block_start", content_block={"type": "text", "text": "abc"}) + event(
+        "content_block_start", content_block={"type": "server_tool_use", "name": "web_search", "input": {"q": 1}}
+    )
+    tap = Story(reduce, "MessagesTap", stream).tap
+    assert (tap.text_bytes, tap.argument_bytes, tap.tool_names) == (3, 7, [b"web_search"])
+
+
+def test_an_unterminated_last_event_is_an_event(reduce: ModuleType) -> None:
+    """The end of the stream completes what only lacks its blank line, and names what is cut in the middle."""
+    story = Story(reduce, "ChatTap", CHAT.removesuffix("\n\n"))
+    assert story.kinds == ["FINISH", "USAGE_ONLY", "DONE"]
+    assert story.marks[-1][1:] == (len(CHAT.encode()) - 14, len(CHAT.encode()) - 2, b"[DONE]")
+    assert Story(reduce, "ChatTap", chat(delta(content="x"))[:-9]).kinds == ["MALFORMED"]
+
+
+def test_a_fault_comes_after_the_marks_before_it(reduce: ModuleType) -> None:
+    """The boundary stays before the broken event, so nothing of it is forwarded."""
+    tap = reduce.ChatTap(200)
+    done = b"data: [DONE]\n\n"
+    assert len(tap.feed(done + b"data: \xff\n\n")) == 1
+    assert tap.boundary == len(done)
+    with pytest.raises(Garbled, match="UTF-8"):
+        tap.feed(b"")
+    with pytest.raises(Garbled, match="200"):
+        reduce.MessagesTap(200).feed(b"data: " + b"x" * 200)
+
+
+# Everything that an event may look like, likely members and unlikely values mixed; then bytes broken at random.
+SCALARS = st.sampled_from(
+    [None, True, False, 0, 1, 7, -1, 1.5, 1e300, 10**20, "", "x", "error", "stop", "a", "b", "ping", "é🌍\n\"\\", "\ud83c"]
+)
+KEYS = st.sampled_from(
+    ["id", "model", "object", "choices", "usage", "error", "type", "x_groq", "index", "delta", "finish_reason", "content",
+     "reasoning", "reasoning_content", "refusal", "tool_calls", "function", "function_call", "name", "arguments", "text",
+     "thinking", "partial_json", "message", "stop_reason", "content_block", "input", "other", "\ud83c"]
+)  # fmt: skip
+ANY = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=8
+)
+FRAGMENT = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": st.sampled_from([0, 1, None]) | ANY,
+        "id": st.sampled_from(["a", "b", "", None]) | ANY,
+        "function": st.fixed_dictionaries(
+            {}, optional={"name": st.sampled_from(["f", "", None]) | ANY, "arguments": st.sampled_from(["{", ""]) | ANY}
+        ),
+        "type": ANY,
+    },
+)
+DELTA = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": st.text(max_size=12) | ANY,
+        "reasoning": st.text(max_size=3) | ANY,
+        "reasoning_content": st.text(max_size=3) | ANY,
+        "refusal": ANY,
+        "tool_calls": st.lists(FRAGMENT, max_size=2) | ANY,
+        "text": st.text(max_size=12) | ANY,
+        "thinking": st.text(max_size=3) | ANY,
+        "partial_json": st.text(max_size=3) | ANY,
+        "stop_reason": st.sampled_from(["end_turn", None]) | ANY,
+        "other": ANY,
+    },
+)
+CHOICE = st.fixed_dictionaries(
+    {"index": st.sampled_from([0, 1, 63, 64]), "delta": DELTA},
+    optional={"finish_reason": st.sampled_from([None, None, "stop", ""]), "usage": ANY, "logprobs": ANY},
+)
+EVENT = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.sampled_from(["i", "j", "", None]) | ANY,
+        "model": st.sampled_from(["m", "", None]) | ANY,
+        "object": st.sampled_from(["chat.completion.chunk", "error"]) | ANY,
+        "choices": st.lists(CHOICE, max_size=2) | ANY,
+        "usage": st.sampled_from([None, {}, {"prompt_tokens": 1.5, "d": {"e": "f"}}]) | ANY,
+        "error": st.sampled_from([None, None, {}, {"m": 1}]) | ANY,
+        "x_groq": ANY,
+        "type": st.sampled_from(
+            ["content_block_delta", "content_block_delta", "content_block_start", "content_block_stop", "message_start",
+             "message_delta", "message_stop", "ping", "error"]
+        ) | ANY,
+        "delta": DELTA | ANY,
+        "message": ANY,
+        "content_block": ANY,
+        "other": ANY,
+    },
+)  # fmt: skip
+NAME = st.sampled_from(["", "", "", "event: error\n", "event: ping\n", "event: content_block_delta\n"])
+
+
+@st.composite
+def events(draw: st.DrawFn) -> bytes:
+    style = draw(st.sampled_from([{}, {"separators": (",", ":")}, {"ensure_ascii": True, "indent": None}]))
+    value = draw(EVENT | EVENT | ANY)
+    payload = json.dumps(value, **style)
+    if draw(st.booleans()):
+        payload = compact(value)
+    data = payload.encode("utf-8", "surrogatepass" if draw(st.integers(0, 20)) == 0 else "replace")
+    if draw(st.integers(0, 3)) == 0 and data:
+        at = draw(st.integers(0, len(data) - 1))
+        data = data[:at] + draw(st.sampled_from([b"", b",", b'"', b"}", b"\\u00", b"\xff", b"0", b" ", b"\n\n"])) + data[at + 1 :]
+    return draw(NAME).encode() + b"data: " + data + draw(st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r", b"\n"]))
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    stream=st.lists(events() | st.sampled_from([b": c\n\n", b"data: [DONE]\n\n", b"data: [\n"]), max_size=6).map(b"".join),
+    cuts=st.lists(st.integers(0, 800), max_size=6),
+    tap=st.sampled_from(["ChatTap", "MessagesTap"]),
+    limit=st.sampled_from([1 << 20, 150]),
+)
+def test_the_twins_agree_on_any_stream(stream: bytes, cuts: list[int], tap: str, limit: int) -> None:
+    """Same marks, same ranges, same counters, same faults: on odd shapes, on broken bytes, for any cut."""
+    whole = Story(py_reduce, tap, stream, limit=limit)
+    pieces = Story(py_reduce, tap, stream, cuts, limit)
+    assert pieces == whole
+    assert Story(c_reduce, tap, stream, limit=limit) == whole
+    compiled = Story(c_reduce, tap, stream, cuts, limit)
+    assert compiled == whole
+    assert compiled.boundaries == pieces.boundaries
+
+
+@settings(deadline=None, max_examples=100)
+@given(stream=st.binary(max_size=300), tap=st.sampled_from(["ChatTap", "MessagesTap"]))
+def test_the_twins_agree_on_noise(stream: bytes, tap: str) -> None:
+    """Bytes that are nothing at all."""
+    for data in (stream, b"data: " + stream + b"\n\n", b'data: {"choices":[{"index":0,"delta":{"content":"' + stream + b'"}}]}\n\n'):
+        assert Story(c_reduce, tap, data) == Story(py_reduce, tap, data)
+
+
+@settings(deadline=None, max_examples=100)
+@given(stream=st.lists(events() | st.sampled_from([b": c\r\n\r\n", b"\n", b"\r"]), max_size=5).map(b"".join))
+def test_ranges_are_ordered_and_hold_their_event(stream: bytes) -> None:
+    """Ranges never overlap, and each read by itself gives the payload it was marked with."""
+    for module in (py_reduce, c_reduce):
+        story = Story(module, "ChatTap", stream)
+        last = 0
+        for _, start, stop, payload in story.marks:
+            assert start >= last or (start, stop) == edges
+            last, edges = stop, (start, stop)
+            reader = py_sse.SSEReader()
+            assert [data for _, data in reader.feed(stream[start:stop]) + reader.finish()] == [payload]
