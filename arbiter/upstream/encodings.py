@@ -18,7 +18,7 @@ from ..errors import Cut, Garbled
 
 PIECE_BYTES = 64 << 10
 
-# A zstd block of 4 bytes can stand for 128 KiB and the binding has no output limit; small sips keep one step near 2 MiB.
+# Four bytes of zstd can stand for 128 KiB and the binding has no output limit: small sips keep one step near 2 MiB.
 _ZSTD_SIP_BYTES = 64
 _ZSTD_WINDOW_BYTES = 8 << 20  # RFC 9659: more than this is not for the web
 

@@ -287,6 +287,11 @@ class Exchange:
         if self._backlog_bytes > _HOLD_BYTES and self._carrier is not None:
             self._carrier.pause()
 
+    def part(self) -> None:
+        """The carrier lets go; its last bytes and `end` follow at once."""
+        self._carrier = None
+        self._active.discard(self)
+
     def end(self, error: ArbiterError | None) -> None:
         """The body is over and the carrier has let go. What still waits is given out first."""
         if self._over:

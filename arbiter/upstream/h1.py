@@ -74,14 +74,16 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
     # ------------------------------------------------------------------------------------- for the exchange
 
     def pause(self) -> None:
-        if self._reading and self.transport is not None:
+        transport = self.transport
+        if self._reading and transport is not None and not transport.is_closing():
             self._reading = False
-            self.transport.pause_reading()
+            transport.pause_reading()
 
     def resume(self) -> None:
-        if not self._reading and self.transport is not None:
+        transport = self.transport
+        if not self._reading and transport is not None and not transport.is_closing():
             self._reading = True
-            self.transport.resume_reading()
+            transport.resume_reading()
 
     def release(self) -> None:
         self._exchange = None
@@ -137,8 +139,10 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
             self._break(exchange, was, body, error)
             return
         if self.state == h1.DONE:
+            # Kept before the last bytes are given out: what the reader does with them cannot concern us any more.
             self._exchange = None
-            self._part()
+            exchange.part()
+            self._keep_or_close()
             if body:
                 exchange.push(body)
             exchange.end(None)
@@ -154,7 +158,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------------------------- inside
 
-    def _part(self) -> None:
+    def _keep_or_close(self) -> None:
         """The answer is complete and the exchange is gone: keep the connection if it may carry another."""
         transport = self.transport
         # A request that is still being written was answered too early for the next one to follow it.
@@ -205,6 +209,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         if was == h1.HEAD:
             exchange.fail(error)
             return
+        exchange.part()
         if self.give_slot():
             self._origin.free()
         if body:

@@ -95,7 +95,7 @@ class Origin:
         self.waiters[future] = None
         try:
             granted: Poolable | None = await future
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise TimedOut("queue", monotonic() - began) from None
         except BaseException:
             if future.done() and not future.cancelled() and future.exception() is None:
@@ -244,7 +244,7 @@ class Pool:
 
 def _give_up(future: asyncio.Future[Poolable | None]) -> None:
     if not future.done():
-        future.set_exception(asyncio.TimeoutError())
+        future.set_exception(TimeoutError())
 
 
 def _settle(future: asyncio.Future[Poolable | None]) -> None:

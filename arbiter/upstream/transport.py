@@ -15,7 +15,7 @@ from ..clock import monotonic, monotonic_ns
 from ..errors import ArbiterError, BadRequest, Cut, TimedOut, Unreachable
 from .exchange import Answering, Exchange, Outgoing, Sink
 from .h1 import H1, READ_BYTES, Stale, keepalive
-from .pool import Origin, Pool, Poolable
+from .pool import Origin, Pool
 from .tls import Contexts
 
 if TYPE_CHECKING:
