@@ -3,7 +3,8 @@
     log = Log(__name__)
     log.info("attempt failed", trace_id=call.trace_id, provider="openai", waited_s=1.5)
 
-A line below the level costs one comparison. Fields are what the caller hands over, so what must not be seen is not
+A line below the level costs one comparison. Lines of the standard library's `logging` come out alike: what they give as
+`extra` are their fields. Fields are what the caller hands over, so what must not be seen is not
 handed over; as a second fence, the secrets given to `setup` are blotted out of every line. `setup` is called once in
 every process, before that lines of level warning and above go out as text.
 """
@@ -20,12 +21,13 @@ from typing import TextIO
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 _NAMES = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn", logging.ERROR: "error"}
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "fields", "trace_id"}
 _SHORTEST_SECRET = 6  # blotting out shorter ones would garble every line and still give them away
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Log:
-    """Lines of one module. `error` adds the exception's type and text; `debug` level adds its traceback."""
+    """Lines of one module. An exception given as `error` adds its type and text, and to an error its traceback."""
 
     __slots__ = ("_logger",)
 
@@ -97,13 +99,13 @@ class _Lines(logging.Formatter):
         }
         if trace_id := getattr(record, "trace_id", None):
             members["trace_id"] = trace_id
-        for name, value in getattr(record, "fields", {}).items():
+        extra = {name: value for name, value in vars(record).items() if name not in _OWN}
+        for name, value in {**getattr(record, "fields", {}), **extra}.items():
             members.setdefault(name, value)
         if record.exc_info and record.exc_info[1] is not None:
             members["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-            if self._traceback or not hasattr(
-                record, "fields"
-            ):  # a library's exception is nobody's to explain but its own
+            # A warning knows what happened; an error is somebody's bug, and a library's is nobody's to explain but its own.
+            if self._traceback or record.levelno >= logging.ERROR or not hasattr(record, "fields"):
                 members["traceback"] = self.formatException(record.exc_info)
         return members
 
