@@ -33,13 +33,13 @@ def run(arguments: argparse.Namespace) -> int:
 def start(source: Source) -> int:
     """Load, say what is doubtful, serve until told to stop."""
     snapshot = source.load()
-    _log(snapshot)
+    set_up_log(snapshot)
     from arbiter.app.supervisor import serve  # the server and its event loop: only now
 
     return serve(snapshot, source=source, demo=source.demo)
 
 
-def _log(snapshot: Snapshot) -> None:
+def set_up_log(snapshot: Snapshot) -> None:
     log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
     for warning in snapshot.warnings:
         log.Log("arbiter.config").warn(warning)

@@ -1,0 +1,241 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import arbiter.cli.serve
+from arbiter import __version__
+from arbiter.cli import COMMANDS, main, parser
+from arbiter.cli.table import render
+from arbiter.config.load import Flags, Source, parse
+from arbiter.config.snapshot import Snapshot, key_digest
+
+CONFIG = """\
+providers:
+  openai:
+    type: openai
+    key: SECRET-1
+    models: [gpt-5.2, { id: mini, upstream: gpt-5.2-mini-2026 }]
+    timeouts: { connect: 250ms }
+aliases: { fast: { pin: openai/mini } }
+routing: { default_provider: openai }
+auth: { mode: require }
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("HOST", "PORT", "ARBITER_CONFIG", "ARBITER_DATA_DIR", "ARBITER_ADMIN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "arbiter.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_check_shows_what_the_file_comes_to(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("arbiter.yaml is valid (epoch ")
+    assert re.search(r"^gpt-5\.2 +openai +gpt-5\.2 +-$", out, re.MULTILINE)
+    assert re.search(r"^fast +openai +gpt-5\.2-mini-2026 +alias of openai/mini$", out, re.MULTILINE)
+    assert re.search(r"^\(any other\) +openai", out, re.MULTILINE)
+    assert re.search(r"^openai +openai +https://api\.openai\.com/v1 +yes +10s +250ms +60s +- +- +600s +-$", out, re.M)
+    assert re.search(r"^body +32MiB$", out, re.MULTILINE)
+    assert "auth.mode is require and there are no clients" in out
+    assert "SECRET" not in out
+
+
+def test_check_speaks_json_too(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--config", str(config), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] and report["file"] == str(config) and len(report["warnings"]) == 1
+    assert {"model": "mini", "provider": "openai", "upstream": "gpt-5.2-mini-2026"} in report["models"]
+    assert report["aliases"] == [{"alias": "fast", "provider": "openai", "model": "mini"}]
+    assert report["config"]["providers"]["openai"]["key"] == "***"
+
+
+def test_what_check_calls_the_configuration_can_be_loaded_again(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The resolved form is in the file's own shape (JSON is YAML), but for what stands in for secrets."""
+    main(["check", "--json"])
+    resolved = json.loads(capsys.readouterr().out)["config"]
+    again = parse(json.dumps(_without_empty(resolved)), "again", {})
+    assert again.redacted() == resolved
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_empty(item) for key, item in value.items() if item not in (None, "")}
+    return value
+
+
+def test_an_invalid_file_is_one_line_on_standard_error_and_exit_code_1(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("serve: {}\n")
+    for command in (["check"], ["serve"]):
+        assert main(command) == 1
+        out, err = capsys.readouterr()
+        assert (
+            out == "" and err.splitlines()[0] == 'arbiter: arbiter.yaml:1: serve: unknown key; did you mean "server"?'
+        )
+        assert "Traceback" not in err
+    assert main(["check", "--json"]) == 1
+    problem = json.loads(capsys.readouterr().out)
+    assert problem == {
+        "ok": False,
+        "error": {"file": "arbiter.yaml", "line": 1, "path": "serve", "message": 'unknown key; did you mean "server"?'},
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nope"],
+        ["check", "--nope"],
+        ["check", "--conf", "x"],
+        ["keys"],
+        ["keys", "new"],
+        ["serve", "--port", "0"],
+        ["serve", "--port", "65536"],
+        ["serve", "--workers", "-1"],
+        ["serve", "--bind", "example.com"],
+        ["demo", "--config", "x"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS), ["keys", "new", "--help"]])
+def test_every_command_explains_itself(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert "usage: arbiter" in capsys.readouterr().out
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"arbiter {__version__}\n"
+
+
+def test_a_new_key_is_shown_once_and_its_hash_goes_into_the_file(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keys", "new", "ci-bot", "--agent", "codex"]) == 0
+    out, err = capsys.readouterr()
+    key = out.strip()
+    assert re.fullmatch(r"arb-[A-Za-z0-9_-]{43}", key) and key not in err
+    snippet = err.partition("In arbiter.yaml:\n\n")[2]
+    (client,) = parse(CONFIG + snippet, "t", {}).clients
+    assert (client.name, client.agent, client.key_sha256) == ("ci-bot", "codex", key_digest(key))
+
+
+def test_keys_are_never_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for _ in range(3):
+        main(["keys", "new", "a", "--json"])
+        made = json.loads(capsys.readouterr().out)
+        assert made["client"] == {"name": "a", "key_hash": f"sha256:{key_digest(made['key'])}"}
+        found.append(made["key"])
+    assert len(set(found)) == 3
+
+
+def test_a_name_that_no_file_would_accept_gets_no_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new", "a b"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("arbiter: NAME: a name is")
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Snapshot, Source, bool]]:
+    """What `serve` and `demo` hand to the supervisor, in place of the supervisor."""
+    calls: list[tuple[Snapshot, Source, bool]] = []
+
+    class Supervisor:
+        @staticmethod
+        def serve(snapshot: Snapshot, *, source: Source, demo: bool) -> int:
+            calls.append((snapshot, source, demo))
+            return 7
+
+    monkeypatch.setitem(sys.modules, "arbiter.app.supervisor", Supervisor)
+    monkeypatch.setattr(arbiter.cli.serve, "set_up_log", lambda snapshot: None)
+    return calls
+
+
+def test_serve_hands_on_the_snapshot_and_where_it_came_from(
+    config: Path, served: list[tuple[Snapshot, Source, bool]]
+) -> None:
+    assert main(["serve", "--port", "9000", "--bind", "0.0.0.0", "--workers", "3"]) == 7
+    ((snapshot, source, demo),) = served
+    assert (snapshot.server.bind, snapshot.server.port, snapshot.server.workers) == ("0.0.0.0", 9000, 3)
+    assert source.flags == Flags("0.0.0.0", 9000, None, 3) and source.load() == snapshot and not demo
+
+
+def test_demo_needs_no_file_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: list[tuple[Snapshot, Source, bool]]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ARBITER_DATA_DIR", raising=False)
+    assert main(["demo", "--socket", "a.sock"]) == 7
+    snapshot, source, demo = served[0]
+    assert demo and snapshot.server.socket == "a.sock" and source.load() == snapshot
+    assert snapshot.storage.path is not None and not snapshot.storage.path.parent.exists()
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("ARBITER_DATA_DIR", str(tmp_path))
+    main(["demo"])
+    assert served[1][0].storage.path == tmp_path / "arbiter.db"
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "arbiter", *arguments]
+    root = Path(__file__).parents[3]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False, **options)
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback(config: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as stdout:
+        command = [sys.executable, "-m", "arbiter", "check", "--schema"]
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=60, env=env, check=False)
+    assert done.returncode == 1 and done.stderr == b""
+
+
+def test_the_command_line_loads_neither_the_server_nor_the_event_loop(config: Path) -> None:
+    """`arbiter check` answers at once: what only serving needs is imported by serving."""
+    code = (
+        "import sys; from arbiter.cli import main; assert main(['check']) == 0; "
+        "print(sorted({name.split('.')[0] for name in sys.modules} & "
+        "{'asyncio', 'granian', 'uvloop', 'httpcore', 'lmdb', 'starlette', 'sqlite3', 'ssl'}))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=env, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_python_m_arbiter_is_arbiter() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"arbiter {__version__}\n")
+
+
+def test_the_parser_can_be_built_twice() -> None:
+    assert parser().prog == parser().prog == "arbiter"
+
+
+def test_a_table_is_aligned_and_cannot_move_the_cursor() -> None:
+    assert render(("a", "bb"), [("x", None), ("日本", "\x1b[2J")]) == "a     bb\n----  ----\nx     -\n日本  ?[2J\n"
