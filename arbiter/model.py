@@ -17,7 +17,6 @@ import msgspec
 
 from arbiter.errors import ArbiterError, Garbled
 
-
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -82,7 +81,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """One call. `arguments` is JSON text as the model wrote it, and so perhaps invalid."""
+    """One call. `arguments` is JSON text as the model wrote it, and so perhaps invalid; `{}` where it wrote none."""
 
     id: str
     name: str
@@ -397,6 +396,8 @@ class Order:
                 return False
             self.finish = event.finish
         elif isinstance(event, Ended | Failed):
+            if self.finish is None and isinstance(event, Ended):
+                raise Garbled("the upstream ended its stream without saying why the model stopped")
             self.closed = True
         return True
 
@@ -472,7 +473,7 @@ def collect(events: Iterable[Event]) -> Answer:
     if not order.closed:
         raise Garbled("the stream never ended")
     for index, (call, slices) in calls.items():
-        parts[places[index]] = ToolCall(call.id, call.name, "".join(slices))
+        parts[places[index]] = ToolCall(call.id, call.name, "".join(slices) or "{}")
     return Answer(
         id=start.id,
         model=start.model,

@@ -1,81 +1,35 @@
-"""OpenAI Chat Completions: the eight names of `format.py`. Requests, answers and streams live beside; errors here."""
+"""OpenAI Chat Completions: the eight names of `format.py`, and where in this format each of them lives."""
 
 from __future__ import annotations
 
-from arbiter.errors import ArbiterError, ErrorClass, UpstreamStatus
 from arbiter.wire import faults
-from arbiter.wire.json import encode
+from arbiter.wire.chat_answer import parse_answer, write_answer
+from arbiter.wire.chat_build import build_request
+from arbiter.wire.chat_errors import ERROR_TYPES, UPSTREAM_CODES, status_of, write_error, write_error_event
+from arbiter.wire.chat_parse import FORMAT, parse_request
+from arbiter.wire.chat_stream import ChatReader, ChatWriter
 
-name = "openai-chat"
+__all__ = [
+    "ERROR_TYPES",
+    "UPSTREAM_CODES",
+    "build_request",
+    "keepalive",
+    "name",
+    "parse_answer",
+    "parse_error",
+    "parse_error_event",
+    "parse_request",
+    "reader",
+    "status_of",
+    "write_answer",
+    "write_error",
+    "write_error_event",
+    "writer",
+]
 
+name = FORMAT
 keepalive = b": keepalive\n\n"
-
+reader = ChatReader
+writer = ChatWriter
 parse_error = faults.read
 parse_error_event = faults.in_stream
-
-ERROR_TYPES: dict[ErrorClass, str] = {
-    ErrorClass.BAD_REQUEST: "invalid_request_error",
-    ErrorClass.UNAUTHORIZED: "authentication_error",
-    ErrorClass.FORBIDDEN: "permission_error",
-    ErrorClass.NOT_FOUND: "invalid_request_error",
-    ErrorClass.TOO_LARGE: "invalid_request_error",
-    ErrorClass.RATE_LIMITED_TRANSIENT: "rate_limit_error",
-    ErrorClass.QUOTA_EXHAUSTED: "insufficient_quota",
-    ErrorClass.CONTEXT_LENGTH: "invalid_request_error",
-    ErrorClass.CONTENT_POLICY: "invalid_request_error",
-    ErrorClass.OVERLOADED: "server_error",
-    ErrorClass.UPSTREAM_ERROR: "server_error",
-    ErrorClass.UPSTREAM_PROTOCOL: "server_error",
-    ErrorClass.PROTOCOL_UNSUPPORTED: "invalid_request_error",
-    ErrorClass.TIMEOUT_UNARY: "server_error",
-    ErrorClass.TIMEOUT_QUEUE: "server_error",
-    ErrorClass.TIMEOUT_CONNECT: "server_error",
-    ErrorClass.TIMEOUT_HEADERS: "server_error",
-    ErrorClass.TIMEOUT_FIRST_EVENT: "server_error",
-    ErrorClass.TIMEOUT_IDLE: "server_error",
-    ErrorClass.TIMEOUT_TOTAL: "server_error",
-    ErrorClass.TRANSPORT: "server_error",
-    ErrorClass.CLIENT_DISCONNECTED: "invalid_request_error",
-    ErrorClass.REFUSED_BY_RULE: "permission_error",
-    ErrorClass.GUARDRAIL_BLOCKED: "permission_error",
-    ErrorClass.BUDGET_EXCEEDED: "insufficient_quota",
-    ErrorClass.NO_ROUTE: "invalid_request_error",
-    ErrorClass.CONFIG: "server_error",
-    ErrorClass.INTERNAL: "server_error",
-}
-"""`error.type` by class. The vendor has few types; `error.code` is what tells failures apart."""
-
-UPSTREAM_CODES: dict[ErrorClass, str] = {
-    ErrorClass.RATE_LIMITED_TRANSIENT: "rate_limit_exceeded",
-    ErrorClass.QUOTA_EXHAUSTED: "insufficient_quota",
-    ErrorClass.CONTEXT_LENGTH: "context_length_exceeded",
-    ErrorClass.CONTENT_POLICY: "content_policy_violation",
-}
-"""`error.code` where another format's upstream failed, as OpenAI spells it: Codex compacts at `context_length_exceeded`
-and stops at `insufficient_quota`. Every other class, and every error of our own, has the class itself as its code."""
-
-
-def status_of(error: ArbiterError) -> int:
-    """Return the HTTP status for `error`. Only Anthropic has a 529; here a busy upstream is a 503."""
-    return 503 if error.code is ErrorClass.OVERLOADED else error.status
-
-
-def write_error(error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Return status, headers and body that tell a client of this format about `error`, before anything was sent."""
-    status = status_of(error)
-    headers = [("content-type", "application/json"), *error.headers]
-    faults.add_retry_after(headers, status, error)
-    return status, headers, encode(_body(error))
-
-
-def write_error_event(error: ArbiterError, trace_id: str) -> bytes:
-    """Return the event that ends a stream which failed. No `[DONE]` follows it (SPEC 2.7)."""
-    return b"data: " + encode(_body(error)) + b"\n\n"
-
-
-def _body(error: ArbiterError) -> dict[str, object]:
-    code: str = error.code
-    if isinstance(error, UpstreamStatus):
-        code = UPSTREAM_CODES.get(error.code, code)
-    inner = {"message": str(error), "type": ERROR_TYPES[error.code], "param": error.param, "code": code}
-    return {"error": inner}

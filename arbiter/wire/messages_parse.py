@@ -1,0 +1,276 @@
+"""Anthropic Messages requests, inwards: JSON members -> `model.Request`.
+
+Nothing is rejected for being unknown: members without a neutral counterpart are not carried (docs/formats.md lists
+what is), unknown block and tool types travel as `Opaque`. Only a member that has the wrong type is the caller's fault.
+
+Two shapes differ from the neutral ones. The `system` member is the first message. And tool results, which here share a
+user message with whatever the user added, become messages of role `tool`, one each, in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from arbiter.errors import BadRequest
+from arbiter.model import (
+    CacheMark,
+    File,
+    Image,
+    Message,
+    Opaque,
+    OpaqueTool,
+    OutputShape,
+    Part,
+    Reasoning,
+    RedactedThinking,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from arbiter.wire.json import decode, encode, refused
+
+FORMAT = "anthropic-messages"
+ROLES = ("user", "assistant", "system")  # Claude Code puts `system` in the middle of messages
+
+
+class _CacheControl(msgspec.Struct):
+    ttl: str | None = None
+
+
+class _Source(msgspec.Struct):
+    type: str
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+
+
+class _Block(msgspec.Struct):
+    type: str
+    text: str | None = None
+    source: _Source | None = None
+    title: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Raw | None = None
+    tool_use_id: str | None = None
+    content: Raw | None = None  # of a tool result; other blocks keep other things there
+    is_error: bool | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    cache_control: _CacheControl | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[Raw]
+
+
+class _Tool(msgspec.Struct):
+    name: str = ""
+    type: str | None = None
+    description: str | None = None
+    input_schema: Raw | None = None
+    strict: bool | None = None
+    cache_control: _CacheControl | None = None
+
+
+class _ToolChoice(msgspec.Struct):
+    type: str
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class _Thinking(msgspec.Struct):
+    type: str
+    budget_tokens: int | None = None
+
+
+class _Shape(msgspec.Struct):
+    type: str
+    schema: Raw | None = None
+
+
+class _OutputConfig(msgspec.Struct):
+    effort: str | None = None
+    format: _Shape | None = None
+
+
+class _Metadata(msgspec.Struct):
+    user_id: str | None = None
+
+
+class _Request(msgspec.Struct):
+    model: str
+    messages: list[_Message]
+    system: str | list[Raw] | None = None
+    max_tokens: int | None = None  # absent in count_tokens
+    tools: list[Raw] | None = None
+    tool_choice: _ToolChoice | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop_sequences: list[str] | None = None
+    thinking: _Thinking | None = None
+    output_config: _OutputConfig | None = None
+    metadata: _Metadata | None = None
+    service_tier: str | None = None
+    stream: bool | None = None
+
+
+_REQUEST = msgspec.json.Decoder(_Request)
+_BLOCK = msgspec.json.Decoder(_Block)
+_CONTENT = msgspec.json.Decoder(str | list[Raw] | None)
+_TOOL = msgspec.json.Decoder(_Tool)
+
+
+def parse_request(members: Mapping[str, Raw]) -> Request:
+    """Return the request in neutral words.
+
+    Errors: BadRequest naming the path of the fault.
+    """
+    try:
+        return _parse(decode(_REQUEST, encode(members)))
+    except UnicodeDecodeError as error:  # a raw member is not looked into before it is used
+        raise refused(error) from error
+
+
+def _parse(body: _Request) -> Request:
+    messages: list[Message] = []
+    if body.system:
+        messages.append(Message("system", _parse_content(body.system, "system")))
+    for i, message in enumerate(body.messages):
+        messages += _parse_message(message, f"messages[{i}]")
+    choice, config = body.tool_choice, body.output_config or _OutputConfig()
+    disabled = choice.disable_parallel_tool_use if choice is not None else None
+    return Request(
+        model=body.model,
+        messages=tuple(messages),
+        tools=tuple(_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(body.tools or ())),
+        tool_choice=_parse_choice(choice) if choice is not None else None,
+        parallel_tools=not disabled if disabled is not None else None,
+        max_output=body.max_tokens,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        stop=tuple(body.stop_sequences or ()),
+        reasoning=_parse_reasoning(body.thinking, config.effort),
+        output=_parse_shape(config.format) if config.format is not None else None,
+        user=body.metadata.user_id if body.metadata is not None else None,
+        service_tier=body.service_tier,
+        stream=bool(body.stream),
+        include_usage=True,  # this format always reports it
+    )
+
+
+def _parse_content(content: str | list[Raw], path: str) -> str | tuple[Part, ...]:
+    if isinstance(content, str):
+        return content
+    return tuple(parse_block(raw, f"{path}[{i}].") for i, raw in enumerate(content))
+
+
+def _parse_message(message: _Message, path: str) -> list[Message]:
+    role = message.role
+    if role not in ROLES:
+        raise BadRequest(f"{path}.role: {role!r} is not a role of this format", param=f"{path}.role")
+    content = _parse_content(message.content, f"{path}.content")
+    if isinstance(content, str):
+        return [Message(role, content)]  # type: ignore[arg-type]  # one of ROLES
+    results = [Message("tool", (part,)) for part in content if isinstance(part, ToolResult)]
+    rest = tuple(part for part in content if not isinstance(part, ToolResult))
+    if rest or not results:
+        return [*results, Message(role, rest)]  # type: ignore[arg-type]  # one of ROLES
+    return results
+
+
+def parse_block(raw: Raw, path: str) -> Part:
+    """Return one content block. A type that we do not know, or that lacks its own member, is Opaque."""
+    block = decode(_BLOCK, raw, path)
+    cache = CacheMark(block.cache_control.ttl) if block.cache_control is not None else None
+    part: Part | None = None
+    if block.type == "text" and block.text is not None:
+        part = Text(block.text, cache)
+    elif block.type == "tool_use" and block.id is not None and block.name is not None:
+        part = ToolCall(block.id, block.name, bytes(block.input or b"{}").decode(), cache)
+    elif block.type == "tool_result" and block.tool_use_id is not None:
+        raw_content = block.content if block.content is not None else Raw(b'""')
+        content = _parse_content(decode(_CONTENT, raw_content, f"{path}content") or "", f"{path}content")
+        part = ToolResult(block.tool_use_id, content, block.is_error, cache)
+    elif block.type == "thinking" and block.thinking is not None:
+        part = Thinking(block.thinking, block.signature or None)
+    elif block.type == "redacted_thinking" and block.data is not None:
+        part = RedactedThinking(block.data)
+    elif block.source is not None and block.type == "image":
+        part = _parse_image(block.source, cache)
+    elif block.source is not None and block.type == "document":
+        part = _parse_document(block.source, block.title, cache)
+    return part if part is not None else Opaque(FORMAT, bytes(raw))
+
+
+def _parse_image(source: _Source, cache: CacheMark | None) -> Image | None:
+    if source.type == "base64" and source.data is not None:
+        return Image(media_type=source.media_type, data=source.data, cache=cache)
+    if source.type == "url" and source.url is not None:
+        return Image(url=source.url, cache=cache)
+    return None
+
+
+def _parse_document(source: _Source, title: str | None, cache: CacheMark | None) -> File | None:
+    media = source.media_type
+    if source.type == "base64" and source.data is not None:
+        return File(media_type=media, data=source.data, filename=title, cache=cache)
+    if source.type == "text" and source.data is not None:
+        return File(media_type=media or "text/plain", text=source.data, filename=title, cache=cache)
+    if source.type == "url" and source.url is not None:
+        return File(url=source.url, filename=title, cache=cache)
+    if source.type == "file" and source.file_id is not None:
+        return File(file_id=source.file_id, filename=title, cache=cache)
+    return None
+
+
+def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
+    tool = decode(_TOOL, raw, path)
+    if tool.type not in (None, "custom") or not tool.name:
+        return OpaqueTool(FORMAT, bytes(raw))
+    cache = CacheMark(tool.cache_control.ttl) if tool.cache_control is not None else None
+    schema = bytes(tool.input_schema) if tool.input_schema is not None else None
+    return Tool(tool.name, tool.description, schema, tool.strict, cache)
+
+
+_CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "any": ToolChoice("required")}
+
+
+def _parse_choice(choice: _ToolChoice) -> ToolChoice | None:
+    if choice.type == "tool" and choice.name is not None:
+        return ToolChoice("tool", choice.name)
+    return _CHOICES.get(choice.type)
+
+
+_MODES: dict[str, Literal["enabled", "disabled", "adaptive"]] = {
+    "enabled": "enabled",
+    "disabled": "disabled",
+    "adaptive": "adaptive",
+}
+
+
+def _parse_reasoning(thinking: _Thinking | None, effort: str | None) -> Reasoning | None:
+    if thinking is None and effort is None:
+        return None
+    if thinking is None:
+        return Reasoning(effort)
+    return Reasoning(effort, _MODES.get(thinking.type), thinking.budget_tokens)
+
+
+def _parse_shape(shape: _Shape) -> OutputShape | None:
+    if shape.type != "json_schema" or shape.schema is None:
+        return None
+    return OutputShape("json_schema", bytes(shape.schema))
