@@ -8,6 +8,22 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy
 
+cdef extern from *:
+    """
+    /* Which of eight loaded bytes is the first one marked with its high bit. */
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    #define FIRST_MARKED(mask) (__builtin_clzll(mask) >> 3)
+    /* A borrow may mark bytes beyond the real one, which on this side would come first: look again, one by one. */
+    #define MARKS_ARE_EXACT 0
+    #else
+    #define FIRST_MARKED(mask) (__builtin_ctzll(mask) >> 3)
+    #define MARKS_ARE_EXACT 1
+    #endif
+    """
+    int FIRST_MARKED(uint64_t mask) nogil
+    bint MARKS_ARE_EXACT
+
+
 cdef enum:
     MAX_NESTING = 32
 
@@ -81,10 +97,25 @@ cdef inline const char* escape(const char* p, const char* end, Text* text) noexc
     return p + 6
 
 
+cdef inline const char* plain(const char* p, const char* end) noexcept nogil:
+    """Go on, eight at a time, to the first quote, backslash or control character, or as far as eights go."""
+    cdef uint64_t word, quote, slash
+    while end - p >= 8:
+        memcpy(&word, p, 8)
+        quote = word ^ <uint64_t>0x2222222222222222
+        slash = word ^ <uint64_t>0x5C5C5C5C5C5C5C5C
+        word = (((quote - <uint64_t>0x0101010101010101) & ~quote)
+                | ((slash - <uint64_t>0x0101010101010101) & ~slash)
+                | ((word - <uint64_t>0x2020202020202020) & ~word)) & <uint64_t>0x8080808080808080
+        if word:
+            return p + FIRST_MARKED(word) if MARKS_ARE_EXACT else p
+        p += 8
+    return p
+
+
 cdef inline const char* string(const char* p, const char* end, Text* text) noexcept nogil:
     """Read a string; `p` stands on its opening quote."""
     cdef const char* begin
-    cdef uint64_t word, quote, slash
     cdef unsigned char c
     if p >= end or p[0] != 34:
         return NULL
@@ -94,16 +125,7 @@ cdef inline const char* string(const char* p, const char* end, Text* text) noexc
     text.size = 0
     text.escaped = text.lone = False
     while True:
-        # Eight at a time, while none of them is a quote, a backslash or a control character.
-        while end - p >= 8:
-            memcpy(&word, p, 8)
-            quote = word ^ <uint64_t>0x2222222222222222
-            slash = word ^ <uint64_t>0x5C5C5C5C5C5C5C5C
-            if (((quote - <uint64_t>0x0101010101010101) & ~quote)
-                    | ((slash - <uint64_t>0x0101010101010101) & ~slash)
-                    | ((word - <uint64_t>0x2020202020202020) & ~word)) & <uint64_t>0x8080808080808080:
-                break
-            p += 8
+        p = plain(p, end)
         while p < end:
             c = p[0]
             if c == 34:
@@ -130,6 +152,7 @@ cdef inline const char* key(const char* p, const char* end, Text* text) noexcept
         return NULL
     p += 1
     begin = p
+    p = plain(p, end)
     while p < end and p[0] != 34:
         if p[0] == 92 or <unsigned char>p[0] < 32:
             return NULL

@@ -9,7 +9,8 @@ reference's own state, so there is one definition and no guess.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memcmp
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
 
 from arbiter._speedups.c cimport jsonscan as js
 from arbiter._speedups.c.jsonscan cimport Text, called
@@ -58,12 +59,26 @@ cdef enum:  # members that were met: a second one of a name is for the full deco
     PARTIAL_JSON = 524288
 
 
+cdef enum:
+    MAX_HEAD_BYTES = 2048
+
+
 cdef struct Counts:
     Py_ssize_t text, reasoning, reasoning_content, arguments
     unsigned long long choices  # a bit for each choice met
     const char* usage  # the last usage object's bytes
     Py_ssize_t usage_size
     bint lone  # some string holds a lone surrogate
+
+
+cdef struct Head:
+    # The chunks of a stream begin alike: id, object, created, model. The last beginning, up to the value of `choices`,
+    # is kept with what reading it found; a chunk with the same bytes need not be read there again.
+    char* at
+    Py_ssize_t size, room
+    int met
+    Py_ssize_t read  # of the chunk in hand, 0 where its beginning holds anything to count
+    int read_met
 
 
 cdef inline bint _once(int* met, int member) noexcept nogil:
@@ -219,29 +234,32 @@ cdef const char* _choice(const char* p, const char* end, Counts* counts, bint cl
     return p
 
 
-cdef bint _chunk(const char* p, const char* end, Counts* counts, bint known_id, bint known_model, bint clashed) noexcept nogil:
+cdef bint _chunk(
+    const char* p, const char* end, Counts* counts, Head* head, bint known_id, bint known_model, bint clashed
+) noexcept nogil:
     """Read a chunk that has choices, ends none of them and begins no call."""
+    cdef const char* begin = p
     cdef bint more, inner
+    cdef bint at_choices = False
     cdef Text key, text
     cdef int met = 0
-    p = js.object_start(js.blank(p, end), end, &more)
+    if head.size and end - p > head.size and memcmp(p, head.at, head.size) == 0:
+        p += head.size
+        met = head.met
+        more = at_choices = True
+    else:
+        p = js.object_start(js.blank(p, end), end, &more)
     while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return False
-        if called(&key, b"id", 2):
-            if not _once(&met, ID):
+        if not at_choices:
+            p = js.key(p, end, &key)
+            if p == NULL:
                 return False
-            p = _skip(p, end, &counts.lone) if known_id else _nothing(p, end)
-        elif called(&key, b"model", 5):
-            if not _once(&met, MODEL):
-                return False
-            p = _skip(p, end, &counts.lone) if known_model else _nothing(p, end)
-        elif called(&key, b"object", 6):
-            p = js.string(p, end, &text) if _once(&met, OBJECT) else NULL
-            if p == NULL or text.escaped or called(&text, b"error", 5):
-                return False
-        elif called(&key, b"choices", 7):
+            at_choices = called(&key, b"choices", 7)
+            if at_choices and not counts.lone and counts.usage == NULL:
+                head.read = p - begin
+                head.read_met = met
+        if at_choices:
+            at_choices = False
             if not _once(&met, CHOICES) or p >= end or p[0] != 91:
                 return False
             p = js.blank(p + 1, end)
@@ -253,6 +271,18 @@ cdef bint _chunk(const char* p, const char* end, Counts* counts, bint known_id, 
                 p = js.item_end(p, end, &inner)
                 if p == NULL:
                     return False
+        elif called(&key, b"id", 2):
+            if not _once(&met, ID):
+                return False
+            p = _skip(p, end, &counts.lone) if known_id else _nothing(p, end)
+        elif called(&key, b"model", 5):
+            if not _once(&met, MODEL):
+                return False
+            p = _skip(p, end, &counts.lone) if known_model else _nothing(p, end)
+        elif called(&key, b"object", 6):
+            p = js.string(p, end, &text) if _once(&met, OBJECT) else NULL
+            if p == NULL or text.escaped or called(&text, b"error", 5):
+                return False
         elif called(&key, b"usage", 5):
             if not _once(&met, USAGE) or p >= end:
                 return False
@@ -291,12 +321,16 @@ cdef class ChatTap:
     cdef object _state
     cdef long long _events, _text, _thinking, _arguments
     cdef unsigned long long _choices
+    cdef Head _head
     cdef bint _is_plain, _known_id, _known_model, _clashed
 
     def __init__(self, long long limit=LIMIT_BYTES):
         self._framer = Framer(limit)
         self._state = ChatState()
         self._is_plain = True
+
+    def __dealloc__(self):
+        free(self._head.at)
 
     def feed(self, bytes data not None):
         """Read `data` on the side; return the marks of the events it completed, in order."""
@@ -330,8 +364,19 @@ cdef class ChatTap:
         counts.choices = 0
         counts.usage = NULL
         counts.lone = False
-        if not _chunk(frame.data, frame.data + frame.data_len, &counts, self._known_id, self._known_model, self._clashed):
+        self._head.read = 0
+        if not _chunk(
+            frame.data,
+            frame.data + frame.data_len,
+            &counts,
+            &self._head,
+            self._known_id,
+            self._known_model,
+            self._clashed,
+        ):
             return False
+        if self._head.read:
+            self._remember(frame.data)
         self._events += 1
         self._text += counts.text
         self._thinking += counts.reasoning
@@ -340,6 +385,20 @@ cdef class ChatTap:
         if counts.usage != NULL:
             self._state.usage = PyBytes_FromStringAndSize(counts.usage, counts.usage_size)
         return True
+
+    cdef int _remember(self, const char* data) except -1:
+        cdef Head* head = &self._head
+        cdef char* room
+        if head.read > MAX_HEAD_BYTES:
+            return 0
+        if head.read > head.room:
+            room = <char*>realloc(head.at, head.read)
+            if room == NULL:
+                raise MemoryError
+            head.at, head.room = room, head.read
+        memcpy(head.at, data, head.read)
+        head.size, head.met = head.read, head.read_met
+        return 0
 
     cdef int _full(self, Frame* frame, list marks) except -1:
         state = self._state
