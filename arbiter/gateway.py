@@ -1,16 +1,15 @@
 """The spine: one request, from bytes to settled row. Everything else is called from here, in this order.
 
-    open        who asks, and for what: the body, opened one level deep
-    plan        where it may go
-    climb       an upstream that answered, its first event already in hand
-    relay       upstream bytes to the client, as they come
-    settle      exactly one row, whatever happened
+open        who asks, and for what: the body, opened one level deep
+plan        where it may go
+climb       an upstream that answered, its first event already in hand
+relay       upstream bytes to the client, as they come
+settle      exactly one row, whatever happened
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from arbiter.errors import ArbiterError, ClientGone, InternalError, Unavailable,
 from arbiter.ledger.book import Book, clipped
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.row import RequestRow
+from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.routing.plan import Caller
 from arbiter.routing.router import Router
@@ -37,7 +37,7 @@ from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
-_logger = logging.getLogger("arbiter.gateway")
+_log = Log(__name__)
 _unique = random.Random()  # ids must not repeat; nothing is trusted to them
 
 
@@ -72,7 +72,7 @@ class ClientEnd(Taker, Protocol):
 
 @dataclass(slots=True)
 class Services:
-    """What one worker has for its requests. A reload replaces `snapshot` and `router`; a call keeps those it began with."""
+    """What one worker has for its requests. A reload replaces `snapshot` and `router`; a call keeps its own."""
 
     snapshot: Snapshot
     router: Router
@@ -87,7 +87,18 @@ class Services:
 class Call:
     """One thing asked of us, before it was understood."""
 
-    __slots__ = ("arrived_ns", "endpoint", "format", "identify", "incoming", "path", "read_body", "row", "services", "snapshot")
+    __slots__ = (
+        "arrived_ns",
+        "endpoint",
+        "format",
+        "identify",
+        "incoming",
+        "path",
+        "read_body",
+        "row",
+        "services",
+        "snapshot",
+    )
 
     def __init__(
         self,
@@ -138,12 +149,12 @@ async def serve(call: Call, out: ClientEnd) -> None:
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
-    except Exception:
+    except Exception as bug:
         # A bug of ours costs this request, not the worker. The log says more than the client needs to know.
-        _logger.exception("a request failed inside the gateway", extra={"trace_id": row.trace_id})
-        error = InternalError(f"the gateway failed on this request; its log says why under trace id {row.trace_id}")
-        _note(row, error)
-        await _tell(call, out, error)
+        _log.error("a request failed inside the gateway", trace_id=row.trace_id, error=bug)
+        failure = InternalError(f"the gateway failed on this request; its log says why under trace id {row.trace_id}")
+        _note(row, failure)
+        await _tell(call, out, failure)
     finally:
         services.in_flight -= 1
         _settle(call, out, book)
@@ -157,7 +168,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     row.client, row.agent = caller.name, caller.client.agent if caller.client is not None else None
     body = await call.read_body()
     row.bytes_in = len(body)
-    opened = native.open_body(body)
+    opened = native.open_body(body, call.snapshot.limits.json_depth)
     row.model_asked = opened.model
     row.stream = stream = opened.stream and call.endpoint != "count_tokens"
     plan = services.router.plan(opened.model, caller)
@@ -282,27 +293,25 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
             metrics.observe("arbiter_time_to_first_token_seconds", (row.provider,), row.first_byte_us / 1e6)
     for repair in row.repairs or ():
         metrics.count("arbiter_repairs_total", (row.provider or "", repair))
-    _log(row)
+    _report(row)
 
 
-def _log(row: RequestRow) -> None:
+def _report(row: RequestRow) -> None:
     """Failures are news; that a request went well stands in its row, and in the log only for who debugs."""
-    failed = row.outcome == "error"
-    level = logging.WARNING if failed else logging.DEBUG
-    if _logger.isEnabledFor(level):
-        facts = {
-            "trace_id": row.trace_id,
-            "endpoint": row.endpoint,
-            "client": row.client,
-            "model": row.model_asked,
-            "provider": row.provider,
-            "status": row.status,
-            "outcome": row.outcome,
-            "error_class": row.error_class,
-            "attempts": row.attempts,
-            "total_us": row.total_us,
-        }
-        _logger.log(level, row.message or "request", extra=facts)
+    say = _log.warn if row.outcome == "error" else _log.debug
+    say(
+        row.message or "request",
+        trace_id=row.trace_id,
+        endpoint=row.endpoint,
+        client=row.client,
+        model=row.model_asked,
+        provider=row.provider,
+        status=row.status,
+        outcome=row.outcome,
+        error_class=row.error_class,
+        attempts=row.attempts,
+        total_us=row.total_us,
+    )
 
 
 class _Presence:
@@ -338,7 +347,11 @@ class _Presence:
     def _commit(self) -> None:
         """The client has waited long enough for a head. What served it is not known yet; the row will know."""
         row = self._call.row
-        own = [("content-type", "text/event-stream"), ("x-arbiter-trace-id", row.trace_id), ("x-arbiter-request-id", row.id)]
+        own = [
+            ("content-type", "text/event-stream"),
+            ("x-arbiter-trace-id", row.trace_id),
+            ("x-arbiter-request-id", row.id),
+        ]
         self._out.start(200, own + _STREAM_HEADERS, self._call.format.keepalive)
 
     def flowing(self, stream: StreamRelay) -> None:

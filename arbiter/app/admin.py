@@ -28,7 +28,8 @@ _SIGN_IN = "/admin/sign-in"
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>Sign in - Arbiter</title><style>
-:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0}}
+:root{{color-scheme:light dark}}
+body{{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0}}
 form{{display:grid;gap:.75rem;width:min(22rem,90vw)}}h1{{font-size:1.25rem;margin:0}}
 input,button{{font:inherit;padding:.5rem .75rem;border-radius:6px;border:1px solid GrayText}}
 p{{margin:0}}.wrong{{color:light-dark(#b00020,#ff8a80)}}</style></head>
@@ -59,7 +60,9 @@ async def answer(exchange: Exchange) -> None:
         raise
     snapshot = worker.services.snapshot
     body = await read_body(exchange.proto, incoming, snapshot.limits, worker.services.doors.watch)
-    headers = [(name, value) for name, value in incoming.fields.items() if name in _TO_CONTROL or name.startswith("hx-")]
+    headers = [
+        (name, value) for name, value in incoming.fields.items() if name in _TO_CONTROL or name.startswith("hx-")
+    ]
     headers.append(("x-arbiter-peer", out.peer))
     path = f"{exchange.path}?{incoming.query}" if incoming.query else exchange.path
     endpoint = Endpoint("http", "localhost", 80, uds=str(worker.control_socket))
@@ -94,7 +97,9 @@ async def _sign_in(exchange: Exchange) -> None:
     if exchange.method != "POST":
         _page(exchange, 200, "")
         return
-    body = await read_body(exchange.proto, exchange.incoming, worker.services.snapshot.limits, worker.services.doors.watch)
+    body = await read_body(
+        exchange.proto, exchange.incoming, worker.services.snapshot.limits, worker.services.doors.watch
+    )
     token = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
     if not worker.gate.accepts(token.strip()):
         _page(exchange, 401, "That is not the token.")
@@ -109,7 +114,10 @@ def _page(exchange: Exchange, status: int, complaint: str) -> None:
     text = f'<p class="wrong" role="alert">{html.escape(complaint)}</p>' if complaint else ""
     headers = [
         ("content-type", "text/html; charset=utf-8"),
-        ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"),
+        (
+            "content-security-policy",
+            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
+        ),
         ("cache-control", "no-store"),
     ]
     exchange.reply(status, headers, _PAGE.format(action=_SIGN_IN, complaint=text).encode())

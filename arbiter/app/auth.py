@@ -31,7 +31,7 @@ class Keys:
         if self._mode == "none":
             return ANYONE
         if self._by_hash:
-            for key in incoming.keys():
+            for key in incoming.credentials():
                 caller = self._by_hash.get(key_digest(key))
                 if caller is not None:
                     return caller
@@ -41,8 +41,11 @@ class Keys:
 
 
 class Gate:
-    """Who may use `/admin`: the token (as a bearer or as a browser's cookie), a trusted proxy's word, or a loopback peer
-    where nothing was configured."""
+    """Who may use `/admin`.
+
+    Whoever has the token (as a bearer or as a browser's cookie) or a trusted proxy's word; a loopback peer where
+    neither was configured.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._token = snapshot.admin.token
@@ -79,7 +82,8 @@ class Gate:
             raise Unauthorized(f"the administration needs the header {self._header} from a trusted proxy")
         if not is_loopback(incoming, peer):
             raise Forbidden(
-                "the administration answers loopback peers only; set `admin.token` in the configuration to reach it from elsewhere"
+                "the administration answers loopback peers only; "
+                "set `admin.token` in the configuration to reach it from elsewhere"
             )
 
 

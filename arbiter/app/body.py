@@ -15,7 +15,7 @@ from arbiter.wire.headers import Incoming
 async def read_body(proto: Any, incoming: Incoming, limits: Limits, watch: Watch) -> bytes:
     """The whole decoded body.
 
-    Errors: TooLarge, SlowSender, BadRequest for an encoding that is unknown or broken, ClientGone where the sender left.
+    Errors: TooLarge, SlowSender, BadRequest for an encoding that is unknown or broken, ClientGone if the sender left.
     """
     declared = incoming.get("content-length")
     if declared is not None:
@@ -67,7 +67,9 @@ def _decoded(body: bytes, encoding: str, limits: Limits) -> bytes:
     try:
         decoder = decoder_for(encoding)
     except ArbiterError as error:
-        raise BadRequest(f"the request's Content-Encoding {encoding[:64]!r} is not one of gzip, deflate, br, zstd") from error
+        raise BadRequest(
+            f"the request's Content-Encoding {encoding[:64]!r} is not one of gzip, deflate, br, zstd"
+        ) from error
     if decoder is None:
         return body
     pieces: list[bytes] = []

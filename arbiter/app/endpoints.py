@@ -14,8 +14,9 @@ from arbiter.routing.plan import Caller
 from arbiter.routing.router import is_allowed
 
 if TYPE_CHECKING:
-    from arbiter.app.rsgi import Exchange
     from arbiter.app.routes import Route
+    from arbiter.app.rsgi import Exchange
+    from arbiter.app.worker import Worker
 
 JSON = [("content-type", "application/json")]
 _encode = msgspec.json.Encoder().encode
@@ -29,7 +30,9 @@ async def generate(exchange: Exchange, route: Route) -> None:
 
     def identify() -> Caller:
         if incoming.size > limits.headers:
-            raise HeadersTooLarge(f"the request's headers are over the limit of {limits.headers} bytes (`limits.headers`)")
+            raise HeadersTooLarge(
+                f"the request's headers are over the limit of {limits.headers} bytes (`limits.headers`)"
+            )
         return keys.identify(incoming)
 
     assert route.format is not None, "a generating route has a format"
@@ -53,11 +56,8 @@ async def models(exchange: Exchange, route: Route) -> None:
     exchange.reply(200, JSON, model_list(worker, caller))
 
 
-def model_list(worker: object, caller: Caller) -> bytes:
+def model_list(worker: Worker, caller: Caller) -> bytes:
     """The JSON body of `GET /models`."""
-    from arbiter.app.rsgi import Worker
-
-    assert isinstance(worker, Worker)
     snapshot = worker.services.snapshot
     names: dict[str, tuple[str, str]] = {}  # id -> (owner, display name)
     for alias in snapshot.aliases.values():
@@ -115,7 +115,7 @@ async def ready(exchange: Exchange, route: Route) -> None:
 
 
 async def metrics(exchange: Exchange, route: Route) -> None:
-    """Prometheus text, all workers added up. Under `auth.mode: require` it tells providers' names to those with a key only."""
+    """Prometheus text, all workers added up. It names providers, so `auth.mode: require` wants a key here too."""
     worker = exchange.worker
     snapshot = worker.services.snapshot
     if not snapshot.telemetry.metrics:

@@ -12,7 +12,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def die_with_parent(parent_pid: int, with_signal: int = signal.SIGKILL) -> None:
-    """Get `with_signal` when the parent dies, however it dies: a worker left behind would go on answering on the port."""
+    """Get `with_signal` when the parent dies, however it dies: a worker left behind would go on answering."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0)
     if os.getppid() != parent_pid:

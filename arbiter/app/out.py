@@ -43,9 +43,11 @@ class Out:
     client hung up. Calls after the end do nothing.
     """
 
-    __slots__ = ("_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_loop", "_on_gone", "_poll", "_proto",
-                 "_server", "_source", "_stalled_since", "_taken", "_transport", "_watcher", "bytes_out", "done", "gone",
-                 "last_sent_s", "peer", "started", "status")  # fmt: skip
+    __slots__ = (
+        "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_loop", "_on_gone", "_poll", "_proto", "_server",
+        "_source", "_stalled_since", "_taken", "_transport", "_watcher", "bytes_out", "done", "gone", "last_sent_s",
+        "peer", "started", "status",
+    )  # fmt: skip
 
     def __init__(
         self, proto: Any, loop: asyncio.AbstractEventLoop, peer: str, server: str, watch: Watch, keepalive_s: float

@@ -61,4 +61,3 @@ def table() -> dict[str, dict[str, Route]]:
         for path in (prefix, prefix + "/"):
             routes[path] = {"HEAD": Route("probe", path, endpoints.probe)}
     return routes
-

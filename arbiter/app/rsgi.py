@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 from arbiter.app import admin, routes
 from arbiter.app.out import Out
 from arbiter.errors import ArbiterError, ErrorClass
 from arbiter.gateway import new_id
+from arbiter.log import Log
 from arbiter.wire.format import FORMATS
 from arbiter.wire.headers import Incoming, Pairs
 
 if TYPE_CHECKING:
     from arbiter.app.worker import Worker
 
-_logger = logging.getLogger("arbiter.app")
+_log = Log(__name__)
 _ROUTES = routes.table()
 _NOT_FOUND = b'{"code":404,"detail":"Not Found"}'
 _WRONG_METHOD = b'{"code":405,"detail":"Method Not Allowed"}'
@@ -90,10 +90,12 @@ class App:
             await route.answer(exchange, route)
         except ArbiterError as error:
             _refuse(exchange, error)
-        except Exception:
+        except Exception as bug:
             # The exit guard: whatever went wrong, the client is not left hanging and the worker lives.
-            _logger.exception("an endpoint failed", extra={"trace_id": exchange.trace_id})
-            exchange.reply(500, [("content-type", "application/json")], b'{"code":500,"detail":"Internal Server Error"}')
+            _log.error("an endpoint failed", trace_id=exchange.trace_id, error=bug)
+            exchange.reply(
+                500, [("content-type", "application/json")], b'{"code":500,"detail":"Internal Server Error"}'
+            )
         finally:
             exchange.out.close()
 

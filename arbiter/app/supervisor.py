@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import multiprocessing
 import os
 import secrets
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from granian._futures import _future_watcher_wrapper, _new_cbscheduler
-from granian._granian import RSGIWorker, WorkerSignal
+from granian import _granian
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.log import LogLevels
 from granian.rsgi import _callback_wrapper, _callbacks_from_target
@@ -36,9 +35,11 @@ from granian.server.mp import MPServer, WorkerProcess
 
 from arbiter import __version__
 from arbiter.app import linux
+from arbiter.config.load import Source
 from arbiter.config.snapshot import Snapshot
+from arbiter.log import Log
 
-_logger = logging.getLogger("arbiter.supervisor")
+_log = Log(__name__)
 
 _BACKLOG = 4096  # idle keep-alive connections count against Granian's backpressure; excess clients would hang
 _KILL_AFTER_S = 5.0  # beyond server.drain
@@ -49,7 +50,7 @@ _CONTROL_STOPS_S = 15.0
 _POLL_S = 0.2
 
 
-def serve(snapshot: Snapshot, *, source: Path | None = None, demo: bool = False) -> int:
+def serve(snapshot: Snapshot, *, source: Source | None = None, demo: bool = False) -> int:
     """Run the gateway until it is told to stop; returns the exit code (0, or 1 where it could not go on)."""
     snapshot = _with_admin_token(snapshot)
     if not _is_free(snapshot):
@@ -86,10 +87,10 @@ def _is_free(snapshot: Snapshot) -> bool:
     return True
 
 
-class Supervisor(MPServer):
+class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so Any here
     """Granian's server with our worker in it, and control beside it."""
 
-    def __init__(self, snapshot: Snapshot, run_dir: Path, *, source: Path | None, demo: bool) -> None:
+    def __init__(self, snapshot: Snapshot, run_dir: Path, *, source: Source | None, demo: bool) -> None:
         server = snapshot.server
         self._snapshot = snapshot
         self._run_dir = run_dir
@@ -100,6 +101,7 @@ class Supervisor(MPServer):
         self._control_due = 0.0
         self._young_deaths = 0
         self._exit_code = 0
+        self.interrupt_children: list[int] = []  # set anew by Granian's own constructor
         super().__init__(
             "arbiter",
             address=server.bind,
@@ -134,15 +136,13 @@ class Supervisor(MPServer):
         super().startup(spawn_target, target_loader)
         server = self._snapshot.server
         where = f"unix:{server.socket}" if server.socket else f"http://{_shown(server.bind)}:{server.port}"
-        _logger.info(
-            "serving", extra={"url": where, "workers": server.workers, "version": __version__, "epoch": self._snapshot.epoch}
-        )
+        _log.info("serving", url=where, workers=server.workers, version=__version__, epoch=self._snapshot.epoch)
         if self._demo:
             _say_hello(where)
 
     def signal_handler_reload(self, *args: Any, **kwargs: Any) -> None:
         """HUP. Granian would respawn every worker, which a changed configuration does not need."""
-        _logger.warning("reload is not built yet: restart to apply a changed configuration")
+        _log.warn("reload is not built yet: restart to apply a changed configuration")
 
     def _serve_loop(self, spawn_target: Any, target_loader: Any) -> None:
         while not self.interrupt_signal:
@@ -159,7 +159,7 @@ class Supervisor(MPServer):
             self._watch_control()
 
     def shutdown(self, exit_code: int = 0) -> None:
-        _logger.info("stopping")
+        _log.info("stopping")
         # Control first hears of nothing: the workers' last rows are still to come.
         self.interrupt_children = []
         super().shutdown(exit_code)
@@ -171,10 +171,10 @@ class Supervisor(MPServer):
         young = any(time.monotonic() - self.wrks[index].birth < _QUICK_S for index in dead)
         self._young_deaths = self._young_deaths + 1 if young else 0
         if self._young_deaths >= _YOUNG_DEATHS:
-            _logger.error("workers keep dying as soon as they start; the lines above say why. Giving up")
+            _log.error("workers keep dying as soon as they start; the lines above say why. Giving up")
             return False
         wait_s = _RESTART_WAITS_S[min(self._young_deaths, len(_RESTART_WAITS_S) - 1)]
-        _logger.warning("a worker died and is replaced", extra={"workers": [index + 1 for index in dead], "wait_s": wait_s})
+        _log.warn("a worker died and is replaced", workers=[index + 1 for index in dead], wait_s=wait_s)
         if wait_s:
             time.sleep(wait_s)
         return True
@@ -196,7 +196,7 @@ class Supervisor(MPServer):
             wait_s = _RESTART_WAITS_S[min(self._control_deaths, len(_RESTART_WAITS_S) - 1)]
             self._control_deaths += 1
             self._control_due = now + wait_s
-            _logger.warning("control died and is restarted; rows wait in the journal", extra={"exit": control.exitcode})
+            _log.warn("control died and is restarted; rows wait in the journal", exit=control.exitcode)
         if now >= self._control_due:
             self._control_due = 0.0
             self._start_control()
@@ -208,7 +208,7 @@ class Supervisor(MPServer):
         control.terminate()
         control.join(_CONTROL_STOPS_S)
         if control.is_alive():
-            _logger.warning("control did not stop in time; what is left in the journal is recorded at the next start")
+            _log.warn("control did not stop in time; what is left in the journal is recorded at the next start")
             control.kill()
             control.join()
 
@@ -251,7 +251,7 @@ def _run_control(snapshot: Snapshot, run_dir: Path, parent: int) -> None:
     run(snapshot, run_dir / "control.sock", parent)
 
 
-@WorkerProcess.wrap_target
+@WorkerProcess.wrap_target  # type: ignore[untyped-decorator]
 def _run_worker(
     worker_id: int,
     setup: Setup,
@@ -286,7 +286,7 @@ def _run_worker(
     linux.die_with_parent(setup.parent)
     app = App(lambda loop: Worker(setup.snapshot, setup.run_dir, worker_id, loop))
     callback, begin, end = _callbacks_from_target(app)
-    stopping = WorkerSignal()
+    stopping = _granian.WorkerSignal()
     stopped = asyncio.Event()
 
     async def until_stopped() -> None:
@@ -301,7 +301,8 @@ def _run_worker(
         loop.add_signal_handler(number, on_term)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     begin(loop)
-    server = RSGIWorker(
+    make: Any = _granian.RSGIWorker  # its stub knows fewer arguments than it takes
+    server = make(
         worker_id,
         sock,
         ipc,

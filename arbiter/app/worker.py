@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +15,14 @@ from arbiter.attempt.ladder import Doors
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
 from arbiter.ledger.journal import Journal, NullJournal
+from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.routing.router import Router
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
 from arbiter.wire.headers import Incoming
 
-_logger = logging.getLogger("arbiter.worker")
+_log = Log(__name__)
 
 _MEASURE_EVERY_S = 1.0
 _LAST_WORDS_S = 2.0  # SPEC 11.3: this long before the drain ends, what still streams is ended by us
@@ -40,12 +40,14 @@ class Worker:
         self.started_iso = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started_s))
         self._run_dir = run_dir
         self._timer: asyncio.TimerHandle | None = None
-        self._plugins = plugins.Plugins(snapshot)
+        self._plugins = plugins.Plugins(snapshot.plugins)
         self._recorded_drops = 0
         metrics = Metrics(run_dir / f"metrics-{number}.bin" if snapshot.telemetry.metrics else None)
         recorded = snapshot.storage.url != "none"
         journal = (
-            Journal(snapshot.state_dir, f"worker-{number}", snapshot.storage.journal_max, loop) if recorded else NullJournal()
+            Journal(snapshot.state_dir, f"worker-{number}", snapshot.storage.journal_max, loop)
+            if recorded
+            else NullJournal()
         )
         self.services = gateway.Services(
             snapshot, Router(snapshot), Doors(Transport(), Echo(), Watch(loop)), journal, metrics
@@ -57,7 +59,7 @@ class Worker:
         """Begin. Errors: a required plugin that fails, which keeps this process from serving."""
         gateway.seed_ids()
         linux.tune_allocator()
-        self.loop.run_until_complete(self._plugins.startup())
+        self.loop.run_until_complete(self._plugins.startup(self.services.snapshot))
         self.measure()
 
     async def stop(self) -> None:
@@ -78,7 +80,7 @@ class Worker:
             return
         services.draining = True
         grace_s = max(0.0, services.snapshot.server.drain_s - _LAST_WORDS_S)
-        _logger.info("draining", extra={"in_flight": services.in_flight, "seconds": services.snapshot.server.drain_s})
+        _log.info("draining", in_flight=services.in_flight, seconds=services.snapshot.server.drain_s)
         self.loop.call_later(grace_s, self._end_streams)
 
     def _end_streams(self) -> None:
@@ -108,7 +110,9 @@ class Worker:
         if journal.dropped > self._recorded_drops:
             metrics.count("arbiter_ledger_dropped_total", (), journal.dropped - self._recorded_drops)
             self._recorded_drops = journal.dropped
-        metrics.gauge("arbiter_upstream_connections", sum(origin.open for origin in services.doors.transport.stats().values()))
+        metrics.gauge(
+            "arbiter_upstream_connections", sum(origin["open"] for origin in services.doors.transport.stats())
+        )
         metrics.flush()
         if self._timer is not None:
             self._timer.cancel()
@@ -126,4 +130,3 @@ class Worker:
             self.keys.identify(incoming)
         except ArbiterError:
             self.gate.check(incoming, peer, "GET")
-

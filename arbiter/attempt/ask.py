@@ -25,7 +25,7 @@ class Ask:
     def target(self, provider: Provider) -> str:
         """The request target at `provider`, query string included.
 
-        Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not, and people write either.
+        Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either.
         """
         base = provider.endpoint.path
         path = self.path
@@ -50,7 +50,7 @@ class Ask:
 
 
 def drops_attribution(provider: Provider) -> bool:
-    """Whether Claude Code's attribution line is taken out for `provider` (SPEC 2.2a): only Anthropic removes it itself."""
+    """Whether Claude Code's attribution line is taken out for `provider` (SPEC 2.2a). Anthropic removes it itself."""
     if provider.attribution != "auto":
         return provider.attribution == "drop"
     host = provider.endpoint.host

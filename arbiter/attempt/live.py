@@ -19,7 +19,6 @@ from arbiter.ledger.book import Attempt
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
 from arbiter.watch import Alarm, Watch
-from arbiter.wire import native
 from arbiter.wire.format import Format
 from arbiter.wire.native import Ending, NativeStream
 
@@ -87,7 +86,7 @@ class StreamRelay:
             self._stop(None)
 
     def on_end(self, error: ArbiterError | None) -> None:
-        if self.native.ending is not Ending.OPEN or self._error is not None:
+        if self._is_over:
             return
         piece = self.native.end(error)
         if piece:
@@ -202,4 +201,3 @@ class Live:
                 row.error_class, row.message = "upstream_protocol", stream.native.protocol_fault
             self.facts = stream.facts()
         self.attempt.close(self.facts, error)
-

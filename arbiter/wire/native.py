@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import reduce
+from arbiter._speedups import nesting, reduce
 from arbiter.errors import ArbiterError, BadRequest, Garbled
 
 CHAT, MESSAGES = "openai-chat", "anthropic-messages"
@@ -45,12 +45,14 @@ class Opened(msgspec.Struct, frozen=True):
     stream: bool
 
 
-def open_body(body: bytes) -> Opened:
-    """Open a request body.
+def open_body(body: bytes, depth: int = 200) -> Opened:
+    """Open a request body; `depth` is how deeply it may be nested.
 
     Errors: BadRequest naming the member at fault; the value is never repeated.
     """
     try:
+        if nesting.is_deeper(body, depth):
+            raise RecursionError
         members = _decode_members(body)
     except RecursionError:
         raise BadRequest("the request body is nested too deeply") from None
@@ -64,8 +66,9 @@ def open_body(body: bytes) -> Opened:
     if not model:
         raise BadRequest("`model` is empty", param="model")
     stream = members.get("stream")
-    wants_stream = stream is not None and bytes(stream) != b"null" and _member(members, "stream", _decode_bool, "true or false")
-    return Opened(members, model, bool(wants_stream))
+    if stream is None or bytes(stream) == b"null":
+        return Opened(members, model, False)
+    return Opened(members, model, _member(members, "stream", _decode_bool, "true or false"))
 
 
 def _member(members: dict[str, Raw], name: str, decode: Any, expected: str) -> Any:
@@ -152,6 +155,13 @@ def _without_attribution(system: Raw | None) -> Raw | None:
     return Raw(_encode(blocks[1:]))
 
 
+_FAULTS = {
+    reduce.AFTER_FINISH: "the upstream sent data after its finish reason",
+    reduce.RESTART: "the upstream started its answer twice",
+    reduce.MALFORMED: "the upstream sent an event that is not JSON",
+}
+
+
 class Ending(enum.Enum):
     """How an upstream stream stands."""
 
@@ -170,7 +180,7 @@ class NativeStream:
     `feed` and `end` return the bytes that may go to the client now. After `ending` left OPEN, `feed` returns nothing.
     """
 
-    __slots__ = ("_base", "_drop_usage", "_held", "_indices", "_opened", "ending", "failure", "finish_inferred",
+    __slots__ = ("_base", "_drop_usage", "_held", "_indices", "ending", "failure", "finish_inferred",
                  "is_chat", "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
 
     def __init__(self, wire: str, *, drop_usage: bool, limit: int) -> None:
@@ -185,8 +195,7 @@ class NativeStream:
         self._drop_usage = drop_usage
         self._held = b""  # the unfinished event at the end
         self._base = 0  # absolute offset of _held
-        self._indices: dict[tuple[int, int], int] = {}  # (choice, upstream's index) -> the index we gave it
-        self._opened = 0
+        self._indices: dict[tuple[int, int], int] = {}  # (choice, the upstream's index) -> the index of its open call
 
     @property
     def has_event(self) -> bool:
@@ -218,9 +227,9 @@ class NativeStream:
         if self.ending is not Ending.OPEN:
             return b""
         try:
-            marks = self.tap.finish()
+            marks = self.tap.end()
         except Garbled:
-            marks = ()
+            marks = []
         out = b""
         if marks and error is None and not any(mark[0] == reduce.MALFORMED for mark in marks):
             # Only the blank line after it is missing: an event that an end of file completes (SPEC 2.10).
@@ -252,8 +261,8 @@ class NativeStream:
                 if repaired is not None:
                     out += (data[sent : start - base], b"data: ", repaired, b"\n\n")
                     sent = end - base
-            elif kind == reduce.AFTER_FINISH:
-                self.protocol_fault = "data after the finish reason"
+            elif kind in _FAULTS:
+                self.protocol_fault = _FAULTS[kind]
             elif kind == reduce.ERROR:
                 self.ending, self.failure = Ending.FAILED, payload
                 return b"".join((*out, data[sent : end - base]))
@@ -277,8 +286,7 @@ class NativeStream:
             for call in (choice.get("delta") or {}).get("tool_calls") or ():
                 key = (where, call.get("index", 0))
                 if call.get("id"):
-                    self._opened = max(self._opened, self.tap.calls(where) - 1)
-                    self._indices[key] = self._opened
+                    self._indices[key] = self.tap.index_of(where, call["id"].encode("utf-8", "replace"))
                 call["index"] = self._indices.get(key, key[1])
         if "tool_indices" not in self.repairs:
             self.repairs.append("tool_indices")

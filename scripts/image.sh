@@ -1,0 +1,53 @@
+#!/bin/sh
+# The steps of the container image; the Dockerfile runs them, and so does scripts/image-check.sh in a chroot.
+#
+#     image.sh build SOURCE TARGET    compile the gateway and lay it with what it needs into TARGET (a virtualenv)
+#     image.sh runtime                make the bare system ready to run TARGET as user 10001
+set -eu
+export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+
+packages() {
+    apt-get update -qq
+    apt-get install -qq -y --no-install-recommends "$@" >/tmp/packages.log || { cat /tmp/packages.log; exit 1; }
+    rm /tmp/packages.log
+    apt-get clean
+    rm -rf /var/lib/apt/lists/*
+}
+
+build() {
+    source=$1 target=$2
+    packages python3 python3-venv python3-dev gcc libc6-dev
+    python3 -m venv /tmp/build
+    /tmp/build/bin/pip install --quiet --require-hashes -r "$source/requirements-build.lock"
+    mkdir -p /tmp/work
+    cp -r "$source/arbiter" "$source/setup.py" "$source/pyproject.toml" "$source/README.md" "$source/LICENSE" /tmp/work/
+    (cd /tmp/work && /tmp/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /tmp/wheels .)
+
+    python3 -m venv "$target"
+    "$target/bin/pip" install --quiet --require-hashes --only-binary :all: -r "$source/requirements.lock"
+    "$target/bin/pip" install --quiet --no-deps /tmp/wheels/*.whl
+    install -m 755 "$source/scripts/health.py" "$target/bin/arbiter-health"
+    sed -i "1s|.*|#!$target/bin/python|" "$target/bin/arbiter-health"
+
+    # What only an installer, a compiler or a debugger would read.
+    "$target/bin/pip" uninstall --quiet -y pip setuptools
+    packed=$(echo "$target"/lib/python3*/site-packages)
+    find "$packed" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
+    find "$packed" \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' \) -delete
+    find "$target" -name __pycache__ -prune -exec rm -rf {} +
+    "$target/bin/python" -m compileall -q -j 0 "$packed"
+    rm -rf /tmp/build /tmp/work /tmp/wheels
+}
+
+runtime() {
+    packages python3 ca-certificates
+    # A fixed number, so that volumes and security policies can name it.
+    echo 'arbiter:x:10001:10001:Arbiter:/data:/usr/sbin/nologin' >>/etc/passwd
+    echo 'arbiter:x:10001:' >>/etc/group
+    mkdir -p /config /data
+    chown 10001:10001 /config /data
+}
+
+verb=$1
+shift
+"$verb" "$@"

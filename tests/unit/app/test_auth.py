@@ -1,0 +1,119 @@
+"""Who may do what: client keys, and the gate of the administration."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from arbiter.app.auth import COOKIE, Gate, Keys, is_loopback
+from arbiter.config.load import parse
+from arbiter.config.snapshot import Snapshot, key_digest
+from arbiter.errors import Forbidden, Unauthorized
+from arbiter.wire.headers import Incoming
+
+KEY = "arb-test-key-0001"
+
+
+def snapshot(mode: str = "require", token: str = "", forward: str = "") -> Snapshot:
+    text = f"""
+auth: {{ mode: {mode} }}
+clients:
+  - {{ name: ci, key_hash: "sha256:{key_digest(KEY)}", allow: ["gpt-*"] }}
+providers:
+  up: {{ type: echo, models: [gpt-1] }}
+admin: {{ token: "{token}"{f', forward_auth_header: {forward}' if forward else ''} }}
+"""
+    return parse(text, "test.yaml", {})
+
+
+def incoming(**fields: str) -> Incoming:
+    return Incoming([(name.replace("_", "-"), value) for name, value in fields.items()])
+
+
+@pytest.mark.parametrize(
+    "fields", [{"authorization": f"Bearer {KEY}"}, {"authorization": f"bearer {KEY}"}, {"x_api_key": KEY}, {"x_arbiter_key": KEY}]
+)
+def test_a_known_key_names_its_client_wherever_it_stands(fields):
+    assert Keys(snapshot()).identify(incoming(**fields)).name == "ci"
+
+
+def test_our_own_header_counts_beside_a_login_that_is_not_ours():
+    """A passed-through login keeps `Authorization`; our key then comes beside it."""
+    caller = Keys(snapshot()).identify(incoming(authorization="Bearer sk-somebody-elses", x_arbiter_key=KEY))
+    assert caller.name == "ci"
+
+
+def test_an_unknown_key_is_refused_or_unattributed_as_the_mode_says():
+    stranger = incoming(authorization="Bearer nope")
+    with pytest.raises(Unauthorized) as refused:
+        Keys(snapshot("require")).identify(stranger)
+    assert "nope" not in str(refused.value)
+    assert Keys(snapshot("attribute")).identify(stranger).name is None
+    assert Keys(snapshot("none")).identify(incoming(x_api_key=KEY)).name is None
+
+
+LOCAL = {"host": "localhost:8080"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "peer", "local"),
+    [
+        (LOCAL, "127.0.0.1:5", True),
+        (LOCAL, "[::1]:5", True),
+        (LOCAL, "[::ffff:127.0.0.1]:5", True),
+        ({"host": "127.0.0.1"}, "127.0.0.1:5", True),
+        ({"host": "[::1]:8080"}, "127.0.0.1:5", True),
+        (LOCAL, "10.0.0.7:5", False),
+        ({"host": "gateway.example"}, "127.0.0.1:5", False),  # DNS rebinding
+        ({"host": "localhost.evil.example"}, "127.0.0.1:5", False),
+        ({}, "127.0.0.1:5", False),
+        ({**LOCAL, "x_forwarded_for": "1.2.3.4"}, "127.0.0.1:5", False),
+        ({**LOCAL, "forwarded": "for=1.2.3.4"}, "127.0.0.1:5", False),
+        ({**LOCAL, "origin": "https://evil.example"}, "127.0.0.1:5", False),
+        ({**LOCAL, "origin": "null"}, "127.0.0.1:5", False),
+        ({**LOCAL, "origin": "http://localhost:8080"}, "127.0.0.1:5", True),
+        ({**LOCAL, "sec_fetch_site": "cross-site"}, "127.0.0.1:5", False),
+        ({**LOCAL, "sec_fetch_site": "same-origin"}, "127.0.0.1:5", True),
+    ],
+)
+def test_loopback_means_from_here_and_by_no_detour(fields, peer, local):
+    """SPEC 12.1: a proxy on this machine, or a foreign page in its browser, is not its operator."""
+    assert is_loopback(incoming(**fields), peer) is local
+
+
+def test_without_a_gate_only_loopback_gets_in():
+    gate = Gate(snapshot())
+    gate.check(incoming(**LOCAL), "127.0.0.1:5", "GET")
+    with pytest.raises(Forbidden, match=r"admin\.token"):
+        gate.check(incoming(**LOCAL), "10.0.0.7:5", "GET")
+
+
+def test_a_token_opens_as_bearer_and_as_cookie_and_closes_loopback():
+    gate = Gate(snapshot(token="secret-token"))
+    gate.check(incoming(authorization="Bearer secret-token"), "10.0.0.7:5", "POST")
+    gate.check(incoming(cookie=f"a=b; {COOKIE}={gate.cookie}"), "10.0.0.7:5", "GET")
+    for fields in (LOCAL, {"authorization": "Bearer secret-tokem"}, {"cookie": f"{COOKIE}=secret-token"}, {"cookie": f"{COOKIE}="}):
+        with pytest.raises(Unauthorized):
+            gate.check(incoming(**fields), "127.0.0.1:5", "GET")
+    assert "secret-token" not in gate.cookie
+
+
+def test_a_page_of_another_site_cannot_use_the_cookie_to_change_anything():
+    gate = Gate(snapshot(token="secret-token"))
+    cookie = {"cookie": f"{COOKIE}={gate.cookie}", "host": "gw.example"}
+    gate.check(incoming(**cookie, origin="https://gw.example", sec_fetch_site="same-origin"), "10.0.0.7:5", "POST")
+    for foreign in ({"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}):
+        with pytest.raises(Forbidden):
+            gate.check(incoming(**cookie, **foreign), "10.0.0.7:5", "POST")
+
+
+def test_a_forwarded_user_counts_from_a_trusted_proxy_only():
+    gate = Gate(snapshot(forward="X-Forwarded-User"))
+    gate.check(incoming(x_forwarded_user="ann", host="gw.example"), "127.0.0.1:5", "GET")
+    with pytest.raises(Unauthorized):
+        gate.check(incoming(x_forwarded_user="ann", host="gw.example"), "10.0.0.7:5", "GET")
+    with pytest.raises(Unauthorized):
+        gate.check(incoming(**LOCAL), "127.0.0.1:5", "GET")
+
+

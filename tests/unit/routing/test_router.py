@@ -1,0 +1,67 @@
+"""Which target a model name means, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from arbiter.config.load import parse
+from arbiter.config.snapshot import key_digest
+from arbiter.errors import Forbidden, NoRoute
+from arbiter.routing.plan import ANYONE, Caller
+from arbiter.routing.router import Router
+
+TEXT = f"""
+providers:
+  first: {{ type: openai, key: k, models: [shared, {{ id: mini, upstream: mini-2026 }}] }}
+  second: {{ type: openai, key: k, models: [shared, own] }}
+  open: {{ type: ollama }}
+aliases:
+  fast: {{ pin: first/mini }}
+clients:
+  - {{ name: ci, key_hash: "sha256:{key_digest("k")}", allow: [fast, "sh*"] }}
+"""
+
+
+def target(router: Router, model: str, caller: Caller = ANYONE) -> tuple[str, str, str | None]:
+    plan = router.plan(model, caller)
+    (rung,) = plan.rungs
+    return rung.provider.name, rung.model, plan.alias
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("shared", ("first", "shared", None)),  # two providers declare it: the first listed
+        ("second/shared", ("second", "shared", None)),
+        ("mini", ("first", "mini-2026", None)),
+        ("first/mini", ("first", "mini-2026", None)),
+        ("own", ("second", "own", None)),
+        ("fast", ("first", "mini-2026", "fast")),
+        ("open/qwen3:8b", ("open", "qwen3:8b", None)),  # it lists no models, so it serves any by its own name
+        ("open/a/b", ("open", "a/b", None)),
+    ],
+)
+def test_a_model_name_means_one_target(model, expected):
+    assert target(Router(parse(TEXT, "t.yaml", {})), model) == expected
+
+
+@pytest.mark.parametrize("model", ["nobody", "first/unlisted", "nobody/x", "open/", "/x"])
+def test_a_name_that_nobody_serves_is_no_route(model):
+    with pytest.raises(NoRoute) as refused:
+        Router(parse(TEXT, "t.yaml", {})).plan(model, ANYONE)
+    assert refused.value.param == "model"
+
+
+def test_the_default_provider_takes_what_nobody_declared():
+    router = Router(parse(TEXT + "routing: { default_provider: second }\n", "t.yaml", {}))
+    assert target(router, "unheard-of") == ("second", "unheard-of", None)
+
+
+def test_a_key_reaches_only_what_it_may():
+    snapshot = parse(TEXT, "t.yaml", {})
+    router, caller = Router(snapshot), Caller(snapshot.clients[0])
+    assert target(router, "fast", caller)[2] == "fast"
+    assert target(router, "shared", caller)[0] == "first"
+    for model in ("mini", "second/shared", "own"):
+        with pytest.raises(Forbidden, match="ci"):
+            router.plan(model, caller)

@@ -1,0 +1,55 @@
+"""Numbers of several workers are one set of numbers."""
+
+from __future__ import annotations
+
+from arbiter.metrics import Metrics, render
+
+
+def line(text: str, start: str) -> str:
+    (found,) = [line for line in text.splitlines() if line.startswith(start)]
+    return found.rpartition(" ")[2]
+
+
+def test_all_workers_are_added_up(tmp_path):
+    for number in (1, 2):
+        metrics = Metrics(tmp_path / f"metrics-{number}.bin")
+        metrics.count("arbiter_requests_total", ("chat", "openai-chat", "ok", "200"), number)
+        metrics.observe("arbiter_request_duration_seconds", ("chat",), 0.003)
+        metrics.gauge("arbiter_open_streams", 5)
+        metrics.flush()
+    text = render(sorted(tmp_path.glob("*.bin")), "9")
+    assert line(text, "arbiter_requests_total{") == "3"
+    assert line(text, "arbiter_open_streams ") == "10"
+    assert line(text, 'arbiter_request_duration_seconds_bucket{endpoint="chat",le="0.0025"}') == "0"
+    assert line(text, 'arbiter_request_duration_seconds_bucket{endpoint="chat",le="0.005"}') == "2"
+    assert line(text, "arbiter_request_duration_seconds_count{") == "2"
+
+
+def test_a_worker_that_replaces_a_dead_one_goes_on_counting(tmp_path):
+    """Counters never fall: Prometheus would read that as a restart of everything."""
+    file = tmp_path / "metrics-1.bin"
+    for _ in range(2):
+        metrics = Metrics(file)
+        metrics.count("arbiter_ledger_dropped_total")
+        metrics.flush()
+    assert line(render([file], "9"), "arbiter_ledger_dropped_total ") == "2"
+
+
+def test_a_dead_workers_gauges_are_history(tmp_path):
+    metrics = Metrics(tmp_path / "metrics-1.bin")
+    metrics.gauge("arbiter_open_streams", 7)
+    metrics._numbers.pid = 2**22 + 1  # beyond any pid
+    metrics.flush()
+    assert line(render([tmp_path / "metrics-1.bin"], "9"), "arbiter_open_streams ") == "0"
+
+
+def test_hostile_label_values_stay_inside_their_quotes(tmp_path):
+    metrics = Metrics(tmp_path / "metrics-1.bin")
+    metrics.count("arbiter_repairs_total", ('a"b\\c\nd', "done"))
+    metrics.flush()
+    assert 'provider="a\\"b\\\\c\\nd"' in render([tmp_path / "metrics-1.bin"], "9")
+
+
+def test_a_broken_file_counts_nothing_and_harms_nobody(tmp_path):
+    (tmp_path / "metrics-1.bin").write_bytes(b"\xc1garbage")
+    assert "arbiter_build_info" in render(tmp_path.glob("*.bin"), "9")

@@ -1,0 +1,263 @@
+"""The native lane's two promises: what need not change does not, and what must is named."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arbiter.errors import BadRequest, Cut
+from arbiter.wire.native import CHAT, MESSAGES, Ending, NativeStream, open_body, splice
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def spliced(body: bytes, wire: str = CHAT, model: str = "up", *, drop: bool = True):
+    opened = open_body(body)
+    return splice(opened, wire, model, stream=opened.stream, drop_attribution=drop)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.dictionaries(st.text(max_size=10), json_values, max_size=6))
+def test_every_untouched_member_keeps_its_bytes(members):
+    """Upstream members are the client's but for the declared changes (SPEC 2.1), digit for digit and space for space."""
+    members.pop("stream", None)
+    members.pop("stream_options", None)
+    members["model"] = "asked"
+    texts = {name: json.dumps(value, ensure_ascii=False, indent=1) for name, value in members.items()}
+    body = "{" + ",\n ".join(f"{json.dumps(name)} : {text}" for name, text in texts.items()) + "}"
+    sent = spliced(body.encode())
+    raw = msgspec.json.decode(sent.body, type=dict[str, msgspec.Raw])
+    assert list(raw) == list(members)
+    for name, text in texts.items():
+        expected = b'"up"' if name == "model" else text.encode()
+        assert bytes(raw[name]) == expected
+    assert sent.fidelity == "model-only"
+
+
+def test_an_equal_model_leaves_the_request_verbatim():
+    sent = spliced(b'{"model":"up","messages":[ 1.50 , 12345678901234567890 ]}')
+    assert sent.fidelity == "verbatim"
+    assert sent.body == b'{"model":"up","messages":[ 1.50 , 12345678901234567890 ]}'
+
+
+def test_of_duplicate_keys_only_the_one_we_routed_by_goes_out():
+    """A second "model" must not reach an upstream that reads the first: that would be a way around every policy."""
+    sent = spliced(b'{"model":"forbidden","model":"asked","x":1}', model="asked")
+    assert sent.body.count(b'"model"') == 1
+    assert json.loads(sent.body)["model"] == "asked"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (None, {"include_usage": True}),
+        ("null", {"include_usage": True}),
+        ("{}", {"include_usage": True}),
+        ('{"include_usage":false,"x":1}', {"include_usage": True, "x": 1}),
+    ],
+)
+def test_a_stream_always_asks_for_usage(options, expected):
+    """SPEC 2.5: the books need it, whether or not the client asked."""
+    member = "" if options is None else f',"stream_options":{options}'
+    sent = spliced(f'{{"model":"up","stream":true{member}}}'.encode())
+    assert json.loads(sent.body)["stream_options"] == expected
+    assert sent.asked_usage
+    assert sent.fidelity == "$.stream_options.include_usage"
+
+
+def test_a_client_that_asked_for_usage_itself_changes_nothing():
+    sent = spliced(b'{"model":"up","stream":true,"stream_options":{"include_usage":true}}')
+    assert (sent.fidelity, sent.asked_usage) == ("verbatim", False)
+
+
+ATTRIBUTION = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli;"}
+
+
+def test_the_attribution_line_is_dropped_and_nothing_else_of_the_system_prompt_moves():
+    rest = '{"type":"text","text":"You are…","cache_control":{"type":"ephemeral"}}'
+    body = f'{{"model":"up","system":[{json.dumps(ATTRIBUTION)}, {rest} ],"messages":[]}}'.encode()
+    dropped = spliced(body, MESSAGES)
+    assert dropped.fidelity == "$.system[0]"
+    assert bytes(msgspec.json.decode(dropped.body, type=dict[str, msgspec.Raw])["system"]) == f"[{rest}]".encode()
+    assert spliced(body, MESSAGES, drop=False).fidelity == "verbatim"
+
+
+@pytest.mark.parametrize(
+    "system",
+    ['"x-anthropic-billing-header: a string is not the line"', '[{"type":"text","text":"x"},"x-anthropic-billing-header:"]', "[]"],
+)
+def test_only_the_first_entry_of_an_array_is_the_attribution_line(system):
+    assert spliced(f'{{"model":"up","system":{system}}}'.encode(), MESSAGES).fidelity == "verbatim"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "not valid JSON"),
+        (b'{"model":"m",}', "trailing comma"),
+        (b"[1]", "must be a JSON object"),
+        (b"{}", "`model` is missing"),
+        (b'{"model":7}', "`model` must be a string"),
+        (b'{"model":""}', "`model` is empty"),
+        (b'{"model":"m","stream":"yes"}', "`stream` must be true or false"),
+        (b'{"model":"m","deep":' + b"[" * 20_000 + b"]" * 20_000 + b"}", "nested too deeply"),
+        (b'{"model":"m","deep":' + b"[" * 201 + b"]" * 201 + b"}", "nested too deeply"),
+    ],
+)
+def test_a_body_we_cannot_open_is_refused_with_its_reason(body, says):
+    with pytest.raises(BadRequest, match=says):
+        open_body(body)
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def event(data: object) -> bytes:
+    return f"data: {json.dumps(data)}\n\n".encode()
+
+
+def chunk(delta: object = None, finish: str | None = None, **more: object) -> bytes:
+    return event({"id": "c1", "object": "chat.completion.chunk", "model": "m",
+                  "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}], **more})  # fmt: skip
+
+
+HELLO = chunk({"role": "assistant", "content": ""}) + chunk({"content": "Hel"}) + chunk({"content": "lo"})
+FINISH = chunk(finish="stop")
+USAGE = event({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}})
+DONE = b"data: [DONE]\n\n"
+
+
+def run(stream: NativeStream, *pieces: bytes, error: Cut | None = None) -> bytes:
+    out = b"".join(stream.feed(piece) for piece in pieces)
+    return out + stream.end(error)
+
+
+def chat(*, drop_usage: bool = False) -> NativeStream:
+    return NativeStream(CHAT, drop_usage=drop_usage, limit=1 << 20)
+
+
+def test_what_one_read_gave_goes_on_as_the_very_object():
+    """Bytes that need no change are not even copied."""
+    stream = chat()
+    data = HELLO
+    assert stream.feed(data) is data
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 60), max_size=40), st.booleans())
+def test_any_cut_of_the_stream_gives_the_same_bytes(sizes, drop_usage):
+    whole = HELLO + b": a comment\n\n" + FINISH + USAGE + DONE
+    pieces, at = [], 0
+    for size in sizes:
+        pieces.append(whole[at : at + size])
+        at += size
+    pieces.append(whole[at:])
+    stream = chat(drop_usage=drop_usage)
+    got = run(stream, *[piece for piece in pieces if piece])
+    assert got == (whole.replace(USAGE, b"") if drop_usage else whole)
+    assert (stream.ending, stream.repairs) == (Ending.COMPLETE, [])
+
+
+def test_a_usage_that_rides_on_a_content_chunk_stays():
+    riding = chunk({"content": "x"}, usage={"prompt_tokens": 1, "completion_tokens": 1})
+    stream = chat(drop_usage=True)
+    assert run(stream, riding + FINISH + DONE) == riding + FINISH + DONE
+
+
+def test_a_missing_done_is_added_after_a_finish_reason():
+    stream = chat()
+    assert run(stream, HELLO + FINISH) == HELLO + FINISH + DONE
+    assert (stream.ending, stream.repairs) == (Ending.COMPLETE, ["terminal_event"])
+
+
+def test_a_missing_blank_line_at_the_end_is_added():
+    stream = chat()
+    assert run(stream, HELLO + FINISH + b"data: [DONE]\n") == HELLO + FINISH + DONE
+    assert (stream.ending, stream.repairs) == (Ending.COMPLETE, ["blank_line"])
+
+
+def test_a_stream_that_dies_gets_no_done():
+    """No client may mistake a cut for an end (SPEC 2.7); the half event at the end is not passed on."""
+    stream = chat()
+    assert run(stream, HELLO + b'data: {"choices":[{"del', error=Cut("gone")) == HELLO
+    assert stream.ending is Ending.CUT
+
+
+def test_a_done_without_a_finish_reason_counts_as_a_stop_and_is_marked():
+    stream = chat()
+    assert run(stream, HELLO + DONE) == HELLO + DONE
+    assert (stream.ending, stream.finish_inferred) == (Ending.COMPLETE, True)
+
+
+def test_nothing_follows_an_error_event():
+    """vLLM sends its [DONE] after the error; passed on, it would say that all went well."""
+    stream = chat()
+    failure = event({"error": {"message": "engine died", "code": 500}})
+    assert run(stream, HELLO + failure + DONE) == HELLO + failure
+    assert stream.ending is Ending.FAILED
+    assert stream.failure is not None and b"engine died" in stream.failure
+
+
+def call(index: int, ident: str | None, name: str | None, arguments: str) -> dict[str, object]:
+    function = {"arguments": arguments} | ({"name": name} if name else {})
+    return {"index": index, "function": function} | ({"id": ident, "type": "function"} if ident else {})
+
+
+def test_parallel_calls_that_all_came_at_index_0_get_indices_of_their_own():
+    first = chunk({"tool_calls": [call(0, "a", "one", "")]})
+    more = chunk({"tool_calls": [call(0, None, None, "{}")]})
+    second = chunk({"tool_calls": [call(0, "b", "two", "")]})
+    stream = chat()
+    out = run(stream, first + more + second + more + chunk(finish="tool_calls") + DONE)
+    indices = [
+        fragment["index"]
+        for line in out.split(b"\n\n")
+        if line.startswith(b"data: {")
+        for fragment in json.loads(line[6:])["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    assert indices == [0, 0, 1, 1]
+    assert (stream.ending, stream.repairs) == (Ending.COMPLETE, ["tool_indices"])
+
+
+def named(name: str, **more: object) -> bytes:
+    return f"event: {name}\ndata: {json.dumps({'type': name, **more})}\n\n".encode()
+
+
+MESSAGE = (
+    named("message_start", message={"id": "msg_1", "model": "m", "usage": {"input_tokens": 3, "output_tokens": 1}})
+    + named("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    + named("ping")
+    + named("content_block_delta", index=0, delta={"type": "text_delta", "text": "hi"})
+    + named("content_block_stop", index=0)
+)
+MESSAGE_END = named("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2})
+MESSAGE_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+
+
+def test_a_messages_stream_passes_whole_and_a_missing_message_stop_is_added():
+    whole = NativeStream(MESSAGES, drop_usage=False, limit=1 << 20)
+    assert run(whole, MESSAGE + MESSAGE_END + MESSAGE_STOP) == MESSAGE + MESSAGE_END + MESSAGE_STOP
+    assert whole.repairs == []
+    short = NativeStream(MESSAGES, drop_usage=False, limit=1 << 20)
+    assert run(short, MESSAGE + MESSAGE_END) == MESSAGE + MESSAGE_END + MESSAGE_STOP
+    assert (short.ending, short.repairs) == (Ending.COMPLETE, ["terminal_event"])
+    dead = NativeStream(MESSAGES, drop_usage=False, limit=1 << 20)
+    assert run(dead, MESSAGE) == MESSAGE
+    assert dead.ending is Ending.CUT
+
+
+def test_pings_and_comments_are_no_events():
+    """They move no first-event budget, and they are not output."""
+    stream = NativeStream(MESSAGES, drop_usage=False, limit=1 << 20)
+    stream.feed(b": hi\n\n" + named("ping"))
+    assert not stream.has_event
+    stream.feed(MESSAGE)
+    assert stream.has_event
