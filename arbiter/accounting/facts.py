@@ -5,11 +5,10 @@ A count that the upstream did not state stays None (SPEC 7.2).
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
-from arbiter._speedups import usage as usages
+from arbiter._speedups import reduce
+from arbiter.accounting import usage as usages
 from arbiter.errors import Garbled
 from arbiter.model import Usage
 
@@ -21,7 +20,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     finish: str | None = None  # the upstream's own word
     usage: Usage | None = None
-    usage_partial: bool = False  # only the head of a stream stated usage
+    usage_source: usages.Source = "missing"
     events: int | None = None  # of a stream
     thinking_bytes: int = 0
     output_bytes: int = 0  # text and call arguments
@@ -29,49 +28,23 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None  # the answer is an error in spite of its 200
 
 
-class Tap(Protocol):
-    """What both taps of `_speedups.reduce` know by the end."""
-
-    events: int
-    text_bytes: int
-    thinking_bytes: int
-    argument_bytes: int
-    finish: bytes | None
-    tool_names: list[bytes]
-    response_id: bytes | None
-    model: bytes | None
-
-
-class _ChatTap(Tap, Protocol):
-    usage: bytes | None
-
-
-class _MessagesTap(Tap, Protocol):
-    usage_start: bytes | None
-    usage_delta: bytes | None
-
-
-def of_chat_stream(tap: _ChatTap) -> Facts:
+def of_chat_stream(tap: reduce.ChatTap) -> Facts:
     """The facts of a chat stream, as far as it came."""
-    counts = usages.chat(tap.usage) if tap.usage is not None else None
-    return _of_stream(tap, Usage(*counts) if counts is not None else None, partial=False)
+    return _of_stream(tap, usages.chat(tap.usage))
 
 
-def of_messages_stream(tap: _MessagesTap) -> Facts:
+def of_messages_stream(tap: reduce.MessagesTap) -> Facts:
     """The facts of a messages stream. Its usage comes in two parts, of which the later one counts (SPEC 9.1)."""
-    start = usages.messages(tap.usage_start) if tap.usage_start is not None else None
-    delta = usages.messages(tap.usage_delta) if tap.usage_delta is not None else None
-    counts = usages.merge_messages(start, delta)
-    return _of_stream(tap, Usage(*counts) if counts is not None else None, partial=delta is None)
+    return _of_stream(tap, usages.messages(tap.usage_start, tap.usage_delta))
 
 
-def _of_stream(tap: Tap, usage: Usage | None, *, partial: bool) -> Facts:
+def _of_stream(tap: reduce.ChatTap | reduce.MessagesTap, usage: Usage | None) -> Facts:
     return Facts(
         response_id=_text(tap.response_id),
         model=_text(tap.model),
         finish=_text(tap.finish),
         usage=usage,
-        usage_partial=partial,
+        usage_source=usages.source(usage, finished=tap.finish is not None or tap.done),
         events=tap.events,
         thinking_bytes=tap.thinking_bytes,
         output_bytes=tap.text_bytes + tap.argument_bytes,
@@ -84,11 +57,12 @@ def _text(raw: bytes | None) -> str | None:
 
 
 # Members are typed loosely: an odd one among them must cost that fact, not the answer.
+_NOTHING = msgspec.Raw()  # an absent member; msgspec takes no union with Raw
 
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: msgspec.Raw | None = None
+    arguments: msgspec.Raw = _NOTHING
 
 
 class _Call(msgspec.Struct):
@@ -112,8 +86,8 @@ class _Chat(msgspec.Struct):
     id: object = None
     model: object = None
     choices: list[_Choice] | None = None
-    usage: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    usage: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
 
 
 class _Block(msgspec.Struct):
@@ -121,7 +95,7 @@ class _Block(msgspec.Struct):
     text: str | None = None
     thinking: str | None = None
     name: str | None = None
-    input: msgspec.Raw | None = None
+    input: msgspec.Raw = _NOTHING
 
 
 class _Messages(msgspec.Struct):
@@ -129,8 +103,8 @@ class _Messages(msgspec.Struct):
     model: object = None
     stop_reason: str | None = None
     content: list[_Block] | None = None
-    usage: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    usage: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
 
 
 _decode_chat = msgspec.json.Decoder(_Chat, strict=True).decode
@@ -161,12 +135,13 @@ def of_chat_answer(body: bytes) -> Facts:
             if call.function is not None:
                 names.append(call.function.name or "")
                 output += _json_size(call.function.arguments)
-    counts = usages.chat(bytes(answer.usage)) if answer.usage is not None else None
+    usage = usages.chat(bytes(answer.usage) or None)
     return Facts(
         response_id=_word(answer.id),
         model=_word(answer.model),
         finish=finish,
-        usage=Usage(*counts) if counts is not None else None,
+        usage=usage,
+        usage_source=usages.source(usage, finished=True),
         thinking_bytes=thinking,
         output_bytes=output,
         tool_names=tuple(names),
@@ -188,12 +163,13 @@ def of_messages_answer(body: bytes) -> Facts:
         if block.type == "tool_use":
             names.append(block.name or "")
             output += _json_size(block.input)
-    counts = usages.messages(bytes(answer.usage)) if answer.usage is not None else None
+    usage = usages.messages(bytes(answer.usage) or None)
     return Facts(
         response_id=_word(answer.id),
         model=_word(answer.model),
         finish=answer.stop_reason,
-        usage=Usage(*counts) if counts is not None else None,
+        usage=usage,
+        usage_source=usages.source(usage, finished=True),
         thinking_bytes=thinking,
         output_bytes=output,
         tool_names=tuple(names),
@@ -220,10 +196,8 @@ def _size(value: object) -> int:
     return len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
 
 
-def _json_size(raw: msgspec.Raw | None) -> int:
+def _json_size(raw: msgspec.Raw) -> int:
     """Bytes of call arguments: a JSON string's content, or the JSON itself where an object was sent."""
-    if raw is None:
-        return 0
     data = bytes(raw)
     if data[:1] != b'"':
         return len(data)
@@ -233,7 +207,7 @@ def _json_size(raw: msgspec.Raw | None) -> int:
         return len(data) - 2
 
 
-def _error(raw: msgspec.Raw | None, has_output: bool) -> str | None:
-    if raw is None or has_output or bytes(raw) == b"null":
+def _error(raw: msgspec.Raw, has_output: bool) -> str | None:
+    if has_output or bytes(raw) in (b"", b"null"):
         return None
     return "the upstream answered 200 with an error"

@@ -57,8 +57,12 @@ class App:
         self._worker: Worker | None = None
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._worker = self._make_worker(loop)
-        self._worker.start()
+        loop.run_until_complete(self._begin(loop))
+
+    async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        worker = self._make_worker(loop)
+        await worker.start()
+        self._worker = worker
 
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._worker is not None:

@@ -38,6 +38,7 @@ from arbiter.app import linux
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Snapshot
 from arbiter.log import Log
+from arbiter.plugins import PluginFailed
 
 _log = Log(__name__)
 
@@ -300,7 +301,11 @@ def _run_worker(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_term)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    begin(loop)
+    try:
+        begin(loop)
+    except PluginFailed as error:
+        _log.error(str(error))
+        sys.exit(1)
     make: Any = _granian.RSGIWorker  # its stub knows fewer arguments than it takes
     server = make(
         worker_id,

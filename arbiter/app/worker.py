@@ -55,11 +55,11 @@ class Worker:
         self.keys = Keys(snapshot)
         self.gate = Gate(snapshot)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin. Errors: a required plugin that fails, which keeps this process from serving."""
         gateway.seed_ids()
         linux.tune_allocator()
-        self.loop.run_until_complete(self._plugins.startup(self.services.snapshot))
+        await self._plugins.startup(self.services.snapshot)
         self.measure()
 
     async def stop(self) -> None:
@@ -69,6 +69,7 @@ class Worker:
             self._timer.cancel()
         await services.journal.aclose()
         services.doors.watch.close()
+        await services.doors.echo.close()
         await services.doors.transport.close()
         await self._plugins.shutdown()
         services.metrics.flush()

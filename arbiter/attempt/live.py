@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from arbiter._speedups import reduce
 from arbiter.accounting import facts
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns
@@ -170,7 +171,7 @@ class StreamRelay:
     def facts(self) -> Facts:
         """What the stream said about itself, as far as it came."""
         tap = self.native.tap
-        return facts.of_chat_stream(tap) if self.native.is_chat else facts.of_messages_stream(tap)
+        return facts.of_chat_stream(tap) if isinstance(tap, reduce.ChatTap) else facts.of_messages_stream(tap)
 
 
 class Live:

@@ -52,7 +52,7 @@ class Attempt:
         self.answered_ns = monotonic_ns()
 
     def waited_us(self, first_event_ns: int) -> int:
-        """How long the upstream kept us waiting for what the client gets first: its first event, or its whole answer."""
+        """How long we waited for what the client gets first: the first event of a stream, or the whole answer."""
         return self.since_sent_us(first_event_ns or self.answered_ns)
 
     def since_sent_us(self, at_ns: int) -> int:
@@ -142,13 +142,13 @@ def _take(row: AttemptRow, facts: Facts) -> None:
     row.events = facts.events
     row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes
     row.tool_names = list(facts.tool_names) or None
+    row.usage_source = facts.usage_source
     usage = facts.usage
     if usage is not None:
         row.input_tokens, row.cached_tokens = usage.input, usage.cache_read
         row.cache_write_tokens = usage.cache_write
         row.cache_write_5m_tokens, row.cache_write_1h_tokens = usage.cache_write_5m, usage.cache_write_1h
         row.output_tokens, row.reasoning_tokens, row.total_tokens = usage.output, usage.reasoning, usage.total
-        row.usage_source = "partial" if facts.usage_partial else "provider"
 
 
 def clipped(message: str) -> str:

@@ -181,12 +181,11 @@ class NativeStream:
     """
 
     __slots__ = ("_base", "_drop_usage", "_held", "_indices", "ending", "failure", "finish_inferred",
-                 "is_chat", "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
+                 "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
 
     def __init__(self, wire: str, *, drop_usage: bool, limit: int) -> None:
         self.wire = wire
-        self.is_chat = wire == CHAT
-        self.tap = reduce.ChatTap(limit) if self.is_chat else reduce.MessagesTap(limit)
+        self.tap = reduce.ChatTap(limit) if wire == CHAT else reduce.MessagesTap(limit)
         self.ending = Ending.OPEN
         self.failure: bytes | None = None  # the payload of the error event
         self.finish_inferred = False
@@ -256,8 +255,8 @@ class NativeStream:
                 if self._drop_usage:
                     out.append(data[sent : start - base])
                     sent = end - base
-            elif kind == reduce.CLASH:
-                repaired = self._reindexed(payload)
+            elif kind == reduce.CLASH and isinstance(self.tap, reduce.ChatTap):
+                repaired = self._reindexed(self.tap, payload)
                 if repaired is not None:
                     out += (data[sent : start - base], b"data: ", repaired, b"\n\n")
                     sent = end - base
@@ -275,7 +274,7 @@ class NativeStream:
         out.append(data[sent:])
         return b"".join(out)
 
-    def _reindexed(self, payload: bytes) -> bytes | None:
+    def _reindexed(self, tap: reduce.ChatTap, payload: bytes) -> bytes | None:
         """The chunk with each tool call at an index of its own: some upstreams send all parallel calls at index 0."""
         try:
             chunk = _decode_any(payload)
@@ -286,7 +285,7 @@ class NativeStream:
             for call in (choice.get("delta") or {}).get("tool_calls") or ():
                 key = (where, call.get("index", 0))
                 if call.get("id"):
-                    self._indices[key] = self.tap.index_of(where, call["id"].encode("utf-8", "replace"))
+                    self._indices[key] = tap.index_of(where, call["id"].encode("utf-8", "replace"))
                 call["index"] = self._indices.get(key, key[1])
         if "tool_indices" not in self.repairs:
             self.repairs.append("tool_indices")
