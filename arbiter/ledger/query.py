@@ -7,6 +7,7 @@ import binascii
 import datetime
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -142,3 +143,28 @@ def _flag(name: str, text: str) -> bool:
     if text in ("0", "false"):
         return False
     raise BadParameter(name, "true or false")
+
+
+TOTALS = (
+    "input_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "total_tokens",
+    "cost_pd",
+)
+"""Counts of the attempts that a request adds up."""
+
+
+def as_json(entry: Entry, *, attempts: bool) -> dict[str, Any]:
+    """One request as the admin API and `arbiter requests --json` show it.
+
+    Shapes: the row's fields; then `TOTALS`, added up over its attempts, null where no attempt reported any; with
+    `attempts`, the attempts' fields under `attempt_rows`.
+    """
+    shown = msgspec.structs.asdict(entry.request)
+    shown |= {field: entry.total(field) for field in TOTALS}
+    if attempts:
+        shown["attempt_rows"] = [msgspec.structs.asdict(attempt) for attempt in entry.attempts]
+    return shown

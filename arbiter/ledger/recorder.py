@@ -171,7 +171,7 @@ class Recorder:
             if not self._failures:
                 log.error("rows cannot be stored, they wait in the journal: %s", error)
             self._failures += 1
-            self._state.healthy, self._state.reason = False, f"rows wait in the journal: {error}"
+            self._state.healthy, self._state.reason = False, f"the store takes no rows: {error}"
             # A connection after an error is a question; a new one costs a millisecond.
             if self._store is not None:
                 self._store.close()

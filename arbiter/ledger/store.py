@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from arbiter.ledger.query import Entry, Filters, Page
 from arbiter.ledger.records import Row
+
+T = TypeVar("T")
 
 
 class StoreDown(Exception):
@@ -33,14 +36,8 @@ class Counts(msgspec.Struct, frozen=True):
     attempts: int
 
 
-class Store(Protocol):
-    """Rows, kept for good. Every method may block, and raises StoreDown when it cannot do its work."""
-
-    def write(self, batch: Sequence[Row], position: Position) -> None:
-        """Store the rows and the position in one transaction. A row whose id is known already changes nothing."""
-
-    def position(self, journal: str) -> int:
-        """The last sequence number of that journal in the store; 0 for a journal never seen."""
+class Readable(Protocol):
+    """Rows that can be looked at. Every method may block, and raises StoreDown when it cannot do its work."""
 
     def requests(self, filters: Filters) -> Page:
         """One page of requests, newest first, with their attempts."""
@@ -53,3 +50,51 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of the connection; idempotent."""
+
+
+class Store(Readable, Protocol):
+    """Rows, kept for good."""
+
+    def write(self, batch: Sequence[Row], position: Position) -> None:
+        """Store the rows and the position in one transaction. A row whose id is known already changes nothing."""
+
+    def position(self, journal: str) -> int:
+        """The last sequence number of that journal in the store; 0 for a journal never seen."""
+
+
+class Reader:
+    """A store opened when it is first asked, and again after it failed: readers outlive a store's bad hour."""
+
+    def __init__(self, open_store: Callable[[], Readable]) -> None:
+        self._open_store = open_store
+        self._store: Readable | None = None
+        self._lock = threading.Lock()
+
+    def requests(self, filters: Filters) -> Page:
+        return self._ask(lambda store: store.requests(filters))
+
+    def request(self, request_id: str) -> Entry | None:
+        return self._ask(lambda store: store.request(request_id))
+
+    def counts(self) -> Counts:
+        return self._ask(lambda store: store.counts())
+
+    def close(self) -> None:
+        with self._lock:
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _ask(self, question: Callable[[Readable], T]) -> T:
+        with self._lock:
+            if self._store is None:
+                self._store = self._open_store()
+            store = self._store
+        try:
+            return question(store)
+        except StoreDown:
+            with self._lock:
+                if self._store is store:
+                    self._store = None
+            store.close()
+            raise

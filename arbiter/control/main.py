@@ -1,0 +1,94 @@
+"""The control process: the recorder in a thread, the administration on a unix socket.
+
+It is started by the supervisor and ends with it: when the parent dies the kernel sends SIGTERM. SIGTERM stops the
+server, drains the journal once more and ends; SIGINT is the supervisor's to judge, since a console sends it to all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from arbiter.config.snapshot import Snapshot
+from arbiter.control.app import make_app
+from arbiter.ledger.recorder import Recorder
+from arbiter.ledger.sqlite import SqliteStore
+from arbiter.ledger.store import Reader
+
+PR_SET_PDEATHSIG = 1
+# Longer than the workers keep an idle connection to us: whoever closes first should be the one who knows.
+KEEP_ALIVE_S = 300
+GRACE_S = 3
+RECORDER_BUSY_S = 1.0
+
+log = logging.getLogger("arbiter.control")
+
+
+def run(snapshot: Snapshot, socket_path: Path, parent_pid: int) -> None:
+    """Be the control process until SIGTERM, or until `parent_pid` is gone. Blocks; call it in a process of its own."""
+    _end_with(parent_pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # uvicorn hands signals on to the handlers it found once it has stopped; ours let the drain below happen.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    storage = snapshot.storage
+    path = storage.path
+    recorder: Recorder | None = None
+    reader: Reader | None = None
+    if path is not None:
+        recorder = Recorder(snapshot.state_dir, storage.journal_max, lambda: SqliteStore(path, busy_s=RECORDER_BUSY_S))
+        reader = Reader(lambda: SqliteStore(path, readonly=True))
+        recorder.start()
+    app = make_app(reader, recorder.state if recorder is not None else None, snapshot)
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        ws="none",
+    )
+    listener = listen(socket_path)
+    try:
+        log.info("control is ready", extra={"socket": str(socket_path)})
+        asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+    finally:
+        listener.close()
+        socket_path.unlink(missing_ok=True)
+        if recorder is not None:
+            recorder.stop()
+        if reader is not None:
+            reader.close()
+    log.info("control has ended")
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening unix socket that only our own user can connect to; one left by a dead process is replaced."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old = os.umask(0o177)  # chmod after bind would leave a moment for others
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(old)
+    listener.listen(128)
+    return listener
+
+
+def _end_with(parent_pid: int) -> None:
+    """Ask the kernel for SIGTERM when our parent dies, and see whether it is too late for that."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+        log.warning("the control process cannot be tied to its parent: %s", os.strerror(ctypes.get_errno()))
+    if os.getppid() != parent_pid:
+        raise SystemExit("the parent of the control process is gone")
