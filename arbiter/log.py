@@ -104,7 +104,7 @@ class _Lines(logging.Formatter):
             members.setdefault(name, value)
         if record.exc_info and record.exc_info[1] is not None:
             members["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-            # A warning knows what happened. An error is somebody's bug, and so is what a library logs with an exception.
+            # A warning knows what happened; an error is a bug, and so is what a library logs with an exception.
             if self._traceback or record.levelno >= logging.ERROR or not hasattr(record, "fields"):
                 members["traceback"] = self.formatException(record.exc_info)
         return members

@@ -216,6 +216,8 @@ class Decoder:
 
     def _bounded(self, number: Any, type_: inspect.Type, path: str, write: Any) -> Any:
         low, high = getattr(type_, "ge", None), getattr(type_, "le", None)
+        if high is None:
+            high = {units.duration: units.LONGEST_S, units.size: units.LARGEST_BYTES}.get(write)
         if low is not None and number < low:
             raise self.error(path, f"must be at least {write(low)}")
         if high is not None and number > high:

@@ -10,6 +10,8 @@ SIZE = rf"^(?:[0-9]{{1,15}}|{_NUMBER}(B|KB|MB|GB|KiB|MiB|GiB))$"
 
 _duration = re.compile(DURATION)
 _size = re.compile(SIZE)
+LONGEST_S = 366 * 86400.0  # beyond it timers overflow; write 0 for "no limit"
+LARGEST_BYTES = 1 << 42
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -21,8 +23,9 @@ def duration_s(text: str) -> float | None:
         return None
     if match[1] is None:
         return 0.0
-    # Rounded to the microsecond, so that 250ms is 0.25 and not its neighbour.
-    return round(float(match[1]) * _SECONDS[match[2]], 6)
+    exact = float(match[1]) * _SECONDS[match[2]]
+    # Rounded to the microsecond, so that 250ms is 0.25 and not its neighbour; but never down to 0, which means "off".
+    return max(round(exact, 6), 0.000001 if exact else 0.0)
 
 
 def size_bytes(text: str) -> int | None:
