@@ -1,0 +1,125 @@
+"""Usage in every shape that providers report it, read into one convention; on both sides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arbiter._speedups.c import usage as c_usage
+from arbiter._speedups.py import usage as py_usage
+
+VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "usage").glob("*.json"))
+FIELDS = ("input", "cache_read", "cache_write", "cache_write_5m", "cache_write_1h", "output", "reasoning", "total")
+
+
+def counts(**stated: int) -> tuple[int | None, ...]:
+    return tuple(stated.get(field) for field in FIELDS)
+
+
+def test_there_are_vectors() -> None:
+    """An empty directory would pass every test below."""
+    assert len(VECTORS) >= 25
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_a_providers_shape_is_read(usage: ModuleType, path: Path) -> None:
+    """Each vector says where its shape comes from, and what it states; compact or indented, it states the same."""
+    vector = json.loads(path.read_bytes())
+    read = {"openai-chat": usage.chat, "anthropic-messages": usage.messages}[vector["format"]]
+    expected = vector["counts"] and tuple(vector["counts"][field] for field in FIELDS)
+    assert read(json.dumps(vector["usage"]).encode()) == expected
+    assert read(json.dumps(vector["usage"], indent=2).encode()) == expected
+    assert read(json.dumps({**vector["usage"], "nöte": "ü"}, ensure_ascii=False).encode()) == expected
+
+
+def test_both_conventions_give_the_same_input(usage: ModuleType) -> None:
+    """OpenAI counts cached tokens inside its prompt, Anthropic beside its input: one request, one truth (SPEC 9.1)."""
+    inside = usage.chat(b'{"prompt_tokens":2006,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":1920}}')
+    beside = usage.messages(b'{"input_tokens":86,"cache_read_input_tokens":1920,"output_tokens":3}')
+    assert inside == beside == counts(input=86, cache_read=1920, output=3)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"null", b"[]", b"7", b'"x"', b"{", b'{"prompt_tokens":1', b'{"prompt_tokens":1}}', b"\xff", b'{"a":"\xff"}',
+     b'{"a":' + b"[" * 100_000, b'{"prompt_tokens":12345678901234567890}', b'{"input_tokens":1e400}'],
+)  # fmt: skip
+def test_what_is_no_usage_is_none(usage: ModuleType, raw: bytes) -> None:
+    """Nonsense in a usage costs the counts, never the answer."""
+    assert usage.chat(raw) is None
+    assert usage.messages(raw) is None
+
+
+def test_of_two_members_of_one_name_the_last_counts(usage: ModuleType) -> None:
+    assert usage.chat(b'{"prompt_tokens":1,"prompt_tokens":2}') == counts(input=2)
+    assert usage.messages(b'{"output_tokens":1,"\\u006futput_tokens":2}') == counts(output=2)
+
+
+def test_later_counts_replace_earlier_ones_and_add_nothing(usage: ModuleType) -> None:
+    """message_delta is cumulative; what it leaves out stays as message_start said it."""
+    start = usage.messages(b'{"input_tokens":25,"cache_read_input_tokens":7,"output_tokens":1}')
+    delta = usage.messages(b'{"output_tokens":15}')
+    assert usage.merge_messages(start, delta) == counts(input=25, cache_read=7, output=15)
+    assert usage.merge_messages(start, counts(input=0, output=2)) == counts(input=0, cache_read=7, output=2)
+    assert usage.merge_messages(start, None) == start
+    assert usage.merge_messages(None, delta) == delta
+    assert usage.merge_messages(None, None) is None
+
+
+NUMBERS = st.sampled_from([0, 1, 2, 3, 10, 10**15 - 1, 10**15, -1, 1.0, 1.5, None, True, "1", [], {}, "\ud83c", 1e300])
+WRITES = st.dictionaries(st.sampled_from(["ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens", "x"]), NUMBERS)
+DETAILS = st.dictionaries(
+    st.sampled_from(
+        ["cached_tokens", "cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens", "reasoning_tokens",
+         "thinking_tokens", "x"]
+    ), NUMBERS, max_size=4,
+)  # fmt: skip
+USAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(
+            ("prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens", "reasoning_tokens",
+             "cache_read_input_tokens", "cache_creation_input_tokens", "prompt_cache_hit_tokens", "cached_tokens", "x"),
+            NUMBERS,
+        ),
+        "prompt_tokens_details": st.fixed_dictionaries({}, optional={"cache_creation": WRITES}) | DETAILS | NUMBERS,
+        "completion_tokens_details": DETAILS | NUMBERS,
+        "output_tokens_details": DETAILS | NUMBERS,
+        "cache_creation": WRITES | NUMBERS,
+    },
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=200)
+@given(value=USAGES, indent=st.sampled_from([None, 1]), escape=st.booleans())
+def test_the_twins_agree_on_any_object(value: dict[str, Any], indent: int | None, escape: bool) -> None:
+    """Likely names with unlikely values; no count is ever negative or a bool."""
+    raw = json.dumps(value, indent=indent, ensure_ascii=escape).encode("utf-8", "replace")
+    for read in ("chat", "messages"):
+        result = getattr(c_usage, read)(raw)
+        assert result == getattr(py_usage, read)(raw)
+        assert result is None or all(count is None or (type(count) is int and count >= 0) for count in result)
+
+
+@settings(deadline=None, max_examples=200)
+@given(raw=st.binary(max_size=60) | st.text('{}[]:,"\\0123456789.eE+- prompt_tokens', max_size=60).map(str.encode))
+def test_the_twins_agree_on_noise(raw: bytes) -> None:
+    for data in (raw, b'{"prompt_tokens":' + raw + b"}", b'{"prompt_tokens":1,"a":' + raw + b"}"):
+        assert c_usage.chat(data) == py_usage.chat(data)
+        assert c_usage.messages(data) == py_usage.messages(data)
+
+
+STATED = st.none() | st.integers(0, 9)
+COUNTS = st.none() | st.tuples(*[STATED] * 8)
+
+
+@settings(deadline=None, max_examples=100)
+@given(start=COUNTS, delta=COUNTS)
+def test_the_twins_merge_alike(start: Any, delta: Any) -> None:
+    assert c_usage.merge_messages(start, delta) == py_usage.merge_messages(start, delta)
