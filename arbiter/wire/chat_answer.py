@@ -13,7 +13,7 @@ from arbiter.model import Answer, Finish, Part, Refusal, Text, Thinking, ToolCal
 from arbiter.wire import faults
 from arbiter.wire.chat_build import build_call
 from arbiter.wire.chat_parse import REASONING, parse_call, parse_part, spoken_reasoning
-from arbiter.wire.json import encode
+from arbiter.wire.json import ABSENT, encode, present
 
 FINISH_IN = {
     "stop": Finish.STOP,
@@ -37,7 +37,7 @@ class _Said(msgspec.Struct):
     content: str | list[Raw] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
-    reasoning: Raw | None = None
+    reasoning: Raw = ABSENT
     tool_calls: list[Raw] | None = None
 
 
@@ -45,23 +45,18 @@ class _Choice(msgspec.Struct):
     message: _Said
     index: int = 0
     finish_reason: str | None = None
-    logprobs: Raw | None = None
+    logprobs: Raw = ABSENT
 
 
 class _Body(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     choices: list[_Choice] | None = None
-    usage: Raw | None = None
-    error: Raw | None = None
+    usage: Raw = ABSENT
+    error: Raw = ABSENT
 
 
 _BODY = msgspec.json.Decoder(_Body)
-
-
-def present(raw: Raw | None) -> bytes | None:
-    """Return a raw member, with `null` taken as absent."""
-    return None if raw is None or bytes(raw) == b"null" else bytes(raw)
 
 
 def finish_of(word: str, has_calls: bool) -> Finish:

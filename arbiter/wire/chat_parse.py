@@ -35,7 +35,7 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
-from arbiter.wire.json import decode, encode, refused
+from arbiter.wire.json import ABSENT, decode, encode, present, refused
 
 FORMAT = "openai-chat"
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -77,7 +77,7 @@ class _Function(msgspec.Struct):
     name: str
     arguments: Raw = Raw(b'""')
     description: str | None = None
-    parameters: Raw | None = None
+    parameters: Raw = ABSENT
     strict: bool | None = None
 
 
@@ -93,7 +93,7 @@ class _Message(msgspec.Struct):
     name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
-    reasoning: Raw | None = None
+    reasoning: Raw = ABSENT
     tool_calls: list[Raw] | None = None
     tool_call_id: str | None = None
 
@@ -116,7 +116,7 @@ class _ToolChoice(msgspec.Struct):
 class _Schema(msgspec.Struct):
     name: str | None = None
     description: str | None = None
-    schema: Raw | None = None
+    schema: Raw = ABSENT
     strict: bool | None = None
 
 
@@ -144,7 +144,7 @@ class _Request(msgspec.Struct):
     seed: int | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
-    logit_bias: Raw | None = None
+    logit_bias: Raw = ABSENT
     logprobs: bool | None = None
     top_logprobs: int | None = None
     n: int | None = None
@@ -193,7 +193,7 @@ def _parse(body: _Request) -> Request:
         seed=body.seed,
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
-        logit_bias=_raw(body.logit_bias),
+        logit_bias=present(body.logit_bias),
         logprobs=body.logprobs,
         top_logprobs=body.top_logprobs,
         choices=body.n,
@@ -206,11 +206,6 @@ def _parse(body: _Request) -> Request:
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
     )
-
-
-def _raw(value: Raw | None) -> bytes | None:
-    """Return a member that stays JSON; `null` is the same as absent."""
-    return None if value is None or bytes(value) == b"null" else bytes(value)
 
 
 def _parse_message(message: _Message, path: str) -> Message:
@@ -244,11 +239,11 @@ def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str) -
     return (*parts, *calls)
 
 
-def spoken_reasoning(content: str | None, reasoning: Raw | None) -> tuple[str, str | None]:
+def spoken_reasoning(content: str | None, reasoning: Raw) -> tuple[str, str | None]:
     """Return the member that reasoning came in, and its text."""
     if content:
         return REASONING, content
-    if reasoning is not None and bytes(reasoning).startswith(b'"'):
+    if bytes(reasoning).startswith(b'"'):
         return "reasoning", _STR.decode(reasoning)
     return REASONING, None
 
@@ -319,7 +314,7 @@ def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     if tool.type != "function" or function is None:
         return OpaqueTool(FORMAT, bytes(raw))
     cache = CacheMark(tool.cache_control.ttl) if tool.cache_control is not None else None
-    return Tool(function.name, function.description, _raw(function.parameters), function.strict, cache)
+    return Tool(function.name, function.description, present(function.parameters), function.strict, cache)
 
 
 _CHOICES = {
@@ -345,4 +340,4 @@ def _parse_shape(shape: _ResponseFormat) -> OutputShape:
     schema = shape.json_schema
     if shape.type != "json_schema" or schema is None:
         raise refused(msgspec.ValidationError("not a response format - at `$.response_format.type`"))
-    return OutputShape("json_schema", _raw(schema.schema), schema.name, schema.description, schema.strict)
+    return OutputShape("json_schema", present(schema.schema), schema.name, schema.description, schema.strict)

@@ -44,15 +44,15 @@ from arbiter.model import (
     UsageReported,
 )
 from arbiter.wire import faults
-from arbiter.wire.chat_answer import FINISH_OUT, finish_of, present, read_usage, write_usage
+from arbiter.wire.chat_answer import FINISH_OUT, finish_of, read_usage, write_usage
 from arbiter.wire.chat_errors import write_error_event
 from arbiter.wire.chat_parse import REASONING, argument_slice, spoken_reasoning
-from arbiter.wire.json import encode
+from arbiter.wire.json import ABSENT, encode, present
 
 
 class _FunctionSlice(msgspec.Struct):
     name: str | None = None
-    arguments: Raw | None = None
+    arguments: Raw = ABSENT
 
 
 class _CallSlice(msgspec.Struct):
@@ -65,7 +65,7 @@ class _Delta(msgspec.Struct):
     content: str | list[_TextSlice] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
-    reasoning: Raw | None = None
+    reasoning: Raw = ABSENT
     tool_calls: list[_CallSlice] | None = None
 
 
@@ -78,15 +78,15 @@ class _Choice(msgspec.Struct):
     index: int = 0
     delta: _Delta | None = None
     finish_reason: str | None = None
-    logprobs: Raw | None = None
+    logprobs: Raw = ABSENT
 
 
 class _Chunk(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     choices: list[_Choice] | None = None
-    usage: Raw | None = None
-    error: Raw | None = None
+    usage: Raw = ABSENT
+    error: Raw = ABSENT
 
 
 _CHUNK = msgspec.json.Decoder(_Chunk)
@@ -209,7 +209,7 @@ class ChatReader:
         call = self._call_of(one, function.name or "")
         if not call.name and function.name:
             call.name = function.name
-        arguments = argument_slice(function.arguments) if function.arguments is not None else ""
+        arguments = argument_slice(function.arguments)
         if call.number is None:
             call.held += arguments
             if call.name:

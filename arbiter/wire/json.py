@@ -11,7 +11,16 @@ from arbiter.errors import BadRequest
 encode = msgspec.json.Encoder().encode
 """Compact UTF-8 JSON; members in the order in which they were put."""
 
+ABSENT = msgspec.Raw()
+"""The default of a member that stays raw. (msgspec reads `Raw | None` as if only null were allowed.)"""
+
 T = TypeVar("T")
+
+
+def present(raw: msgspec.Raw) -> bytes | None:
+    """Return a raw member as bytes; absent and `null` are the same to us."""
+    value = bytes(raw)
+    return None if value in (b"", b"null") else value
 
 
 def refused(error: Exception, prefix: str = "") -> BadRequest:

@@ -11,7 +11,7 @@ from arbiter import _speedups
 from arbiter.errors import BadRequest, Garbled
 from arbiter.model import Answer, Finish, Opaque, Part, RedactedThinking, Refusal, Text, Thinking, ToolCall, Usage
 from arbiter.wire import faults
-from arbiter.wire.json import encode
+from arbiter.wire.json import ABSENT, encode, present
 from arbiter.wire.messages_parse import FORMAT, parse_block
 
 FINISH_IN = {
@@ -33,17 +33,12 @@ class _Body(msgspec.Struct):
     content: list[Raw] | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None
-    usage: Raw | None = None
-    error: Raw | None = None
+    usage: Raw = ABSENT
+    error: Raw = ABSENT
 
 
 _BODY = msgspec.json.Decoder(_Body)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-
-
-def present(raw: Raw | None) -> bytes | None:
-    """Return a raw member, with `null` taken as absent."""
-    return None if raw is None or bytes(raw) == b"null" else bytes(raw)
 
 
 def finish_of(word: str, has_calls: bool) -> Finish:

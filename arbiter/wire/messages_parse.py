@@ -35,7 +35,7 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
-from arbiter.wire.json import decode, encode, refused
+from arbiter.wire.json import ABSENT, decode, encode, present, refused
 
 FORMAT = "anthropic-messages"
 ROLES = ("user", "assistant", "system")  # Claude Code puts `system` in the middle of messages
@@ -60,9 +60,9 @@ class _Block(msgspec.Struct):
     title: str | None = None
     id: str | None = None
     name: str | None = None
-    input: Raw | None = None
+    input: Raw = ABSENT
     tool_use_id: str | None = None
-    content: Raw | None = None  # of a tool result; other blocks keep other things there
+    content: Raw = ABSENT  # of a tool result; other blocks keep other things there
     is_error: bool | None = None
     thinking: str | None = None
     signature: str | None = None
@@ -79,7 +79,7 @@ class _Tool(msgspec.Struct):
     name: str = ""
     type: str | None = None
     description: str | None = None
-    input_schema: Raw | None = None
+    input_schema: Raw = ABSENT
     strict: bool | None = None
     cache_control: _CacheControl | None = None
 
@@ -97,7 +97,7 @@ class _Thinking(msgspec.Struct):
 
 class _Shape(msgspec.Struct):
     type: str
-    schema: Raw | None = None
+    schema: Raw = ABSENT
 
 
 class _OutputConfig(msgspec.Struct):
@@ -129,7 +129,7 @@ class _Request(msgspec.Struct):
 
 _REQUEST = msgspec.json.Decoder(_Request)
 _BLOCK = msgspec.json.Decoder(_Block)
-_CONTENT = msgspec.json.Decoder(str | list[Raw] | None)
+_CONTENT = msgspec.json.Decoder(str | list[Raw])
 _TOOL = msgspec.json.Decoder(_Tool)
 
 
@@ -200,10 +200,10 @@ def parse_block(raw: Raw, path: str) -> Part:
     if block.type == "text" and block.text is not None:
         part = Text(block.text, cache)
     elif block.type == "tool_use" and block.id is not None and block.name is not None:
-        part = ToolCall(block.id, block.name, bytes(block.input or b"{}").decode(), cache)
+        part = ToolCall(block.id, block.name, (present(block.input) or b"{}").decode(), cache)
     elif block.type == "tool_result" and block.tool_use_id is not None:
-        raw_content = block.content if block.content is not None else Raw(b'""')
-        content = _parse_content(decode(_CONTENT, raw_content, f"{path}content") or "", f"{path}content")
+        said = decode(_CONTENT, present(block.content) or b'""', f"{path}content")
+        content = _parse_content(said, f"{path}content")
         part = ToolResult(block.tool_use_id, content, block.is_error, cache)
     elif block.type == "thinking" and block.thinking is not None:
         part = Thinking(block.thinking, block.signature or None)
@@ -242,8 +242,7 @@ def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     if tool.type not in (None, "custom") or not tool.name:
         return OpaqueTool(FORMAT, bytes(raw))
     cache = CacheMark(tool.cache_control.ttl) if tool.cache_control is not None else None
-    schema = bytes(tool.input_schema) if tool.input_schema is not None else None
-    return Tool(tool.name, tool.description, schema, tool.strict, cache)
+    return Tool(tool.name, tool.description, present(tool.input_schema), tool.strict, cache)
 
 
 _CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "any": ToolChoice("required")}
@@ -271,6 +270,5 @@ def _parse_reasoning(thinking: _Thinking | None, effort: str | None) -> Reasonin
 
 
 def _parse_shape(shape: _Shape) -> OutputShape | None:
-    if shape.type != "json_schema" or shape.schema is None:
-        return None
-    return OutputShape("json_schema", bytes(shape.schema))
+    schema = present(shape.schema)
+    return OutputShape("json_schema", schema) if shape.type == "json_schema" and schema is not None else None

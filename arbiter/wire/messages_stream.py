@@ -52,15 +52,15 @@ from arbiter.model import (
     UsageReported,
 )
 from arbiter.wire import faults
-from arbiter.wire.json import encode
-from arbiter.wire.messages_answer import FINISH_OUT, finish_of, present, read_usage, write_usage
+from arbiter.wire.json import ABSENT, encode, present
+from arbiter.wire.messages_answer import FINISH_OUT, finish_of, read_usage, write_usage
 from arbiter.wire.messages_errors import write_error_event
 
 
 class _Message(msgspec.Struct):
     id: str | None = None
     model: str | None = None
-    usage: Raw | None = None
+    usage: Raw = ABSENT
 
 
 class _Block(msgspec.Struct):
@@ -71,7 +71,7 @@ class _Block(msgspec.Struct):
     data: str | None = None
     id: str | None = None
     name: str | None = None
-    input: Raw | None = None
+    input: Raw = ABSENT
 
 
 class _Delta(msgspec.Struct):
@@ -90,7 +90,7 @@ class _Event(msgspec.Struct):
     message: _Message | None = None
     content_block: _Block | None = None
     delta: _Delta | None = None
-    usage: Raw | None = None
+    usage: Raw = ABSENT
 
 
 _EVENT = msgspec.json.Decoder(_Event)
