@@ -1,4 +1,4 @@
-"""Each twin runs the same suite: `py` is the reference, then `c`. A C side that is not built fails; it is never skipped."""
+"""Each twin runs the same suite: `py`, the reference, then `c`. A C side that is not built fails, it is not skipped."""
 
 from __future__ import annotations
 

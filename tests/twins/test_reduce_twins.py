@@ -1,4 +1,4 @@
-"""The side reducer: what each event of a stream means, on both sides; and that the sides agree on everything else."""
+"""What each event of a chat stream means to the side reducer, on both sides; ranges, cuts and bounds."""
 
 from __future__ import annotations
 
@@ -8,124 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from arbiter._speedups.c import reduce as c_reduce
-from arbiter._speedups.py import reduce as py_reduce
 from arbiter._speedups.py import sse as py_sse
 from arbiter.errors import Garbled
-
-ATTRIBUTES = (
-    "boundary", "offset", "events", "pings", "text_bytes", "thinking_bytes", "argument_bytes", "finish", "finished",
-    "done", "errored", "tool_names", "response_id", "model",
-)  # fmt: skip
-USAGE = {"ChatTap": ("usage",), "MessagesTap": ("usage_start", "usage_delta")}
-KINDS = ("USAGE_ONLY", "FINISH", "DONE", "ERROR", "CLASH", "AFTER_FINISH", "FOREIGN", "MALFORMED", "START", "RESTART")
-
-
-def compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def chat(*choices: dict[str, Any], **members: Any) -> str:
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1700000000, "model": "m-1"}
-    return f"data: {compact({**head, 'choices': list(choices), **members})}\n\n"
-
-
-def delta(index: int = 0, finish: str | None = None, **members: Any) -> dict[str, Any]:
-    return {"index": index, "delta": members, "logprobs": None, "finish_reason": finish}
-
-
-def call(index: int | None, ident: str | None = None, name: str | None = None, arguments: Any = "") -> dict[str, Any]:
-    fragment: dict[str, Any] = {} if index is None else {"index": index}
-    if ident is not None:
-        fragment |= {"id": ident, "type": "function"}
-    return {**fragment, "function": {"arguments": arguments} | ({"name": name} if name else {})}
-
-
-def event(kind: str, **members: Any) -> str:
-    return f"event: {kind}\ndata: {compact({'type': kind, **members})}\n\n"
-
-
-def block(index: int = 0, **members: Any) -> str:
-    return event("content_block_delta", index=index, delta=members)
-
-
-TOKENS = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
-DONE = "data: [DONE]\n\n"
-CHAT = "".join(
-    [
-        ": OPENROUTER PROCESSING\n\n",
-        chat(delta(role="assistant", content=""), usage=None),
-        chat(delta(reasoning="Hmm, "), usage=None),
-        chat(delta(content="Grüße, "), usage=None, obfuscation="aGVsbG8"),
-        chat(delta(content='"usage":{"prompt_tokens":1},"finish_reason":"stop" \n🌍'), usage=None),
-        chat(delta(tool_calls=[call(0, "call_a", "read_file")]), usage=None),
-        chat(delta(tool_calls=[call(0, arguments='{"path":')]), usage=None),
-        chat(delta(tool_calls=[call(0, arguments='"/tmp"}')]), usage=None),
-        chat(delta(finish="tool_calls"), usage=None),
-        chat(usage=TOKENS),
-        DONE,
-    ]
-)
-MESSAGES = "".join(
-    [
-        event(
-            "message_start",
-            message={"id": "msg_1", "model": "m-2", "content": [], "usage": {"input_tokens": 9, "output_tokens": 1}},
-        ),
-        event("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""}),
-        event("ping"),
-        block(type="thinking_delta", thinking="Hmm, "),
-        block(type="signature_delta", signature="EqQBCgIYAhIM"),
-        event("content_block_stop", index=0),
-        event("content_block_start", index=1, content_block={"type": "text", "text": ""}),
-        block(1, type="text_delta", text='Grüße 🌍\n"stop_reason":"x"'),
-        event("content_block_stop", index=1),
-        event("content_block_start", index=2, content_block={"type": "tool_use", "id": "t", "name": "ls", "input": {}}),
-        block(2, type="input_json_delta", partial_json='{"path":"/"}'),
-        event("content_block_stop", index=2),
-        event("message_delta", delta={"stop_reason": "tool_use", "stop_sequence": None}, usage={"output_tokens": 15}),
-        event("message_stop"),
-    ]
-)
-
-
-class Story:
-    """What a tap told about a stream."""
-
-    def __init__(self, module: ModuleType, tap: str, stream: str | bytes, cuts: list[int] | None = None, limit: int = 1 << 20):
-        data = stream.encode() if isinstance(stream, str) else stream
-        names = {getattr(module, kind): kind for kind in KINDS}
-        self.tap = getattr(module, tap)(limit)
-        self.marks: list[tuple[str, int, int, bytes]] = []
-        self.fault: str | None = None
-        self.boundaries: list[int] = []
-        marks: list[Any] = []
-        at = [0, *sorted(min(cut, len(data)) for cut in cuts or []), len(data)]
-        try:
-            for a, b in itertools.pairwise(at):
-                marks += self.tap.feed(data[a:b])
-                self.boundaries.append(self.tap.boundary)
-            marks += self.tap.end()
-            marks += self.tap.end()
-        except Garbled as error:
-            self.fault = str(error)
-        self.marks = [(names[kind], start, end, payload) for kind, start, end, payload in marks]
-        self.kinds = [mark[0] for mark in self.marks]
-        self.facts = {name: getattr(self.tap, name) for name in ATTRIBUTES + USAGE[tap]}
-        if self.fault is not None:
-            del self.facts["offset"]  # how much was fed when the fault showed depends on the cuts
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Story) and (self.marks, self.fault, self.facts) == (other.marks, other.fault, other.facts)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __repr__(self) -> str:
-        return f"{self.marks} {self.fault} {self.facts}"
+from tests.twins.streams import CHAT, DONE, MESSAGES, TOKENS, Story, call, chat, compact, delta
 
 
 def kinds(module: ModuleType, *events: str) -> list[str]:
@@ -155,30 +41,6 @@ def test_a_chat_stream_is_told(reduce: ModuleType) -> None:
     }
 
 
-def test_a_messages_stream_is_told(reduce: ModuleType) -> None:
-    """The same for Anthropic's events: pings are no events, signatures no thinking."""
-    story = Story(reduce, "MessagesTap", MESSAGES)
-    assert story.kinds == ["START", "FINISH", "DONE"]
-    assert story.facts == {
-        "boundary": len(MESSAGES.encode()),
-        "offset": len(MESSAGES.encode()),
-        "events": 13,
-        "pings": 1,
-        "text_bytes": len('Grüße 🌍\n"stop_reason":"x"'.encode()),
-        "thinking_bytes": 5,
-        "argument_bytes": len('{"path":"/"}'),
-        "finish": b"tool_use",
-        "finished": True,
-        "done": True,
-        "errored": False,
-        "tool_names": [b"ls"],
-        "response_id": b"msg_1",
-        "model": b"m-2",
-        "usage_start": b'{"input_tokens":9,"output_tokens":1}',
-        "usage_delta": b'{"output_tokens":15}',
-    }
-
-
 @pytest.mark.parametrize(("tap", "stream"), [("ChatTap", CHAT), ("MessagesTap", MESSAGES)])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
 def test_any_cut_tells_the_same(reduce: ModuleType, tap: str, stream: str, end: str) -> None:
@@ -193,8 +55,23 @@ def test_any_cut_tells_the_same(reduce: ModuleType, tap: str, stream: str, end: 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
 def test_ranges_and_gaps_rebuild_the_stream(reduce: ModuleType, end: str) -> None:
-    """A mark's range is the event's own block, whole: cut out, it leaves the neighbours and the comments as they were."""
-    lines = ["\ufeff: c", "", "event: x", "data: {}", "", ": ka", "", 'data: {"a":', ": in", "data: 1}", "", "", "data: []", ""]
+    """A mark's range is the event's own block, whole: cut out, neighbours and comments stay as they were."""
+    lines = [
+        "\ufeff: c",
+        "",
+        "event: x",
+        "data: {}",
+        "",
+        ": ka",
+        "",
+        'data: {"a":',
+        ": in",
+        "data: 1}",
+        "",
+        "",
+        "data: []",
+        "",
+    ]
     stream = (end.join(lines) + end).encode()
     story = Story(reduce, "ChatTap", stream)
     assert [payload for _, _, _, payload in story.marks] == [b"{}", b'{"a":\n1}', b"[]"]
@@ -248,7 +125,9 @@ def test_a_line_feed_after_the_cut_belongs_to_the_same_line_end(reduce: ModuleTy
 def test_the_word_usage_inside_a_text_is_text(reduce: ModuleType) -> None:
     """No guess by substring: what a model writes about chunks is not a chunk."""
     hostile = '{"choices":[],"usage":{"prompt_tokens":1}} "finish_reason":"stop" [DONE] "error":{}'
-    story = Story(reduce, "ChatTap", chat(delta(content=hostile)) + chat(delta(tool_calls=[call(0, arguments=hostile)])))
+    story = Story(
+        reduce, "ChatTap", chat(delta(content=hostile)) + chat(delta(tool_calls=[call(0, arguments=hostile)]))
+    )
     assert (story.kinds, story.tap.usage, story.tap.finish) == ([], None, None)
     assert (story.tap.text_bytes, story.tap.argument_bytes) == (len(hostile), len(hostile))
 
@@ -282,7 +161,9 @@ def test_text_is_counted_after_unescaping(reduce: ModuleType, raw: str, size: in
 def test_usage_beside_a_broken_emoji_is_kept(reduce: ModuleType) -> None:
     """The usage survives whatever text it rides with."""
     story = Story(
-        reduce, "ChatTap", r'data: {"choices":[{"index":0,"delta":{"content":"\ud83c"}}], "usage": {"prompt_tokens": 3}}' + "\n\n"
+        reduce,
+        "ChatTap",
+        r'data: {"choices":[{"index":0,"delta":{"content":"\ud83c"}}], "usage": {"prompt_tokens": 3}}' + "\n\n",
     )
     assert (story.kinds, json.loads(story.tap.usage)) == ([], {"prompt_tokens": 3})
 
@@ -459,9 +340,10 @@ def test_json_that_is_no_chunk_is_foreign(reduce: ModuleType, foreign: str) -> N
 
 @pytest.mark.parametrize(
     "bad",
-    ['{"choices":[{"delta":{"content":"x"}', "{'a':1}", '{"a":1}}', '{"a":NaN}', '{"a":01}', '{"a":"\x01"}', r'{"a":"\x"}',
-     '{"choices":[{"index":0,"delta":{"content":"x"}},]}', '{"choices":[{"index":0,"delta":{"content":"x"}}]} x', "nul",
-     '{"choices":[{"index":0,"delta":{"content":"x\\u12"}}]}', '{"choices":[{"index":0,"delta":{}}],"x":-}'],
+    ['{"choices":[{"delta":{"content":"x"}', "{'a':1}", '{"a":1}}', '{"a":NaN}', '{"a":01}', '{"a":"\x01"}',
+     r'{"a":"\x"}', '{"choices":[{"index":0,"delta":{"content":"x"}},]}', "nul",
+     '{"choices":[{"index":0,"delta":{"content":"x"}}]} x', '{"choices":[{"index":0,"delta":{"content":"x\\u12"}}]}',
+     '{"choices":[{"index":0,"delta":{}}],"x":-}'],
 )  # fmt: skip
 def test_what_is_not_json_is_malformed(reduce: ModuleType, bad: str) -> None:
     """One broken event is named and costs nothing else."""
@@ -475,7 +357,8 @@ def test_deep_nesting_is_bounded(reduce: ModuleType, tap: str, depth: int) -> No
     """200 levels are read, more are refused, and no depth overruns the stack."""
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         deep = f"{opening * depth}0{closing * depth}"
-        stream = 'data: {"type":"content_block_delta","choices":[{"index":0,"delta":{"x":%s}}]}\n\n' % deep
+        stream = 'data: {"type":"content_block_delta","choices":[{"index":0,"delta":{"x":DEEP}}]}\n\n'
+        stream = stream.replace("DEEP", deep)
         stream = stream.replace('"type":"content_block_delta",', "") if tap == "ChatTap" else stream
         story = Story(reduce, tap, stream, limit=16 << 20)
         # The event's own object, choices, choice and delta are four levels more.
@@ -508,65 +391,23 @@ def test_of_two_members_of_one_name_the_last_counts(reduce: ModuleType) -> None:
 
 def test_the_first_id_and_model_stay(reduce: ModuleType) -> None:
     """Azure's first chunk names no model; some servers give each chunk an id of its own."""
-    stream = chat(id="", model="") + chat(delta(content="x"), id="a", model="m") + chat(delta(content="x"), id="b", model="n")
+    stream = (
+        chat(id="", model="")
+        + chat(delta(content="x"), id="a", model="m")
+        + chat(delta(content="x"), id="b", model="n")
+    )
     story = Story(reduce, "ChatTap", stream)
     assert (story.tap.response_id, story.tap.model) == (b"a", b"m")
 
 
 def test_pings_and_blank_data_are_no_events(reduce: ModuleType) -> None:
     for tap in ("ChatTap", "MessagesTap"):
-        story = Story(reduce, tap, 'event: ping\ndata: {"type": "ping"}\n\ndata: {"type":"ping"}\n\nevent: ping\ndata: {}\n\ndata:  \n\n')
+        story = Story(
+            reduce,
+            tap,
+            'event: ping\ndata: {"type": "ping"}\n\ndata: {"type":"ping"}\n\nevent: ping\ndata: {}\n\ndata:  \n\n',
+        )
         assert (story.kinds, story.tap.events, story.tap.pings) == ([], 0, 3)
-
-
-def test_messages_usage_is_kept_in_its_two_parts(reduce: ModuleType) -> None:
-    """message_delta's counts are cumulative; a later one updates an earlier one, and null says nothing."""
-    stream = event("message_start", message={"id": "m", "usage": {"input_tokens": 1}}) + "".join(
-        event("message_delta", delta={"stop_reason": None}, usage=usage)
-        for usage in ({"input_tokens": 7, "output_tokens": 1}, {"input_tokens": None, "output_tokens": 2})
-    )
-    story = Story(reduce, "MessagesTap", stream)
-    assert (story.kinds, story.tap.finish, story.tap.usage_start) == (["START"], None, b'{"input_tokens":1}')
-    assert json.loads(story.tap.usage_delta) == {"input_tokens": 7, "output_tokens": 2}
-    assert reduce.merge(b'{"a":1,"b":2}', b'{"b":3,"a":null}') == b'{"a":1,"b":3}'
-    assert (reduce.merge(None, b"{}"), reduce.merge(b"{}", None), reduce.merge(None, None)) == (b"{}", b"{}", None)
-
-
-STOP = event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 1})
-ERROR = 'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'
-
-
-@pytest.mark.parametrize(
-    ("events", "expected"),
-    [
-        ([STOP, block(type="text_delta", text="x")], ["FINISH", "AFTER_FINISH"]),
-        ([STOP, block(type="text_delta", text="")], ["FINISH"]),
-        ([STOP, event("content_block_start", content_block={"type": "text", "text": ""})], ["FINISH", "AFTER_FINISH"]),
-        ([STOP, event("content_block_stop", index=0), STOP, event("ping")], ["FINISH"]),
-        ([STOP, event("message_delta", delta={"stop_reason": "max_tokens"})], ["FINISH", "AFTER_FINISH"]),
-        ([event("message_stop"), STOP], ["DONE", "AFTER_FINISH"]),
-        ([ERROR, block(type="text_delta", text="x")], ["ERROR", "AFTER_FINISH"]),
-        ([event("message_start", message={}), event("message_start", message={})], ["START", "RESTART"]),
-        ([STOP, event("message_start", message={})], ["FINISH", "AFTER_FINISH"]),
-        (['data: {"type":"error","error":{}}\n\n'], ["ERROR"]),
-        (['data: {"error":{"message":"x"}}\n\n'], ["ERROR"]),
-        (["data: [DONE]\n\n"], ["FOREIGN"]),
-        ([event("vendor_event", a=1), "data: 7\n\n", "data: {}\n\n"], ["FOREIGN"] * 3),
-        (["data: {]\n\n"], ["MALFORMED"]),
-        (["event: error\ndata: gone\n\n"], ["ERROR"]),
-    ],
-)
-def test_the_order_of_messages_events_is_judged(reduce: ModuleType, events: list[str], expected: list[str]) -> None:
-    """One start, output before the stop, errors by name or by shape (SPEC 2.6, 2.7)."""
-    assert Story(reduce, "MessagesTap", "".join(events)).kinds == expected
-
-
-def test_content_that_comes_with_its_block_is_counted(reduce: ModuleType) -> None:
-    stream = event("content_block_start", content_block={"type": "text", "text": "abc"}) + event(
-        "content_block_start", content_block={"type": "server_tool_use", "name": "web_search", "input": {"q": 1}}
-    )
-    tap = Story(reduce, "MessagesTap", stream).tap
-    assert (tap.text_bytes, tap.argument_bytes, tap.tool_names) == (3, 7, [b"web_search"])
 
 
 def test_an_unterminated_last_event_is_an_event(reduce: ModuleType) -> None:
@@ -587,122 +428,3 @@ def test_a_fault_comes_after_the_marks_before_it(reduce: ModuleType) -> None:
         tap.feed(b"")
     with pytest.raises(Garbled, match="200"):
         reduce.MessagesTap(200).feed(b"data: " + b"x" * 200)
-
-
-# Everything that an event may look like, likely members and unlikely values mixed; then bytes broken at random.
-SCALARS = st.sampled_from(
-    [None, True, False, 0, 1, 7, -1, 1.5, 1e300, 10**20, "", "x", "error", "stop", "a", "b", "ping", "é🌍\n\"\\", "\ud83c"]
-)
-KEYS = st.sampled_from(
-    ["id", "model", "object", "choices", "usage", "error", "type", "x_groq", "index", "delta", "finish_reason", "content",
-     "reasoning", "reasoning_content", "refusal", "tool_calls", "function", "function_call", "name", "arguments", "text",
-     "thinking", "partial_json", "message", "stop_reason", "content_block", "input", "other", "\ud83c"]
-)  # fmt: skip
-ANY = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=8
-)
-FRAGMENT = st.fixed_dictionaries(
-    {},
-    optional={
-        "index": st.sampled_from([0, 1, None]) | ANY,
-        "id": st.sampled_from(["a", "b", "", None]) | ANY,
-        "function": st.fixed_dictionaries(
-            {}, optional={"name": st.sampled_from(["f", "", None]) | ANY, "arguments": st.sampled_from(["{", ""]) | ANY}
-        ),
-        "type": ANY,
-    },
-)
-DELTA = st.fixed_dictionaries(
-    {},
-    optional={
-        "content": st.text(max_size=12) | ANY,
-        "reasoning": st.text(max_size=3) | ANY,
-        "reasoning_content": st.text(max_size=3) | ANY,
-        "refusal": ANY,
-        "tool_calls": st.lists(FRAGMENT, max_size=2) | ANY,
-        "text": st.text(max_size=12) | ANY,
-        "thinking": st.text(max_size=3) | ANY,
-        "partial_json": st.text(max_size=3) | ANY,
-        "stop_reason": st.sampled_from(["end_turn", None]) | ANY,
-        "other": ANY,
-    },
-)
-CHOICE = st.fixed_dictionaries(
-    {"index": st.sampled_from([0, 1, 63, 64]), "delta": DELTA},
-    optional={"finish_reason": st.sampled_from([None, None, "stop", ""]), "usage": ANY, "logprobs": ANY},
-)
-EVENT = st.fixed_dictionaries(
-    {},
-    optional={
-        "id": st.sampled_from(["i", "j", "", None]) | ANY,
-        "model": st.sampled_from(["m", "", None]) | ANY,
-        "object": st.sampled_from(["chat.completion.chunk", "error"]) | ANY,
-        "choices": st.lists(CHOICE, max_size=2) | ANY,
-        "usage": st.sampled_from([None, {}, {"prompt_tokens": 1.5, "d": {"e": "f"}}]) | ANY,
-        "error": st.sampled_from([None, None, {}, {"m": 1}]) | ANY,
-        "x_groq": ANY,
-        "type": st.sampled_from(
-            ["content_block_delta", "content_block_delta", "content_block_start", "content_block_stop", "message_start",
-             "message_delta", "message_stop", "ping", "error"]
-        ) | ANY,
-        "delta": DELTA | ANY,
-        "message": ANY,
-        "content_block": ANY,
-        "other": ANY,
-    },
-)  # fmt: skip
-NAME = st.sampled_from(["", "", "", "event: error\n", "event: ping\n", "event: content_block_delta\n"])
-
-
-@st.composite
-def events(draw: st.DrawFn) -> bytes:
-    style = draw(st.sampled_from([{}, {"separators": (",", ":")}, {"ensure_ascii": True, "indent": None}]))
-    value = draw(EVENT | EVENT | ANY)
-    payload = json.dumps(value, **style)
-    if draw(st.booleans()):
-        payload = compact(value)
-    data = payload.encode("utf-8", "surrogatepass" if draw(st.integers(0, 20)) == 0 else "replace")
-    if draw(st.integers(0, 3)) == 0 and data:
-        at = draw(st.integers(0, len(data) - 1))
-        data = data[:at] + draw(st.sampled_from([b"", b",", b'"', b"}", b"\\u00", b"\xff", b"0", b" ", b"\n\n"])) + data[at + 1 :]
-    return draw(NAME).encode() + b"data: " + data + draw(st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r", b"\n"]))
-
-
-@settings(deadline=None, max_examples=200)
-@given(
-    stream=st.lists(events() | st.sampled_from([b": c\n\n", b"data: [DONE]\n\n", b"data: [\n"]), max_size=6).map(b"".join),
-    cuts=st.lists(st.integers(0, 800), max_size=6),
-    tap=st.sampled_from(["ChatTap", "MessagesTap"]),
-    limit=st.sampled_from([1 << 20, 150]),
-)
-def test_the_twins_agree_on_any_stream(stream: bytes, cuts: list[int], tap: str, limit: int) -> None:
-    """Same marks, same ranges, same counters, same faults: on odd shapes, on broken bytes, for any cut."""
-    whole = Story(py_reduce, tap, stream, limit=limit)
-    pieces = Story(py_reduce, tap, stream, cuts, limit)
-    assert pieces == whole
-    assert Story(c_reduce, tap, stream, limit=limit) == whole
-    compiled = Story(c_reduce, tap, stream, cuts, limit)
-    assert compiled == whole
-    assert compiled.boundaries == pieces.boundaries
-
-
-@settings(deadline=None, max_examples=100)
-@given(stream=st.binary(max_size=300), tap=st.sampled_from(["ChatTap", "MessagesTap"]))
-def test_the_twins_agree_on_noise(stream: bytes, tap: str) -> None:
-    """Bytes that are nothing at all."""
-    for data in (stream, b"data: " + stream + b"\n\n", b'data: {"choices":[{"index":0,"delta":{"content":"' + stream + b'"}}]}\n\n'):
-        assert Story(c_reduce, tap, data) == Story(py_reduce, tap, data)
-
-
-@settings(deadline=None, max_examples=100)
-@given(stream=st.lists(events() | st.sampled_from([b": c\r\n\r\n", b"\n", b"\r"]), max_size=5).map(b"".join))
-def test_ranges_are_ordered_and_hold_their_event(stream: bytes) -> None:
-    """Ranges never overlap, and each read by itself gives the payload it was marked with."""
-    for module in (py_reduce, c_reduce):
-        story = Story(module, "ChatTap", stream)
-        last = 0
-        for _, start, stop, payload in story.marks:
-            assert start >= last or (start, stop) == edges
-            last, edges = stop, (start, stop)
-            reader = py_sse.SSEReader()
-            assert [data for _, data in reader.feed(stream[start:stop]) + reader.finish()] == [payload]

@@ -76,10 +76,19 @@ NUMBERS = st.sampled_from([0, 1, 2, 3, 10, 10**15 - 1, 10**15, -1, 1.0, 1.5, Non
 WRITES = st.dictionaries(st.sampled_from(["ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens", "x"]), NUMBERS)
 DETAILS = st.dictionaries(
     st.sampled_from(
-        ["cached_tokens", "cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens", "reasoning_tokens",
-         "thinking_tokens", "x"]
-    ), NUMBERS, max_size=4,
-)  # fmt: skip
+        [
+            "cached_tokens",
+            "cache_write_tokens",
+            "cache_creation_tokens",
+            "cache_creation_input_tokens",
+            "reasoning_tokens",
+            "thinking_tokens",
+            "x",
+        ]
+    ),
+    NUMBERS,
+    max_size=4,
+)
 USAGES = st.fixed_dictionaries(
     {},
     optional={

@@ -1,8 +1,8 @@
 """A provider's usage object, read once into one convention (SPEC 9.1).
 
-The tuple is (input, cache_read, cache_write, cache_write_5m, cache_write_1h, output, reasoning, total). `input` excludes
-cache reads and writes: OpenAI-style `prompt_tokens` include them and are reduced, Anthropic's `input_tokens` stand
-beside them. A count that nobody stated is None, never 0; so is one that cannot be (negative, a fraction, no number).
+The tuple is (input, cache_read, cache_write, cache_write_5m, cache_write_1h, output, reasoning, total). `input`
+excludes cache reads and writes: OpenAI-style `prompt_tokens` include them and are reduced, Anthropic's `input_tokens`
+stand beside them. A count that nobody stated is None, never 0; so is one that cannot be (negative, a fraction, text).
 
 `cache_write` is the whole of the writes; the two after it are its parts by lifetime, where the provider splits them.
 `reasoning` is a part of `output`. `total` is what was stated, never a sum of ours.
@@ -103,7 +103,7 @@ def chat(raw: bytes) -> Counts | None:
 
 
 def messages(raw: bytes) -> Counts | None:
-    """Read the `usage` of an Anthropic answer, of `message_start` or of `message_delta`. None where it states no count."""
+    """Read the `usage` of an Anthropic answer, of `message_start` or `message_delta`. None where it states no count."""
     usage = _members(raw)
     written = _part(usage, "cache_creation")
     five = _count(written.get("ephemeral_5m_input_tokens"))
@@ -126,7 +126,7 @@ def messages(raw: bytes) -> Counts | None:
 
 
 def merge_messages(start: Counts | None, delta: Counts | None) -> Counts | None:
-    """One answer's usage from both of its reports: `message_delta` counts from the beginning, so what it states wins."""
+    """One answer's usage from both of its reports: `message_delta` counts from the start, so what it states wins."""
     if start is None or delta is None:
         return start if delta is None else delta
     a, b = start, delta
