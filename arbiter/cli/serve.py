@@ -18,7 +18,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "serve",
         help="run the gateway",
-        description="Run the gateway. SIGTERM drains, SIGHUP reads the configuration again.",
+        description="Run the gateway in the foreground. SIGTERM and SIGINT drain: open requests may finish.",
         allow_abbrev=False,
     )
     options.add_config(command)

@@ -33,8 +33,18 @@ def test_anything_else_is_no_duration(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("0", 0), ("4096", 4096), ("1B", 1), ("64KiB", 65536), ("32MiB", 32 << 20), ("1GiB", 1 << 30), ("1.5MiB", 1572864)]
-    + [("10KB", 10_000), ("10MB", 10**7), ("1GB", 10**9)],
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("1B", 1),
+        ("64KiB", 65536),
+        ("32MiB", 32 << 20),
+        ("1GiB", 1 << 30),
+        ("1.5MiB", 1572864),
+        ("10KB", 10_000),
+        ("10MB", 10**7),
+        ("1GB", 10**9),
+    ],
 )
 def test_a_size_is_bytes_or_has_its_unit(text: str, count: int) -> None:
     assert units.size_bytes(text) == count
