@@ -21,6 +21,7 @@ from arbiter.control.app import make_app
 from arbiter.ledger.recorder import Recorder
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Reader
+from arbiter.log import setup
 
 PR_SET_PDEATHSIG = 1
 # Longer than the workers keep an idle connection to us: whoever closes first should be the one who knows.
@@ -34,6 +35,7 @@ log = logging.getLogger("arbiter.control")
 def run(snapshot: Snapshot, socket_path: Path, parent_pid: int) -> None:
     """Be the control process until SIGTERM, or until `parent_pid` is gone. Blocks; call it in a process of its own."""
     _end_with(parent_pid)
+    setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # uvicorn hands signals on to the handlers it found once it has stopped; ours let the drain below happen.
     signal.signal(signal.SIGTERM, lambda *_: None)

@@ -41,9 +41,18 @@ CHECK_EVERY_S = 0.05
 # So far under the bound before new requests are recorded again: else each drained row would flip the state.
 RELEASE = 0.95
 
-SEQUENCE, JOURNAL_ID = b"sequence", b"id"
+SEQUENCE, JOURNAL_ID, RECORDER = b"sequence", b"id", b"recorder"
+# The recorder writes its state once a second; older than this, there is no recorder.
+BEAT_LATE_MS = 5000
 
 log = logging.getLogger("arbiter.ledger")
+
+
+class Beat(msgspec.Struct, array_like=True, frozen=True):
+    """What the recorder tells the workers of itself, through the journal."""
+
+    at_ms: int
+    reason: str  # why rows do not reach the store; empty when they do
 
 
 class JournalFile:
@@ -89,6 +98,28 @@ class JournalFile:
         with self.env.read() as txn:
             return int(txn.stat(self.done)["entries"])
 
+    def beat(self, reason: str) -> None:
+        """Tell whoever asks `recorder_reason` how the recorder is. Errors: lmdb.Error."""
+        txn = self.env.begin()
+        try:
+            txn.put(RECORDER, msgspec.msgpack.encode(Beat(clock.now_ms(), reason)), db=self.meta)
+            txn.commit()
+        except BaseException:
+            txn.abort()
+            raise
+
+    def recorder_reason(self) -> str:
+        """Why rows do not reach the store, as the recorder last said; empty when they do."""
+        with self.env.read() as txn:
+            said = txn.get(RECORDER, db=self.meta)
+        try:
+            beat = msgspec.msgpack.decode(said, type=Beat) if said is not None else None
+        except msgspec.DecodeError:
+            beat = None
+        if beat is None or clock.now_ms() - beat.at_ms > BEAT_LATE_MS:
+            return f"nothing was heard of the recorder for over {BEAT_LATE_MS // 1000} s: rows wait in the journal"
+        return beat.reason
+
     def append(self, txn: lmdb.Transaction[bytes], encoded: list[bytes]) -> None:
         """Put completed rows at the end of `done`, in order, within the caller's write transaction."""
         sequence = int.from_bytes(txn.get(SEQUENCE, db=self.meta) or b"", "big")
@@ -110,6 +141,7 @@ class NullJournal:
     healthy = True
     full = False
     reason = ""
+    store_reason = ""
 
     def open(self, request: RequestRow, attempt: AttemptRow) -> None:
         """Nothing is kept."""
@@ -174,6 +206,16 @@ class Journal:
             with contextlib.suppress(lmdb.Error):
                 waiting += self._file.depth()
         return waiting
+
+    @property
+    def store_reason(self) -> str:
+        """Why rows do not reach the store at the moment, for `/health/ready`; empty when they do. Costs one read."""
+        if self._file is None:
+            return self._fault
+        try:
+            return self._file.recorder_reason()
+        except lmdb.Error as error:
+            return f"the journal cannot be read: {error}"
 
     def open(self, request: RequestRow, attempt: AttemptRow) -> None:
         """Write down that `attempt` is about to be sent. One transaction; never raises.

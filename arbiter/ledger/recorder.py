@@ -33,8 +33,9 @@ from arbiter.state import process
 BATCH_ROWS = 500
 DELETE_ROWS = 64
 PAUSE_S = 0.1  # between two looks at an empty journal; a batch is never older than 250 ms
-MAX_PAUSE_S = 5.0
+MAX_PAUSE_S = 2.0  # shorter than workers believe an old beat
 REAP_EVERY_S = 1.0
+BEAT_EVERY_S = 1.0
 STOP_WITHIN_S = 5.0
 INTERRUPTED = "the gateway's process ended before this did"
 
@@ -68,6 +69,7 @@ class Recorder:
         self._store: Store | None = None
         self._position = 0
         self._reap_at = 0.0
+        self._beat_at = 0.0
         self._state = RecorderState(journal_limit_bytes=limit_bytes)
         self._failures = 0
         self._wake = threading.Event()
@@ -165,13 +167,31 @@ class Recorder:
 
     def _attempt(self) -> float:
         """One step, its failure kept in the state. Returns how long to wait before the next one."""
+        pause_s = self._try_step()
+        if clock.monotonic() >= self._beat_at:
+            self._beat()
+        return pause_s
+
+    def _beat(self) -> None:
+        """Tell the workers how it is going; they answer for us at /health/ready."""
+        self._beat_at = clock.monotonic() + BEAT_EVERY_S
+        if self._file is not None:
+            try:
+                self._file.beat(self._state.reason)
+            except lmdb.Error as error:
+                log.warning("the journal cannot be written: %s", error)
+
+    def _try_step(self) -> float:
         try:
             moved = self.step()
         except (StoreDown, lmdb.Error, OSError) as error:
             if not self._failures:
                 log.error("rows cannot be stored, they wait in the journal: %s", error)
             self._failures += 1
-            self._state.healthy, self._state.reason = False, f"the store takes no rows: {error}"
+            reason = f"the store takes no rows: {error}"
+            if reason != self._state.reason:
+                self._state.healthy, self._state.reason = False, reason
+                self._beat_at = 0.0
             # A connection after an error is a question; a new one costs a millisecond.
             if self._store is not None:
                 self._store.close()
@@ -180,6 +200,7 @@ class Recorder:
         if self._failures:
             self._failures = 0
             self._state.healthy, self._state.reason = True, ""
+            self._beat_at = 0.0
             log.warning("rows are being stored again")
         return 0.0 if moved >= BATCH_ROWS else PAUSE_S
 

@@ -1,0 +1,121 @@
+"""`arbiter requests`: what was asked, newest first, from the store. The gateway need not be running."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from arbiter import clock
+from arbiter.cli import CommandError, options
+from arbiter.cli.table import render
+from arbiter.config.load import Source
+from arbiter.ledger import query
+from arbiter.ledger.query import BadParameter, Entry, Filters
+from arbiter.ledger.sqlite import SqliteStore
+from arbiter.ledger.store import StoreDown, StoreMissing
+
+DEFAULT_ROWS = 20
+MOST_ROWS = 100_000
+
+HEAD = (
+    "time", "trace", "client", "model", "provider", "status", "ms", "ttft", "in", "cached", "out", "outcome",
+)  # fmt: skip
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "requests",
+        help="list recorded requests",
+        description="List recorded requests, newest first. Times are local; ms and ttft (time to the first byte sent "
+        "to the client) are milliseconds; tokens are added up over a request's attempts.",
+        allow_abbrev=False,
+    )
+    command.add_argument("--json", action="store_true", help="print a JSON array, with each request's attempts")
+    command.add_argument("--trace", metavar="ID", help="only this trace id, the gateway's or the client's own")
+    command.add_argument("--limit", type=_limit, default=DEFAULT_ROWS, metavar="N", help="at most N (default: 20)")
+    command.add_argument("--errors", action="store_true", help="only those that failed or were interrupted")
+    command.add_argument("--since", metavar="WHEN", help="only since then: 15m, 1h, 7d ago, or an ISO 8601 time")
+    options.add_config(command)
+    command.add_argument("--db", type=Path, metavar="PATH", help="the SQLite file, in place of the configuration's")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        since_ms = query.since(arguments.since, clock.now_ms()) if arguments.since is not None else None
+    except BadParameter as error:
+        raise CommandError(f"--{error}") from error
+    filters = Filters(trace=arguments.trace, errors=arguments.errors, since_ms=since_ms)
+    try:
+        store = SqliteStore(_path(arguments), readonly=True)
+        try:
+            entries = _take(store, filters, arguments.limit)
+        finally:
+            store.close()
+    except StoreMissing as error:
+        raise CommandError(f"{error}; it is made when the gateway starts") from error
+    except StoreDown as error:
+        raise CommandError(f"the store cannot be read: {error}") from error
+    if arguments.json:
+        lines = [msgspec.json.encode(query.as_json(entry, attempts=True)).decode() for entry in entries]
+        print("[" + ",\n ".join(lines) + "]")
+    elif entries:
+        print(render(HEAD, [_row(entry) for entry in entries]), end="")
+    else:
+        print("no request fits" if filters != Filters() else "no request yet")
+    return 0
+
+
+def _path(arguments: argparse.Namespace) -> Path:
+    if arguments.db is not None:
+        return Path(arguments.db)
+    path = Source(arguments.config, dict(os.environ)).load().storage.path
+    if path is None:
+        raise CommandError("nothing is recorded: `storage.url` is `none`; set it to sqlite:///PATH")
+    return path
+
+
+def _take(store: SqliteStore, filters: Filters, limit: int) -> list[Entry]:
+    entries: list[Entry] = []
+    before = None
+    while len(entries) < limit:
+        count = min(query.MAX_LIMIT, limit - len(entries))
+        page = store.requests(msgspec.structs.replace(filters, limit=count, before=before))
+        entries += page.entries
+        if page.next is None:
+            break
+        before = query.read_cursor(page.next)
+    return entries
+
+
+def _row(entry: Entry) -> tuple[Any, ...]:
+    request = entry.request
+    return (
+        datetime.datetime.fromtimestamp(request.received_ms / 1000).strftime("%Y-%m-%d %H:%M:%S"),
+        request.trace_id,
+        request.client,
+        request.model_asked,
+        request.provider,
+        request.status,
+        _ms(request.total_us),
+        _ms(request.first_byte_us),
+        entry.total("input_tokens"),
+        entry.total("cached_tokens"),
+        entry.total("output_tokens"),
+        request.outcome if request.error_class is None else f"{request.outcome} {request.error_class}",
+    )
+
+
+def _ms(us: int | None) -> str | None:
+    return None if us is None else f"{us / 1000:.1f}"
+
+
+def _limit(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST_ROWS:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_ROWS}")
+    return int(text)
