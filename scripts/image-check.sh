@@ -18,12 +18,14 @@ trap finish EXIT
 
 say() { printf 'image-check: %s\n' "$*"; }
 
-# As the slim base image: the smallest Debian with apt, without documentation and translations.
+# As the slim base image: the smallest Debian with apt, without documentation and translations, /usr merged at birth
+# (the package that would merge it later brings all of Perl).
 base() {
     mmdebstrap --quiet --variant=minbase --mode=root \
+        --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr --include=usr-is-merged \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
-        bookworm "$1"
+        bookworm "$1" >"$place/log" 2>&1 || { cat "$place/log"; return 1; }
 }
 
 # Networks differ in how they are reached: the steps see this machine's resolver, proxies, pip settings and trust store.
@@ -79,7 +81,7 @@ mount --rbind /dev "$place/image/dev" && mount --make-rslave "$place/image/dev"
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 as_user() {
-    env -i PATH=/opt/arbiter/bin:/usr/bin:/bin HOST=127.0.0.1 PORT="$port" ARBITER_CONFIG=/config/arbiter.yaml \
+    env -i PATH=/opt/arbiter/bin:/usr/sbin:/usr/bin:/bin HOST=127.0.0.1 PORT="$port" ARBITER_CONFIG=/config/arbiter.yaml \
         ARBITER_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
         chroot --userspec=10001:10001 "$place/image" "$@"
 }

@@ -29,10 +29,12 @@ build() {
     install -m 755 "$source/scripts/health.py" "$target/bin/arbiter-health"
     sed -i "1s|.*|#!$target/bin/python|" "$target/bin/arbiter-health"
 
-    # What only an installer, a compiler or a debugger would read.
+    # What only an installer, a compiler or a debugger would read, and the slower of zstandard's two backends.
     "$target/bin/pip" uninstall --quiet -y pip setuptools
     packed=$(echo "$target"/lib/python3*/site-packages)
     find "$packed" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
+    find "$packed/zstandard" -name '*_cffi*' -delete
+    find "$packed" -name '*.so' -exec strip --strip-debug {} +
     find "$packed" \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' \) -delete
     find "$target" -name __pycache__ -prune -exec rm -rf {} +
     "$target/bin/python" -m compileall -q -j 0 "$packed"

@@ -45,7 +45,7 @@ ARBITER_YAML = """
 server: {{ bind: 127.0.0.1, port: {port}, workers: 1 }}
 storage: {{ url: "sqlite:///{data}/arbiter.db" }}
 state: "lmdb:///{data}/state"
-telemetry: {{ log: {{ level: warning, format: json }} }}
+telemetry: {{ log: {{ level: warn, format: json }} }}
 providers:
 """
 
