@@ -105,7 +105,7 @@ Steps = bytes | Sequence["bytes | float | Step | Handler"] | Handler
 
 
 class Origin:
-    """See the module's docstring. Give `tls` a server-side context, or `uds` a path, to listen in another way."""
+    """See the module's docstring. Give `tls` a server-side context, or `uds` a path, or `port`, to listen elsewhere."""
 
     def __init__(
         self,
@@ -116,10 +116,11 @@ class Origin:
         tls: ssl.SSLContext | None = None,
         uds: str | None = None,
         host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         self.requests: list[Request] = []
         self.peers: list[Peer] = []
-        self.host, self.port, self.uds = host, 0, uds
+        self.host, self.port, self.uds = host, port, uds
         self._scripts = list(scripts) if scripts is not None else [script if script is not None else b""]
         self._greeting = greeting
         self._tls = tls
@@ -148,7 +149,7 @@ class Origin:
         if self.uds is not None:
             self._server = await asyncio.start_unix_server(self._serve, self.uds, ssl=self._tls)
         else:
-            self._server = await asyncio.start_server(self._serve, self.host, 0, ssl=self._tls, backlog=4096)
+            self._server = await asyncio.start_server(self._serve, self.host, self.port, ssl=self._tls, backlog=4096)
             self.port = self._server.sockets[0].getsockname()[1]
         return self
 
