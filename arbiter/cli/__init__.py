@@ -23,8 +23,8 @@ class CommandError(Exception):
     """A command cannot do what it was asked; its text is what the console shows."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line, with every command's arguments."""
+def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The command line with the arguments of the named commands; a command's module is imported only for this."""
     top = argparse.ArgumentParser(
         prog="arbiter",
         description="An LLM gateway for coding agents.",
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"arbiter {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name in COMMANDS:
+    for name in names:
         importlib.import_module(f"arbiter.cli.{name}").add(commands)
     return top
 
@@ -43,9 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here: `arbiter.cli` itself stays cheap for those who want its constants.
     from arbiter.config.source import ConfigError
 
-    top = parser()
+    given = list(sys.argv[1:] if argv is None else argv)
+    # `arbiter serve` does not load what `arbiter requests` reads its table with.
+    top = parser([name for name in COMMANDS if name in given[:1]] or COMMANDS)
     try:
-        arguments = top.parse_args(argv)
+        arguments = top.parse_args(given)
     except SystemExit as stop:  # argparse has printed help, the version, or what is wrong
         return stop.code if isinstance(stop.code, int) else USAGE
     if arguments.command is None:
