@@ -103,7 +103,12 @@ def anthropic_error(kind: str, message: str = "why") -> bytes:
         (400, openai_error(), C.BAD_REQUEST, "why"),
         (400, openai_error("x", "invalid_request_error", "context_length_exceeded"), C.CONTEXT_LENGTH, "x"),
         (400, openai_error("x", "exceed_context_size_error", 400), C.CONTEXT_LENGTH, "x"),
-        (400, anthropic_error("invalid_request_error", "prompt is too long: 210000 tokens"), C.CONTEXT_LENGTH, "prompt is"),
+        (
+            400,
+            anthropic_error("invalid_request_error", "prompt is too long: 210000 tokens"),
+            C.CONTEXT_LENGTH,
+            "prompt is",
+        ),
         (400, openai_error("This model's maximum context length is 8192 tokens."), C.CONTEXT_LENGTH, "This model's"),
         (500, openai_error("the request exceeds the available context size"), C.CONTEXT_LENGTH, "the request"),
         (400, openai_error("x", None, "content_filter"), C.CONTENT_POLICY, "x"),
@@ -120,7 +125,12 @@ def anthropic_error(kind: str, message: str = "why") -> bytes:
         (404, b'{"detail":"Not Found"}', C.NOT_FOUND, "Not Found"),
         (404, openai_error("x", "NotFoundError", 404), C.NOT_FOUND, "x"),
         (413, b"", C.TOO_LARGE, "the upstream answered 413 without saying why"),
-        (422, b'{"detail":[{"loc":["body","model"],"msg":"field required"}]}', C.BAD_REQUEST, "body.model: field required"),
+        (
+            422,
+            b'{"detail":[{"loc":["body","model"],"msg":"field required"}]}',
+            C.BAD_REQUEST,
+            "body.model: field required",
+        ),
         (429, openai_error("x", "rate_limit_error", "rate_limit_exceeded"), C.RATE_LIMITED_TRANSIENT, "x"),
         (429, openai_error("x", "insufficient_quota", "insufficient_quota"), C.QUOTA_EXHAUSTED, "x"),
         (500, anthropic_error("api_error"), C.UPSTREAM_ERROR, "why"),
@@ -134,7 +144,9 @@ def anthropic_error(kind: str, message: str = "why") -> bytes:
     ],
 )
 @BOTH
-def test_an_upstreams_error_is_understood(wire: Format, status: int, body: bytes, code: ErrorClass, message: str) -> None:
+def test_an_upstreams_error_is_understood(
+    wire: Format, status: int, body: bytes, code: ErrorClass, message: str
+) -> None:
     """Whatever dialect it comes in: the class, one line for people, and the body as it came (SPEC 4.4, 4.8)."""
     error = wire.parse_error(status, [("Retry-After", "3")], body)
     assert (error.code, error.status, error.body) == (code, status, body)
@@ -145,7 +157,9 @@ def test_an_upstreams_error_is_understood(wire: Format, status: int, body: bytes
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/octet-stream"])
 def test_a_web_page_becomes_a_line_without_markup(kind: str) -> None:
     """A CDN's error page says nothing that an agent could read."""
-    page = b"<!DOCTYPE html><html><head><title>502 Bad &amp; &lt;b&gt;Gateway\n</title></head><body>edge-1</body></html>"
+    page = (
+        b"<!DOCTYPE html><html><head><title>502 Bad &amp; &lt;b&gt;Gateway\n</title></head><body>edge-1</body></html>"
+    )
     error = faults.read(502, [("content-type", kind)], page)
     assert str(error) == "the upstream answered 502 with a web page (502 Bad & bGateway)"
     assert error.code is C.UPSTREAM_ERROR

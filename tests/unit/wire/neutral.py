@@ -1,0 +1,255 @@
+"""Neutral values for property tests: whatever the table in docs/formats.md says that a format carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from arbiter.model import (
+    Answer,
+    Audio,
+    CacheMark,
+    CallDelta,
+    CallStarted,
+    Ended,
+    Event,
+    File,
+    Finish,
+    Finished,
+    Image,
+    Message,
+    Opaque,
+    OpaqueTool,
+    OutputShape,
+    Part,
+    Reasoning,
+    RedactedThinking,
+    Refusal,
+    RefusalDelta,
+    Request,
+    Started,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ThinkingRedacted,
+    ThinkingSigned,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    Usage,
+    UsageReported,
+)
+
+CHAT, MESSAGES = "openai-chat", "anthropic-messages"
+
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+names = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
+base64s = st.sampled_from(["AAAA", "iVBORw0KGgo="])
+counts = st.integers(0, 2**53)
+objects = st.dictionaries(names, st.none() | st.booleans() | st.integers() | words, max_size=3).map(json.dumps)
+schemas = objects.map(lambda text: json.dumps({"type": "object", "properties": json.loads(text)}).encode())
+
+
+def marks(wire: str) -> st.SearchStrategy[CacheMark | None]:
+    """Cache marks, where the format sends them upstream."""
+    return st.none() if wire == CHAT else st.none() | st.builds(CacheMark, st.sampled_from([None, "5m", "1h"]))
+
+
+def pictures(wire: str) -> st.SearchStrategy[Part]:
+    detail = st.sampled_from([None, "low"]) if wire == CHAT else st.none()
+    by_url = st.builds(Image, url=st.just("https://pictures.example/a.png"), detail=detail, cache=marks(wire))
+    media = st.just("image/png")
+    return by_url | st.builds(Image, media_type=media, data=base64s, detail=detail, cache=marks(wire))
+
+
+def files(wire: str) -> st.SearchStrategy[Part]:
+    common = {"filename": st.none() | words, "cache": marks(wire)}
+    return st.one_of(
+        st.builds(File, media_type=st.just("application/pdf"), data=base64s, **common),  # type: ignore[arg-type]
+        st.builds(File, media_type=st.just("text/plain"), text=words, **common),  # type: ignore[arg-type]
+        st.builds(File, url=st.just("https://files.example/a.pdf"), **common),  # type: ignore[arg-type]
+        st.builds(File, file_id=names, **common),  # type: ignore[arg-type]
+    )
+
+
+def opaques(wire: str) -> st.SearchStrategy[Part]:
+    kind = "video_url" if wire == CHAT else "search_result"
+    return st.just(Opaque(wire, json.dumps({"type": kind, "x": [1, {"y": "z"}]}).encode()))
+
+
+def texts(wire: str) -> st.SearchStrategy[Part]:
+    return st.builds(Text, words, marks(wire))
+
+
+def contents(wire: str, *, more: bool = True) -> st.SearchStrategy[str | tuple[Part, ...]]:
+    parts = [texts(wire), pictures(wire), files(wire), opaques(wire)] if more else [texts(wire)]
+    if wire == CHAT and more:
+        parts.append(st.builds(Audio, base64s, st.just("wav")))
+    # One plain text in array form leaves a chat as a bare string (SPEC 2.4).
+    least = 2 if wire == CHAT else 1
+    return words | st.lists(st.one_of(parts), min_size=least, max_size=4).map(tuple)
+
+
+@st.composite
+def said(draw: st.DrawFn, wire: str) -> str | tuple[Part, ...]:
+    """What an assistant said, with its calls at the end."""
+    calls = draw(st.lists(st.builds(ToolCall, names, names, objects, marks(wire)), max_size=3))
+    if wire == CHAT:
+        spoken: list[Part] = draw(st.lists(texts(wire), max_size=1))
+        if draw(st.booleans()):
+            spoken.insert(0, Thinking(draw(words), spelling=draw(st.sampled_from(["reasoning_content", "reasoning"]))))
+        if draw(st.booleans()):
+            spoken.append(Refusal(draw(words)))
+        if not calls and all(isinstance(part, Text) for part in spoken):
+            return draw(st.text(max_size=5))
+    else:
+        thought = st.builds(Thinking, words, names) | st.builds(RedactedThinking, names)
+        spoken = draw(st.lists(thought | texts(wire) | opaques(wire), min_size=0 if calls else 1, max_size=3))
+    return (*spoken, *calls)
+
+
+@st.composite
+def turns(draw: st.DrawFn, wire: str) -> list[Message]:
+    """One turn: the user, the assistant with calls, their results."""
+    built = [Message("user", draw(contents(wire))), Message("assistant", draw(said(wire)))]
+    if built[1].content == "":
+        del built[1]
+    for part in built[-1].parts():
+        if isinstance(part, ToolCall):
+            failed = st.sampled_from([None, True, False]) if wire == MESSAGES else st.none()
+            content = draw(contents(wire, more=wire == MESSAGES))
+            built.append(Message("tool", (ToolResult(part.id, content, draw(failed), draw(marks(wire))),)))
+    if built[-1].role == "tool" and wire == MESSAGES:
+        # The user's words share the message of the results, and so are blocks.
+        built.append(Message("user", draw(st.lists(texts(wire), min_size=1, max_size=2).map(tuple))))
+    return built
+
+
+def tools(wire: str) -> st.SearchStrategy[Tool | OpaqueTool]:
+    flag = st.sampled_from([None, True, False])
+    parameters = schemas if wire == MESSAGES else st.none() | schemas
+    raw = json.dumps({"type": "custom", "custom": {"name": "g"}} if wire == CHAT else {"type": "bash_20250124"})
+    return st.builds(Tool, names, st.none() | words, parameters, flag, marks(wire)) | st.just(
+        OpaqueTool(wire, raw.encode())
+    )
+
+
+def shared(wire: str) -> dict[str, st.SearchStrategy[object]]:
+    """The members of a request that both formats carry."""
+    return {
+        "tools": st.lists(tools(wire), min_size=1, max_size=3).map(tuple),
+        "max_output": st.integers(1, 10**6),
+        "temperature": st.none() | st.floats(0, 2),
+        "top_p": st.none() | st.floats(0, 1),
+        "top_k": st.none() | st.integers(1, 100),
+        "stop": st.lists(words, max_size=3).map(tuple),
+        "user": st.none() | words,
+        "stream": st.booleans(),
+    }
+
+
+@st.composite
+def requests(draw: st.DrawFn, wire: str) -> Request:
+    members = {name: draw(strategy) for name, strategy in shared(wire).items()}
+    choice = draw(st.sampled_from([None, *(ToolChoice(mode) for mode in ("auto", "none", "required"))]))
+    members["tool_choice"] = draw(st.sampled_from([choice, ToolChoice("tool", "f")]))
+    flag = st.sampled_from([None, True, False])
+    output = st.builds(OutputShape, st.just("json_schema"), schemas)
+    if wire == CHAT:
+        members |= {
+            "parallel_tools": draw(flag),
+            "seed": draw(st.none() | st.integers(0, 2**31)),
+            "frequency_penalty": draw(st.none() | st.floats(-2, 2)),
+            "presence_penalty": draw(st.none() | st.floats(-2, 2)),
+            "logit_bias": draw(st.sampled_from([None, b'{"5":-1}'])),
+            "logprobs": draw(flag),
+            "top_logprobs": draw(st.none() | st.integers(0, 20)),
+            "choices": draw(st.sampled_from([None, 1])),
+            "reasoning": draw(st.none() | st.builds(Reasoning, st.sampled_from(["low", "high"]))),
+            "output": draw(
+                st.sampled_from([None, OutputShape("text"), OutputShape("json_object")])
+                | st.builds(OutputShape, st.just("json_schema"), st.none() | schemas, names, st.none() | words, flag)
+            ),
+            "metadata": draw(st.dictionaries(names, words, max_size=2).map(lambda found: tuple(found.items()))),
+            "service_tier": draw(st.sampled_from([None, "auto", "flex"])),
+            "cache_key": draw(st.none() | names),
+            "include_usage": draw(st.booleans()),
+        }
+        head = st.lists(
+            st.builds(Message, st.sampled_from(["system", "developer"]), contents(wire, more=False)), max_size=2
+        )
+    else:
+        mode = st.sampled_from([None, "enabled", "disabled", "adaptive"])
+        reasoning = draw(
+            st.builds(Reasoning, st.sampled_from([None, "low"]), mode, st.none() | st.integers(1024, 9999))
+        )
+        if reasoning.mode is None:
+            reasoning = Reasoning(reasoning.effort)
+        if members["tool_choice"] is not None and members["tool_choice"] != ToolChoice("none"):
+            members["parallel_tools"] = draw(flag)
+        members |= {
+            "reasoning": reasoning if reasoning != Reasoning() else None,
+            "output": draw(st.none() | output),
+            "service_tier": draw(st.sampled_from([None, "auto", "standard_only"])),
+            "include_usage": True,
+        }
+        head = st.lists(st.builds(Message, st.just("system"), contents(wire, more=False)), max_size=1)
+    conversation = draw(st.lists(turns(wire), min_size=1, max_size=3))
+    middle = Message("system", draw(words))
+    said_all = [*conversation[0], middle, *(message for turn in conversation[1:] for message in turn)]
+    return Request(model=draw(names), messages=(*draw(head), *said_all), **members)  # type: ignore[arg-type]
+
+
+@st.composite
+def usages(draw: st.DrawFn, wire: str) -> Usage:
+    """Usage as a format can say it: chat always has a total, Messages alone tells writes by lifetime."""
+    fresh, read, write, output = draw(st.tuples(*[st.integers(0, 10**6)] * 4))
+    reasoning = draw(st.none() | st.integers(0, output))
+    if wire == CHAT:
+        return Usage(fresh, read, write, None, None, output, reasoning, fresh + read + write + output)
+    split = draw(st.integers(0, write))
+    return Usage(fresh, read, write, split, write - split, output, reasoning, None)
+
+
+@st.composite
+def streams(draw: st.DrawFn, wire: str) -> list[Event]:
+    """A whole stream, as a reader of `wire` would tell it."""
+    events: list[Event] = [Started("x", "m")]
+    calls = 0
+    kinds = ["text", "thinking", "call"] + (["refusal"] if wire == CHAT else ["redacted"])
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=5)):
+        slices: Sequence[str] = draw(st.lists(words, min_size=1, max_size=3))
+        if kind == "text":
+            events += [TextDelta(one) for one in slices]
+        elif kind == "refusal":
+            events += [RefusalDelta(one) for one in slices]
+        elif kind == "thinking":
+            spelling = draw(st.sampled_from(["reasoning_content", "reasoning"])) if wire == CHAT else None
+            events += [ThinkingDelta(one, spelling) for one in slices]
+            if wire == MESSAGES:
+                events.append(ThinkingSigned(draw(names)))
+        elif kind == "redacted":
+            events.append(ThinkingRedacted(draw(names)))
+        else:
+            arguments = draw(objects)
+            cut = draw(st.integers(0, len(arguments)))
+            events.append(CallStarted(calls, f"c{calls}", draw(names)))
+            events += [CallDelta(calls, one) for one in (arguments[:cut], arguments[cut:]) if one]
+            calls += 1
+    if calls:
+        finish = Finish.TOOL_CALLS
+    elif wire == CHAT:
+        finish = draw(st.sampled_from([Finish.STOP, Finish.LENGTH, Finish.CONTENT_FILTER]))
+    else:
+        finish = draw(st.sampled_from([one for one in Finish if one is not Finish.TOOL_CALLS]))
+    sequence = draw(words) if finish is Finish.STOP_SEQUENCE else None
+    return [*events, Finished(finish, sequence), UsageReported(draw(usages(wire))), Ended()]
+
+
+def folds_to(answer: Answer) -> Answer:
+    """The answer without what only the writer chooses."""
+    return Answer(parts=answer.parts, finish=answer.finish, stop_sequence=answer.stop_sequence, usage=answer.usage)
