@@ -81,7 +81,10 @@ cdef inline bint _is_utf8(const unsigned char* p, Py_ssize_t size) noexcept nogi
 
 @cython.final
 cdef class Framer:
-    """Use: `open(bytes)`, then `next` until it gives 0, then `close()`. Nothing else may happen in between."""
+    """Use: `open(bytes)`, then `next` until it gives 0, then `close()`, whatever happened in between.
+
+    Lifetimes: the window is the caller's bytes or our buffer, and is gone with `close`.
+    """
 
     def __cinit__(self, long long limit=LIMIT_BYTES):
         self.limit = limit
@@ -356,12 +359,14 @@ cdef class SSEReader:
         cdef Frame frame
         cdef list events = []
         framer.open(data, size)
-        while framer.next(&frame):
-            events.append((
-                PyBytes_FromStringAndSize(frame.name, frame.name_len) if frame.name_len else b"",
-                PyBytes_FromStringAndSize(frame.data, frame.data_len),
-            ))
-        framer.close()
+        try:
+            while framer.next(&frame):
+                events.append((
+                    PyBytes_FromStringAndSize(frame.name, frame.name_len) if frame.name_len else b"",
+                    PyBytes_FromStringAndSize(frame.data, frame.data_len),
+                ))
+        finally:
+            framer.close()
         if framer.fault is not None and not events:
             raise framer.fault
         return events

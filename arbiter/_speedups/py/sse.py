@@ -46,6 +46,7 @@ class Framer:
         self.boundary = 0  # everything before it is complete
         self.fault: Garbled | None = None
         self._held = b""  # the bytes from `boundary` on
+        self._searched = (0, 0)  # the unfinished line begins at the first offset and does not end before the second
         self._at_start = True
         self._skip_lf = False
         self._closed = False
@@ -84,7 +85,8 @@ class Framer:
                 if held[at] == 10:
                     keep = at = at + 1
                     continue
-            ended = _LINE_END.search(held, at)
+            line_at, searched = self._searched
+            ended = _LINE_END.search(held, searched - base if line_at - base == at else at)
             if ended is not None:
                 stop, after = ended.span()
                 blank = start >= 0 and stop == at
@@ -98,6 +100,7 @@ class Framer:
                 stop = after = size
                 blank = False
             else:
+                self._searched = (base + at, base + size)
                 break
 
             if after - keep > self.limit:
