@@ -33,10 +33,15 @@ $(STAMP)/runtime: requirements.lock requirements-build.lock | $(STAMP)/venv
 	@$(BIN)/pip install $(QUIET) --require-hashes -r requirements.lock -r requirements-build.lock
 	@touch $@
 
-$(STAMP)/built: setup.py pyproject.toml $(SPEEDUPS) $(STAMP)/runtime
+$(STAMP)/compiled: setup.py $(SPEEDUPS) $(STAMP)/runtime
 	@echo "compiling arbiter/_speedups"
-	@$(BIN)/pip install $(QUIET) --no-deps --no-build-isolation --editable . || { \
-	  echo "The C side did not compile. It needs a C compiler and Python's headers (Debian: apt-get install gcc python3-dev)." >&2; exit 1; }
+	@mkdir -p build && $(BIN)/python setup.py build_ext --inplace $(if $(V),,>build/log 2>&1) || { \
+	  $(if $(V),,cat build/log >&2;) echo "The C side did not compile." >&2; exit 1; }
+	@touch $@
+
+$(STAMP)/built: pyproject.toml $(STAMP)/compiled
+	@[ -x $(BIN)/arbiter ] && [ ! pyproject.toml -nt $@ ] || \
+	  ARBITER_COMPILED_IN_PLACE=1 $(BIN)/pip install $(QUIET) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(STAMP)/dev: requirements-dev.lock $(STAMP)/built

@@ -1,6 +1,7 @@
 """Compile `arbiter/_speedups/c/*.pyx`; everything else about the package stands in pyproject.toml."""
 
 import os
+import sys
 from glob import glob
 
 from Cython.Build import cythonize
@@ -17,4 +18,12 @@ extensions = [
     for source in sorted(glob("arbiter/_speedups/c/*.pyx"))
 ]
 
-setup(ext_modules=cythonize(extensions, build_dir="build/cython", compiler_directives={"language_level": "3"}))
+# `make build` compiles in place, where only what changed is compiled again, and then registers the package without its
+# extensions. Nobody else should: an install without them does not start.
+if os.environ.get("ARBITER_COMPILED_IN_PLACE") == "1" and "build_ext" not in sys.argv:
+    extensions = []
+
+setup(
+    ext_modules=cythonize(extensions, build_dir="build/cython", compiler_directives={"language_level": "3"}),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)
