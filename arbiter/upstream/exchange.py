@@ -115,6 +115,7 @@ class Exchange:
         "_told",
         "_waiter",
         "connect_us",
+        "connecting",
         "eof_delimited",
         "had_event",
         "head",
@@ -145,6 +146,7 @@ class Exchange:
         self.started_at = self.sent_at = self.last_activity = monotonic()
         self.sent_at_ns = 0
         self.had_event = False
+        self.connecting = False
         self._budgets = budgets
         self._streaming = streaming
         self._active = active
@@ -249,6 +251,15 @@ class Exchange:
         self.sent_at_ns = monotonic_ns()
         self._active.add(self)
 
+    def connected(self) -> None:
+        """Only now does the request go out: a carrier that connects after `begin` says so."""
+        now_ns = monotonic_ns()
+        if self.connecting:
+            self.connecting = False
+            self.connect_us = (now_ns - self.sent_at_ns) // 1000
+        self.sent_at = self.last_activity = monotonic()
+        self.sent_at_ns = now_ns
+
     def on_head(self, status: int, headers: list[tuple[str, str]], length: int, eof_delimited: bool) -> None:
         """The answer's head is here. A Content-Encoding is undone from now on, and its label taken off.
 
@@ -321,6 +332,9 @@ class Exchange:
         sent_at = self.sent_at
         if budgets.total_s and now - self.started_at >= budgets.total_s:
             return TimedOut("total", now - self.started_at)
+        if self.connecting:
+            limit = budgets.connect_s
+            return TimedOut("connect", now - sent_at) if limit and now - sent_at >= limit else None
         if not self._streaming:
             if budgets.unary_s and now - sent_at >= budgets.unary_s:
                 return TimedOut("unary", now - sent_at)

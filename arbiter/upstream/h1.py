@@ -130,24 +130,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
             return
         if self.state == h1.HEAD:
             return
-        try:
-            if self.state == h1.FAILED:
-                raise Garbled(f"the upstream's answer is not proper HTTP: {self.fault}")
-            if was == h1.HEAD:
-                exchange.on_head(self.status, self.headers, self.length, self.eof_delimited)
-        except ArbiterError as error:
-            self._break(exchange, was, body, error)
-            return
-        if self.state == h1.DONE:
-            # Kept before the last bytes are given out: what the reader does with them cannot concern us any more.
-            self._exchange = None
-            exchange.part()
-            self._keep_or_close()
-            if body:
-                exchange.push(body)
-            exchange.end(None)
-        elif body:
-            exchange.push(body)
+        self._turn(exchange, was, body)
 
     def eof_received(self) -> bool:
         self._lost(None)
@@ -157,6 +140,28 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         self._lost(exc)
 
     # ------------------------------------------------------------------------------------- inside
+
+    def _turn(self, exchange: Exchange, was: int, body: bytes) -> None:
+        """A read that brought the head, the end, or a fault: tell the exchange, in this order."""
+        if was == h1.HEAD and self.answered:
+            try:
+                exchange.on_head(self.status, self.headers, self.length, self.eof_delimited)
+            except ArbiterError as error:
+                self._break(exchange, b"", error)
+                return
+        if self.state == h1.FAILED:
+            fault = Garbled(f"the upstream's answer is not proper HTTP: {self.fault}")
+            self._break(exchange, body, fault)
+        elif self.state == h1.DONE:
+            # Kept before the last bytes are given out: what the reader does with them cannot concern us any more.
+            self._exchange = None
+            exchange.part()
+            self._keep_or_close()
+            if body:
+                exchange.push(body)
+            exchange.end(None)
+        elif body:
+            exchange.push(body)
 
     def _keep_or_close(self) -> None:
         """The answer is complete and the exchange is gone: keep the connection if it may carry another."""
@@ -203,11 +208,11 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         if transport is not None:
             transport.abort()
 
-    def _break(self, exchange: Exchange, was: int, body: bytes, error: ArbiterError) -> None:
+    def _break(self, exchange: Exchange, body: bytes, error: ArbiterError) -> None:
         self._exchange = None
         self._close()
-        if was == h1.HEAD:
-            exchange.fail(error)
+        if exchange.head is not None:
+            exchange.fail(error)  # `send` is waiting, and gives the slot back
             return
         exchange.part()
         if self.give_slot():

@@ -20,11 +20,13 @@ from .tls import Contexts
 
 if TYPE_CHECKING:
     from ..config.snapshot import Budgets, Endpoint
+    from .compat import Compat
 
 __all__ = ["Answering", "Exchange", "OriginStats", "Outgoing", "Sink", "Transport"]
 
 _SWEEP_S = 0.5
 _SHUTDOWN_S = 2.0  # how long a TLS connection we close may take over its goodbye
+_FIRST_PROBE_S = 60.0  # TCP keepalive where the headers budget is off
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _BODYLESS_METHODS = ("GET", "HEAD", "DELETE", "OPTIONS")
 
@@ -49,6 +51,7 @@ class Transport:
         self._contexts = Contexts()
         self._arena = memoryview(bytearray(READ_BYTES))
         self._active: set[Exchange] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
 
@@ -72,16 +75,19 @@ class Transport:
         head = request_head(endpoint, out)
         origin = self._pool.origin(_key(endpoint))
         origin.limit(max_connections, idle_connections, idle_for_s)
-        exchange = Exchange(budgets, stream, _interval(budgets, stream), self._active)
+        exchange = Exchange(budgets, stream, _interval(budgets, stream, endpoint.proxy is not None), self._active)
         began_ns = monotonic_ns()
-        connection = cast("H1 | None", origin.try_acquire() or await origin.acquire(budgets.queue_s))
+        connection = cast("H1 | Compat | None", origin.try_acquire() or await origin.acquire(budgets.queue_s))
         exchange.queue_us = (monotonic_ns() - began_ns) // 1000
         reused = connection is not None
         while True:
             if connection is None:
-                began_ns = monotonic_ns()
-                connection = await self._open(origin, endpoint, budgets)
-                exchange.connect_us = (monotonic_ns() - began_ns) // 1000
+                if endpoint.proxy is not None:
+                    connection = self._proxied(origin, endpoint, endpoint.proxy, budgets)
+                else:
+                    began_ns = monotonic_ns()
+                    connection = await self._open(origin, endpoint, budgets)
+                    exchange.connect_us = (monotonic_ns() - began_ns) // 1000
             else:
                 connection.take_slot()
             waiting = self._loop.create_future()
@@ -96,8 +102,8 @@ class Transport:
                 connection.give_slot()
                 connection, reused = None, False
             except BaseException:
+                # Not the connection: it may have answered, and be another's by now.
                 exchange.abort()
-                connection.abort()
                 raise
 
     def stats(self) -> list[OriginStats]:
@@ -122,9 +128,28 @@ class Transport:
         for exchange in list(self._active):
             exchange.give_up(Cut("the gateway is closing"))
         self._pool.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await asyncio.sleep(0)  # the sockets close in the loop's next turn
 
     # ------------------------------------------------------------------------------------- inside
+
+    def _proxied(self, origin: Origin, endpoint: Endpoint, proxy: str, budgets: Budgets) -> Compat:
+        """A connection through `proxy` in the slot we hold; it connects once the request is there."""
+        from .compat import Compat  # httpcore and what it brings cost memory that most workers never need
+
+        try:
+            return Compat(
+                origin,
+                (endpoint.scheme, endpoint.host, endpoint.port),
+                proxy,
+                self._context(endpoint),
+                budgets.headers_s or _FIRST_PROBE_S,
+                self._tasks,
+            )
+        except BaseException:
+            origin.free()
+            raise
 
     async def _open(self, origin: Origin, endpoint: Endpoint, budgets: Budgets) -> H1:
         """A new connection in the slot we hold; without one the slot is given back."""
@@ -137,10 +162,9 @@ class Transport:
         return connection
 
     async def _connect(self, connection: H1, endpoint: Endpoint, budgets: Budgets) -> None:
-        secure = endpoint.scheme == "https"
-        context = self._contexts.get(endpoint.tls_ca, endpoint.tls_cert, endpoint.tls_key) if secure else None
-        name = endpoint.host if secure else None
-        shutdown_s = _SHUTDOWN_S if secure else None
+        context = self._context(endpoint)
+        name = endpoint.host if context is not None else None
+        shutdown_s = _SHUTDOWN_S if context is not None else None
         began = monotonic()
         timer = asyncio.timeout(budgets.connect_s or None)
         try:
@@ -170,7 +194,12 @@ class Transport:
             raise _unreachable(endpoint, error) from None
         if connection.transport is None:
             raise Unreachable(f"{_place(endpoint)} closed the connection at once")
-        keepalive(connection.transport, budgets.headers_s or 60)
+        keepalive(connection.transport, budgets.headers_s or _FIRST_PROBE_S)
+
+    def _context(self, endpoint: Endpoint) -> ssl.SSLContext | None:
+        if endpoint.scheme != "https":
+            return None
+        return self._contexts.get(endpoint.tls_ca, endpoint.tls_cert, endpoint.tls_key)
 
     def _watch(self, interval: float) -> None:
         """See to it that the sweeper looks again within `interval`."""
@@ -228,13 +257,15 @@ def request_head(endpoint: Endpoint, out: Outgoing) -> bytes:
         return head.encode()
 
 
-def _interval(budgets: Budgets, stream: bool) -> float:
+def _interval(budgets: Budgets, stream: bool, connects: bool) -> float:
     """How often to look at an exchange with these budgets, in seconds: a quarter of the smallest, at most 0.5."""
     if stream:
-        limits = (budgets.headers_s, budgets.first_event_s, budgets.idle_s, budgets.total_s)
+        limits = [budgets.headers_s, budgets.first_event_s, budgets.idle_s, budgets.total_s]
     else:
-        limits = (budgets.unary_s, budgets.total_s, 0, 0)
-    return min(_SWEEP_S, *(limit / 4 for limit in limits if limit), _SWEEP_S)
+        limits = [budgets.unary_s, budgets.total_s]
+    if connects:
+        limits.append(budgets.connect_s)
+    return min([_SWEEP_S, *(limit / 4 for limit in limits if limit)])
 
 
 def _key(endpoint: Endpoint) -> tuple[object, ...]:

@@ -87,6 +87,7 @@ cdef class H1Core:
         readonly list headers
         readonly long long length
         readonly long long received
+        readonly bint answered
         readonly bint keep_alive
         readonly bint eof_delimited
         readonly str fault
@@ -117,6 +118,7 @@ cdef class H1Core:
         self.headers = []
         self.length = -1
         self.received = 0
+        self.answered = False
         self.keep_alive = False
         self.eof_delimited = False
         self.fault = ""
@@ -379,6 +381,7 @@ cdef class H1Core:
             if name == "connection" and "close" in [token.strip(" \t") for token in value.lower().split(",")]:
                 self.keep_alive = False
         self.state = IN_BODY
+        self.answered = True
         if self._bodyless or status == 204 or status == 304:
             if status == 204 and (self._chunked or self.length > 0):
                 self.keep_alive = False

@@ -54,9 +54,9 @@ class H1Core:
     """An incremental reader of HTTP/1.1 responses, without I/O.
 
     `headers` are (lower-case name, value) as latin-1 text, in order. `length` is the announced body length, -1 where
-    none was. `received` counts the bytes since `begin`. `keep_alive` means something once `state` is DONE: the
-    connection may carry another request. `eof_delimited`: only the end of the connection ends the body, so a cut
-    cannot be told from an end.
+    none was. `received` counts the bytes since `begin`. `answered`: the head is whole, also where the body then
+    FAILED. `keep_alive` means something once `state` is DONE: the connection may carry another request.
+    `eof_delimited`: only the end of the connection ends the body, so a cut cannot be told from an end.
     """
 
     __slots__ = (
@@ -66,6 +66,7 @@ class H1Core:
         "_left",
         "_step",
         "_tail",
+        "answered",
         "eof_delimited",
         "fault",
         "headers",
@@ -83,6 +84,7 @@ class H1Core:
     headers: list[tuple[str, str]]
     length: int
     received: int
+    answered: bool
     keep_alive: bool
     eof_delimited: bool
     fault: str
@@ -98,6 +100,7 @@ class H1Core:
         self.headers = []
         self.length = -1
         self.received = 0
+        self.answered = False
         self.keep_alive = False
         self.eof_delimited = False
         self.fault = ""
@@ -244,6 +247,7 @@ class H1Core:
                 keep = False
         self.keep_alive = keep
         self.state = BODY
+        self.answered = True
         if self._bodyless or status in (204, 304):
             if status == 204 and (self._chunked or self.length > 0):
                 self.keep_alive = False  # it may mean to send one all the same
