@@ -253,7 +253,7 @@ def test_usage_leaves_as_one_chunk_and_only_if_asked_for() -> None:
 
 
 def test_calls_are_written_slice_by_slice() -> None:
-    """Id and name on the first one, arguments after it; and a call without arguments gets an empty object (tool-010)."""
+    """Id and name first, arguments after them; a call without arguments gets an empty object (tool-010)."""
     chunks = write(
         CallStarted(0, "a", "f"),
         CallDelta(0, '{"x"'),

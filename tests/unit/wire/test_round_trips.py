@@ -22,8 +22,9 @@ def members(body: bytes) -> dict[str, msgspec.Raw]:
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(data=st.data())
+@settings(max_examples=60)
 def test_a_request_survives_its_format(wire: str, data: st.DataObject) -> None:
-    """parse_request(build_request(x)) == x for all that the declared table carries, and the bytes are the same again."""
+    """parse_request(build_request(x)) == x for all that the table carries, and the bytes are the same again."""
     request = data.draw(neutral.requests(wire))
     body = FORMATS[wire].build_request(request)
     found = FORMATS[wire].parse_request(members(body))
@@ -42,6 +43,7 @@ def through(wire: str, events: list[Event], cut: int = 0) -> list[Event]:
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(data=st.data(), cut=st.integers(0, 50))
+@settings(max_examples=60)
 def test_a_reader_over_a_writer_gives_the_same_events(wire: str, data: st.DataObject, cut: int) -> None:
     """And any cut of the bytes gives them too."""
     events = data.draw(neutral.streams(wire))
@@ -59,6 +61,7 @@ def test_a_reader_over_a_writer_gives_the_same_events(wire: str, data: st.DataOb
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(data=st.data())
+@settings(max_examples=60)
 def test_a_stream_folds_into_its_unary_answer(wire: str, data: st.DataObject) -> None:
     """One answer, streamed or whole, is the same value (STYLE turn 4)."""
     answer = collect(data.draw(neutral.streams(wire)))
