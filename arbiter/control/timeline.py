@@ -44,7 +44,8 @@ class Stretch:
 def whole_us(entry: Entry) -> int:
     """The length of the line: the request's own time, or as far as its attempts reach."""
     reach = [entry.request.total_us or 0]
-    reach += [_offset_us(entry, attempt) + (attempt.total_us or 0) for attempt in entry.attempts]
+    for attempt in entry.attempts:
+        reach += [_offset_us(entry, attempt) + until for _, until in _moments(attempt)]
     return max(1, *reach)
 
 

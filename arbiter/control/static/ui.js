@@ -39,6 +39,7 @@
     markOpened();
     for (const place of scope.querySelectorAll("[data-origin]")) place.textContent = location.origin;
     for (const button of scope.querySelectorAll("button[data-copy]")) button.hidden = !navigator.clipboard;
+    showTheme();
   };
 
   const showTheme = () => {
@@ -69,7 +70,6 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     refresh(document);
-    showTheme();
     showLive();
     document.addEventListener("click", (event) => {
       const button = event.target.closest("button");
@@ -98,12 +98,14 @@
     document.body.addEventListener("htmx:afterRequest", (event) => {
       if (event.detail.elt.id === "list") showLive(event.detail.failed || !event.detail.xhr.status ? "Not reachable" : "");
     });
+    document.body.addEventListener("htmx:historyRestore", () => showLive());
     document.body.addEventListener("htmx:afterSwap", (event) => {
       refresh(document);
-      if (event.detail.target.id !== "detail") return;
-      const opened = event.detail.target.querySelector("h2");
+      const target = event.detail.target;  // none when the browser's Back brought the whole page again
+      if (!target || target.id !== "detail") return;
+      const opened = target.querySelector("h2");
       document.getElementById("said").textContent = opened ? `Opened: ${opened.textContent}` : "";
-      event.detail.target.scrollTop = 0;
+      target.scrollTop = 0;
     });
   });
 })();

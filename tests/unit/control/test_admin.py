@@ -12,14 +12,12 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from arbiter.config.load import parse
 from arbiter.config.snapshot import Snapshot
@@ -28,6 +26,7 @@ from arbiter.control.main import listen
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position, Reader
+from tests.fakes.admin import serving
 from tests.fakes.rows import attempt_row, request_row
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -78,20 +77,10 @@ class Site:
 
 @contextlib.contextmanager
 def site(tmp_path: Path, store: Any, state: Any = RecorderState, **options: Any) -> Iterator[Site]:
-    app = make_app(store, state, snapshot(), **options)
-    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, ws="none")
-    server = uvicorn.Server(config)
-    listener = listen(tmp_path / "control.sock")
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
+    with serving(make_app(store, state, snapshot(), **options), listen(tmp_path / "control.sock")):
         yield Site(tmp_path / "control.sock")
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        listener.close()
-        if store is not None:
-            store.close()
+    if store is not None:
+        store.close()
 
 
 def snapshot(text: str = CONFIG) -> Snapshot:

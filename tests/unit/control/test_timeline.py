@@ -69,7 +69,7 @@ def test_whatever_was_measured_the_line_holds(started, total, **fields):
     at = 0
     for part in timeline.stretches(Entry(request, [attempt]), attempt):
         assert part.start_us == at and part.end_us > at and part.label
-        assert part.left >= 0
+        assert part.left >= 0 and part.left + part.width <= 100.000001
         at = part.end_us
 
 
