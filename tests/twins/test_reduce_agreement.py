@@ -160,3 +160,41 @@ def test_ranges_are_ordered_and_hold_their_event(stream: bytes) -> None:
             last = (start, stop)
             reader = py_sse.SSEReader()
             assert [data for _, data in reader.feed(stream[start:stop]) + reader.finish()] == [payload]
+
+
+HEADS = st.sampled_from(
+    [
+        '{"id":"i","model":"m","choices":',
+        '{"id":"i","model":"m","created":1,"choices":',
+        '{"id":"","model":"","choices":',
+        '{"usage":{"prompt_tokens":1},"choices":',
+        '{"usage":null,"error":null,"choices":',
+        '{"x":"\\ud83c","choices":',
+        '{"id":"j","object":"error","choices":',
+        '{"choices":[],"choices":',
+    ]
+)
+TAILS = st.sampled_from(
+    [
+        '[{"index":0,"delta":{"content":"abc"}}]}',
+        '[{"index":0,"delta":{"content":"abc"}}],"usage":{"prompt_tokens":2}}',
+        '[{"index":0,"delta":{"content":"\\ud83c"}}],"usage":{"prompt_tokens":3}}',
+        '[{"index":0,"delta":{"content":"abc"}}],"id":"k","model":"n"}',
+        '[{"index":0,"delta":{"content":"abc"}}],"choices":[]}',
+        '[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}',
+        '[{"index":1,"delta":{}},{"index":0,"delta":{"reasoning":"r"}}],"usage":null}',
+        '[{"index":0,"delta":{},"finish_reason":"stop"}]}',
+        '[],"usage":{"prompt_tokens":4}}',
+        '[{"index":0}]',
+        "null}",
+        "",
+    ]
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(chunks=st.lists(st.tuples(HEADS, TAILS), max_size=8), cuts=st.lists(st.integers(0, 800), max_size=4))
+def test_the_twins_agree_on_chunks_that_begin_alike(chunks: list[tuple[str, str]], cuts: list[int]) -> None:
+    """What was read at the beginning of one chunk may serve the next one, and must serve it right."""
+    stream = "".join(f"data: {head}{tail}\n\n" for head, tail in chunks)
+    assert Story(c_reduce, "ChatTap", stream, cuts) == Story(py_reduce, "ChatTap", stream)
