@@ -141,8 +141,11 @@ class Compat:
                             raise Cut("too much was left unread")
             finally:
                 await response.aclose()
+        except asyncio.CancelledError:
+            await self._close()
+            raise
         except (ArbiterError, httpcore.ProtocolError, httpcore.NetworkError, httpcore.ProxyError) as error:
-            await self._http.aclose()
+            await self._close()
             self._break(exchange, error, answered=answered, reused=reused)
             return
         self._pump = None
@@ -193,9 +196,15 @@ class Compat:
     def _stop(self) -> None:
         pump, self._pump = self._pump, None
         if pump is not None:
-            pump.cancel()  # httpcore closes the connection on its way out
+            pump.cancel()  # it closes the connection on its way out
         else:
-            self._spawn(self._http.aclose())
+            self._spawn(self._close())
+
+    async def _close(self) -> None:
+        await self._http.aclose()
+        # httpcore leaves the socket open where a handshake with the proxy failed or was cancelled.
+        if self._backend.stream is not None:
+            await self._backend.stream.aclose()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -218,6 +227,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
             (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(first / 4))),
             (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
         ]
+        self.stream: httpcore.AsyncNetworkStream | None = None
         self.received = 0
         self.at_eof = False
 
@@ -229,8 +239,8 @@ class _Backend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        stream = await self._inner.connect_tcp(host, port, timeout, local_address, self._options)
-        return _Stream(stream, self)
+        self.stream = await self._inner.connect_tcp(host, port, timeout, local_address, self._options)
+        return _Stream(self.stream, self)
 
 
 class _Stream(httpcore.AsyncNetworkStream):
@@ -267,8 +277,10 @@ def _connection(
     try:
         port = parts.port or _PORTS[parts.scheme]
     except (KeyError, ValueError):
-        raise ConfigFault(f"a proxy must be http, https, socks5 or socks5h, not {parts.scheme!r}") from None
-    host = (parts.hostname or "").encode()
+        port = 0
+    if parts.scheme not in _PORTS or not port or not parts.hostname:
+        raise ConfigFault("a proxy must be a URL with http, https, socks5 or socks5h, a host and a port")
+    host = parts.hostname.encode()
     auth = (unquote(parts.username).encode(), unquote(parts.password or "").encode()) if parts.username else None
     if parts.scheme.startswith("socks5"):
         from httpcore._async.socks_proxy import AsyncSocks5Connection

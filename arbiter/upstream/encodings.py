@@ -1,8 +1,8 @@
 """Undoing the Content-Encoding of an answer, in bounded pieces.
 
 The upstream is asked for `identity`; this is for the ones that compress all the same (SPEC 2.13). A decoder hands out
-pieces of about `PIECE_BYTES` (never twice that) and keeps the input it has not unfolded yet, so a small compressed read that would
-unfold to gigabytes costs a reader that pauses, or stops, nothing.
+pieces of about `PIECE_BYTES` (never twice that) and keeps the input it has not unfolded yet, so a small compressed
+read that would unfold to gigabytes costs a reader that pauses, or stops, nothing.
 """
 
 from __future__ import annotations

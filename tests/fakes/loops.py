@@ -36,6 +36,12 @@ def open_sockets() -> int:
     return count
 
 
+def _note(context: dict[str, Any], faults: list[dict[str, Any]]) -> None:
+    # A scripted server's half of a handshake that the test wants to fail.
+    if context["message"] != "Error on transport creation for incoming connection":
+        faults.append(context)
+
+
 def run_on(name: str) -> Run:
     """A runner on the loop called `name`: "asyncio" or "uvloop"."""
     factory = uvloop.new_event_loop if name == "uvloop" else asyncio.new_event_loop
@@ -45,7 +51,7 @@ def run_on(name: str) -> Run:
 
         async def guarded() -> None:
             loop = asyncio.get_running_loop()
-            loop.set_exception_handler(lambda _, context: faults.append(context))
+            loop.set_exception_handler(lambda _, context: _note(context, faults))
             await loop.getaddrinfo("127.0.0.1", 0)  # a loop opens sockets of its own at its first use of a thread
             before = open_sockets()
             await main()
