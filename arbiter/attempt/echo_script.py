@@ -24,6 +24,7 @@ from arbiter.model import (
     Failed,
     Finish,
     Message,
+    Part,
     RefusalDelta,
     Request,
     Text,
@@ -96,19 +97,17 @@ def read(request: Request, headers: Sequence[tuple[str, str]], new_id: Callable[
     """
     script = Script()
     scribe = _Scribe(script, new_id)
-    for name, value in headers:
-        lowered = name.lower()
-        if lowered == "x-echo":
-            scribe.follow(value)
-        elif lowered.startswith("x-echo-"):
-            scribe.follow(f"{lowered.removeprefix('x-echo-')} {value}")
-    newest = request.messages[-1] if request.messages else Message("user", "")
-    asked = next((message for message in reversed(request.messages) if message.role == "user"), newest)
+    spoken = _spoken(request)
+    newest = spoken[-1] if spoken else Message("user", "")
+    asked = next((message for message in reversed(spoken) if message.role == "user"), newest)
+    for line in _in_headers(headers):
+        if newest.role != "tool" or not line.startswith("tool "):  # a loop must end
+            scribe.follow(line)
     lines = [line.strip() for line in _texts(asked, "\n").splitlines()]
     directives = [line.removeprefix("/echo ") for line in lines if line.startswith("/echo ")]
     if newest.role == "tool":
         # Only the first round obeys `after`: an agent's loop must end.
-        after = directives if _rounds(request) == 1 else []
+        after = directives if _rounds(spoken) == 1 else []
         directives = [line.removeprefix("after ") for line in after if line.startswith("after ")]
     else:
         directives = [line for line in directives if not line.startswith("after ")]
@@ -159,10 +158,36 @@ def _result_text(result: ToolResult) -> str:
     )
 
 
-def _rounds(request: Request) -> int:
+def _in_headers(headers: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered == "x-echo":
+            yield value
+        elif lowered.startswith("x-echo-"):
+            yield f"{lowered.removeprefix('x-echo-')} {value}"
+
+
+def _spoken(request: Request) -> list[Message]:
+    """Return the conversation proper: without instructions, and without what an agent slips into the user's words."""
+    spoken = []
+    for message in request.messages:
+        if message.role == "user":
+            parts = tuple(part for part in message.parts() if not _is_reminder(part))
+            if parts or not message.parts():
+                spoken.append(Message("user", parts))
+        elif message.role not in ("system", "developer"):
+            spoken.append(message)
+    return spoken
+
+
+def _is_reminder(part: Part) -> bool:
+    return isinstance(part, Text) and part.text.lstrip().startswith("<system-reminder>")
+
+
+def _rounds(spoken: Sequence[Message]) -> int:
     """Return how often tools were called since the user last spoke."""
     rounds = 0
-    for message in reversed(request.messages):
+    for message in reversed(spoken):
         if message.role == "user":
             break
         rounds += message.role == "assistant" and any(isinstance(part, ToolCall) for part in message.parts())

@@ -164,6 +164,19 @@ def test_after_is_followed_in_the_first_round_only(wire: str) -> None:
     assert both(wire, asked + RESULTS[wire] * 2).text() == "The tool answered: sunny"
 
 
+@WIRES
+def test_what_an_agent_slips_in_is_not_the_users_word(wire: str) -> None:
+    """Claude Code puts reminders beside results and a system message behind them; its loop must end all the same."""
+    reminder = {"type": "text", "text": "<system-reminder>\n/echo text No.\n</system-reminder>"}
+    asked = [{"role": "user", "content": [reminder, {"type": "text", "text": "Go\n/echo tool f"}]}]
+    assert [one.name for one in both(wire, asked).parts if isinstance(one, ToolCall)] == ["f"]
+    behind = [{"role": "user", "content": [reminder]}, {"role": "system", "content": "Be terse."}]
+    assert both(wire, asked + RESULTS[wire] + behind).text() == "The tool answered: sunny"
+    headers = [("x-echo", "tool g"), ("x-echo-finish", "length")]
+    answer = both(wire, asked + RESULTS[wire], headers=headers)
+    assert (answer.text(), answer.finish) == ("The tool answered: sunny", Finish.LENGTH)
+
+
 def test_a_forced_tool_is_called() -> None:
     tool = {"type": "function", "function": {"name": "f"}}
     answer = both(CHAT, "Hi", tools=[tool], tool_choice="required")

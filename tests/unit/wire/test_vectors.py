@@ -1,0 +1,88 @@
+"""Real servers' streams through every client format: `tests/vectors/<format>/<case>/`.
+
+Each case holds the request, the upstream's bytes, what a client of each format gets, the usage, and where it came from.
+A provider's new quirk arrives as a new case.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arbiter.errors import ArbiterError
+from arbiter.model import Event, Started, Usage, UsageReported, collect
+from arbiter.wire.format import FORMATS
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+CASES = sorted(path.parent for wire in FORMATS for path in (VECTORS / wire).glob("*/upstream.sse"))
+EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
+
+
+def read(case: Path, piece: int = 0) -> list[Event]:
+    data = (case / "upstream.sse").read_bytes()
+    reader = FORMATS[case.parent.name].reader()
+    pieces = [data[i : i + piece] for i in range(0, len(data), piece)] if piece else [data]
+    return [event for one in pieces for event in reader.feed(one)] + reader.finish()
+
+
+def test_there_are_cases_for_every_format() -> None:
+    assert {case.parent.name for case in CASES} == set(FORMATS)
+    assert [case for case in CASES if not (case / "source.txt").read_text().strip()] == []
+
+
+@EACH
+@pytest.mark.parametrize("client", list(FORMATS))
+def test_a_client_of_each_format_gets_its_bytes(case: Path, client: str) -> None:
+    writer = FORMATS[client].writer("T", "m", 1700000000)
+    written = b"".join(writer.write(event) for event in read(case))
+    assert written.decode() == (case / f"client.{client}.sse").read_text()
+
+
+@EACH
+def test_any_cut_gives_the_same_events(case: Path) -> None:
+    whole = [str(event) for event in read(case)]
+    for piece in (1, 2, 3, 7, 64):
+        assert [str(event) for event in read(case, piece)] == whole
+
+
+@EACH
+def test_usage_is_normalised(case: Path) -> None:
+    """SPEC 9.1: input without what was cached, from either vendor's counts."""
+    usage = Usage()
+    for event in read(case):
+        if isinstance(event, UsageReported) or (isinstance(event, Started) and event.usage is not None):
+            usage = usage.merged(event.usage or Usage())
+    told = {name: value for name, value in msgspec.structs.asdict(usage).items() if value is not None}
+    assert told == json.loads((case / "usage.json").read_text())
+
+
+@EACH
+def test_what_a_client_gets_says_the_same(case: Path) -> None:
+    """Each client's bytes, read again, fold into the upstream's answer: its words, its calls, its reason."""
+    try:
+        want = collect(read(case))
+    except ArbiterError as error:
+        want, failed = None, str(error)
+    for client, wire in FORMATS.items():
+        reader = wire.reader()
+        events = reader.feed((case / f"client.{client}.sse").read_bytes()) + reader.finish()
+        if want is None:
+            with pytest.raises(ArbiterError, match=failed):
+                collect(events)
+            continue
+        got = collect(events)
+        assert got.text() == want.text() and got.finish in (want.finish, "stop")
+        calls = [[part for part in answer.parts if hasattr(part, "arguments")] for answer in (got, want)]
+        assert calls[0] == calls[1]
+
+
+@EACH
+def test_the_request_is_understood_and_says_the_same_upstream(case: Path) -> None:
+    wire = FORMATS[case.parent.name]
+    members = msgspec.json.decode((case / "request.json").read_bytes(), type=dict[str, msgspec.Raw])
+    request = wire.parse_request(members)
+    built = msgspec.json.decode(wire.build_request(request), type=dict[str, msgspec.Raw])
+    assert wire.parse_request(built) == request
