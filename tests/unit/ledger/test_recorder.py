@@ -267,6 +267,32 @@ def test_a_locked_store_loses_nothing_and_says_so(tmp_path):
     assert len(stored(tmp_path)[0]) == 25
 
 
+def test_workers_hear_how_the_recorder_is(tmp_path, monkeypatch):
+    """They answer /health/ready, and they are not the ones who see the store."""
+
+    async def ask() -> str:
+        pen = Journal(tmp_path / "state", "asks", LIMIT, asyncio.get_running_loop())
+        try:
+            return pen.store_reason
+        finally:
+            await pen.aclose()
+
+    assert "recorder" in asyncio.run(ask())
+    one = make(tmp_path, busy_s=0.02)
+    one.start()
+    until(lambda: asyncio.run(ask()) == "")
+    blocker = sqlite3.connect(tmp_path / "arbiter.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    fill(tmp_path, 1)
+    until(lambda: "locked" in asyncio.run(ask()))
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    until(lambda: asyncio.run(ask()) == "")
+    one.stop()
+    monkeypatch.setattr("arbiter.ledger.journal.BEAT_LATE_MS", -1)  # as if it had stopped long ago
+    assert "recorder" in asyncio.run(ask())
+
+
 def test_stopping_drains_what_is_there(tmp_path):
     one = make(tmp_path)
     one.start()

@@ -1,0 +1,82 @@
+"""docs/ledger.md and docs/admin.md say what there is: every column, route, parameter and member, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from starlette.routing import Mount, Route
+
+from arbiter.config.load import demo_snapshot
+from arbiter.control.api import Api
+from arbiter.control.app import make_app
+from arbiter.ledger import journal, query, recorder, schema
+from arbiter.ledger.recorder import RecorderState
+from arbiter.ledger.sqlite import SqliteStore
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+LEDGER = (DOCS / "ledger.md").read_text()
+ADMIN = (DOCS / "admin.md").read_text()
+
+
+def section(text: str, head: str) -> str:
+    """What stands under a heading, up to the next one."""
+    found = re.search(rf"^## {re.escape(head)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"there is no section {head}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the tables in a text, without heads."""
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize("table", schema.TABLES)
+def test_every_column_is_documented_with_its_type(table):
+    documented = [(name.strip("`"), kind) for name, kind, _ in rows(section(LEDGER, f"`{table}`"))]
+    assert documented == [(column.name, column.kind) for column in schema.columns(schema.TABLES[table])]
+
+
+def test_every_table_of_the_store_is_named(tmp_path):
+    store = SqliteStore(tmp_path / "a.db")
+    for table in store._present():
+        assert f"`{table}`" in LEDGER, table
+    store.close()
+
+
+def test_the_figures_are_those_of_the_code():
+    assert journal.BATCH_S == 0.050 and "50 ms" in LEDGER
+    assert journal.BATCH_ROWS == 100 and "are 100" in LEDGER
+    assert recorder.BATCH_ROWS == 500 and "at most 500" in LEDGER
+    assert recorder.PAUSE_S <= 0.25 and "250 ms" in LEDGER
+    assert journal.QUEUE_ROWS == 10_000 and "10,000 rows" in LEDGER
+    assert query.MAX_LIMIT == 500 and "1 to 500" in ADMIN
+    assert query.DEFAULT_LIMIT == 50 and "50 if not given" in ADMIN
+
+
+def test_every_route_is_documented():
+    app = make_app(None, None, demo_snapshot())
+    paths = [route.path for route in app.routes if isinstance(route, Route | Mount)]
+    assert len(paths) >= 8
+    for path in paths:
+        assert f"`{path}`" in ADMIN or f"`{path}/`" in ADMIN or f"GET {path}`" in ADMIN, path
+    for path in re.findall(r"`GET (/admin/[^`]+)`", ADMIN):
+        assert path in paths, path
+
+
+def test_every_parameter_is_documented():
+    documented = [name.strip("`") for name, _ in rows(section(ADMIN, "`GET /admin/api/requests`"))]
+    assert sorted(documented) == sorted(query.PARAMETERS)
+    for field in query.TOTALS:
+        assert f"`{field}`" in ADMIN
+
+
+def test_every_member_of_the_state_is_documented():
+    state = Api(None, RecorderState, demo_snapshot(), None).describe()
+    documented = dict(rows(section(ADMIN, "`GET /admin/api/state`")))
+    assert [name.strip("`") for name in documented] == list(state)
+    for member, value in state.items():
+        for name in value if isinstance(value, dict) else ():
+            assert f"`{name}`" in documented[f"`{member}`"], f"{member}.{name}"
