@@ -26,19 +26,25 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 0  # text and call arguments
     tool_names: tuple[str, ...] = ()
     error: str | None = None  # the answer is an error in spite of its 200
+    first_event_ns: int = 0  # on the monotonic clock; 0 where no event came
+    last_event_ns: int = 0
+    finish_inferred: bool = False  # the stream ended without saying why
+    protocol_fault: str | None = None  # what broke the format's rules and was passed on all the same
 
 
-def of_chat_stream(tap: reduce.ChatTap) -> Facts:
-    """The facts of a chat stream, as far as it came."""
-    return _of_stream(tap, usages.chat(tap.usage))
-
-
-def of_messages_stream(tap: reduce.MessagesTap) -> Facts:
-    """The facts of a messages stream. Its usage comes in two parts, of which the later one counts (SPEC 9.1)."""
-    return _of_stream(tap, usages.messages(tap.usage_start, tap.usage_delta))
-
-
-def _of_stream(tap: reduce.ChatTap | reduce.MessagesTap, usage: Usage | None) -> Facts:
+def of_stream(
+    tap: reduce.ChatTap | reduce.MessagesTap,
+    *,
+    first_event_ns: int,
+    last_event_ns: int,
+    finish_inferred: bool,
+    protocol_fault: str | None,
+) -> Facts:
+    """The facts of a stream, as far as it came."""
+    if isinstance(tap, reduce.ChatTap):
+        usage = usages.chat(tap.usage)
+    else:
+        usage = usages.messages(tap.usage_start, tap.usage_delta)
     return Facts(
         response_id=_text(tap.response_id),
         model=_text(tap.model),
@@ -49,6 +55,10 @@ def _of_stream(tap: reduce.ChatTap | reduce.MessagesTap, usage: Usage | None) ->
         thinking_bytes=tap.thinking_bytes,
         output_bytes=tap.text_bytes + tap.argument_bytes,
         tool_names=tuple(name.decode("utf-8", "replace") for name in tap.tool_names),
+        first_event_ns=first_event_ns,
+        last_event_ns=last_event_ns,
+        finish_inferred=finish_inferred,
+        protocol_fault=protocol_fault,
     )
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
 
 from arbiter.accounting import facts
 from arbiter.attempt.ask import Ask
+from arbiter.attempt.books import Attempt, Books
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.config.snapshot import Provider
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, Garbled, KeyRefused, UpstreamStatus
-from arbiter.ledger.book import Attempt
 from arbiter.routing.plan import Plan, Rung
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
@@ -25,12 +24,6 @@ from arbiter.wire.headers import to_upstream
 from arbiter.wire.native import CHAT
 
 ERROR_BODY_BYTES = 1 << 20  # of an error answer; more than any vendor's, and no page of a CDN is worth more
-
-
-class Books(Protocol):
-    """Where attempts are written down (`ledger.book.Book`)."""
-
-    def open(self, rung: Rung, wire: str) -> Attempt: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from arbiter._speedups import reduce
 from arbiter.accounting import facts
 from arbiter.accounting.facts import Facts
+from arbiter.attempt.books import Attempt
 from arbiter.clock import monotonic_ns
-from arbiter.errors import ArbiterError, ClientGone, Cut, Garbled
-from arbiter.ledger.book import Attempt
+from arbiter.errors import ArbiterError, ClientGone, Cut
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
 from arbiter.watch import Alarm, Watch
@@ -60,12 +59,7 @@ class StreamRelay:
 
     def on_data(self, data: bytes) -> None:
         stream = self.native
-        try:
-            piece = stream.feed(data)
-        except Garbled as error:
-            self._exchange.abort()
-            self._stop(error)
-            return
+        piece = stream.feed(data)
         self.last_event_ns = now = monotonic_ns()
         if not self.first_event_ns and stream.has_event:
             self.first_event_ns = now
@@ -85,6 +79,9 @@ class StreamRelay:
         if stream.ending is Ending.COMPLETE:
             self._exchange.finish()
             self._stop(None)
+        elif stream.ending is Ending.CUT:
+            self._exchange.abort()
+            self._stop(stream.garbled)
 
     def on_end(self, error: ArbiterError | None) -> None:
         if self._is_over:
@@ -124,7 +121,10 @@ class StreamRelay:
             raise self._error
 
     def _failed_before_output(self) -> bool:
-        return self._out is None and self.native.tap.events <= (1 if self.native.ending is Ending.FAILED else 0)
+        # An event that the end of the stream cut in half is none, whatever it begins with.
+        if self._out is not None:
+            return False
+        return not self.first_event_ns or (self.native.ending is Ending.FAILED and self.native.tap.events == 1)
 
     async def flow(self, out: Taker) -> ArbiterError | None:
         """Let the stream run into `out`; return once it ended, with what kept it from being complete."""
@@ -170,8 +170,13 @@ class StreamRelay:
 
     def facts(self) -> Facts:
         """What the stream said about itself, as far as it came."""
-        tap = self.native.tap
-        return facts.of_chat_stream(tap) if isinstance(tap, reduce.ChatTap) else facts.of_messages_stream(tap)
+        return facts.of_stream(
+            self.native.tap,
+            first_event_ns=self.first_event_ns,
+            last_event_ns=self.last_event_ns,
+            finish_inferred=self.native.finish_inferred,
+            protocol_fault=self.native.protocol_fault,
+        )
 
 
 class Live:
@@ -191,14 +196,6 @@ class Live:
 
     def close(self, error: ArbiterError | None) -> None:
         """The answer is through, or broke off with `error`: complete the attempt's row."""
-        stream = self.stream
-        if stream is not None:
-            row = self.attempt.row
-            if stream.first_event_ns:
-                row.first_event_us = self.attempt.since_sent_us(stream.first_event_ns)
-                row.last_event_us = self.attempt.since_sent_us(stream.last_event_ns)
-            row.finish_inferred = stream.native.finish_inferred
-            if stream.native.protocol_fault is not None and error is None:
-                row.error_class, row.message = "upstream_protocol", stream.native.protocol_fault
-            self.facts = stream.facts()
+        if self.stream is not None:
+            self.facts = self.stream.facts()
         self.attempt.close(self.facts, error)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
-from arbiter.errors import ArbiterError, ClientGone, TimedOut
+from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.metrics import Metrics
 from arbiter.routing.plan import Rung
@@ -53,9 +53,9 @@ class Attempt:
 
     def waited_us(self, first_event_ns: int) -> int:
         """How long we waited for what the client gets first: the first event of a stream, or the whole answer."""
-        return self.since_sent_us(first_event_ns or self.answered_ns)
+        return self._since_sent_us(first_event_ns or self.answered_ns)
 
-    def since_sent_us(self, at_ns: int) -> int:
+    def _since_sent_us(self, at_ns: int) -> int:
         return (at_ns - self.sent_ns) // 1000
 
     def close(self, facts: Facts | None, error: ArbiterError | None) -> None:
@@ -65,11 +65,18 @@ class Attempt:
         self.is_open = False
         row = self.row
         row.finished_ms = now_ms()
-        row.total_us = self.since_sent_us(monotonic_ns())
+        row.total_us = self._since_sent_us(monotonic_ns())
         if facts is not None:
             _take(row, facts)
+            if facts.first_event_ns:
+                row.first_event_us = self._since_sent_us(facts.first_event_ns)
+                row.last_event_us = self._since_sent_us(facts.last_event_ns)
         if error is None:
             row.outcome = "ok"
+            fault = facts.protocol_fault or facts.error if facts is not None else None
+            if fault is not None:
+                # It went on all the same, so it is no failed attempt; but what happened is on record.
+                row.error_class, row.message = ErrorClass.UPSTREAM_PROTOCOL.value, fault
         else:
             row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
             row.error_class = error.code.value
@@ -138,7 +145,7 @@ class Book:
 def _take(row: AttemptRow, facts: Facts) -> None:
     row.response_id = facts.response_id
     row.model_served = facts.model
-    row.finish_reason = facts.finish
+    row.finish_reason, row.finish_inferred = facts.finish, facts.finish_inferred
     row.events = facts.events
     row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes
     row.tool_names = list(facts.tool_names) or None

@@ -180,7 +180,7 @@ class NativeStream:
     `feed` and `end` return the bytes that may go to the client now. After `ending` left OPEN, `feed` returns nothing.
     """
 
-    __slots__ = ("_base", "_drop_usage", "_held", "_indices", "ending", "failure", "finish_inferred",
+    __slots__ = ("_base", "_drop_usage", "_held", "_indices", "ending", "failure", "finish_inferred", "garbled",
                  "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
 
     def __init__(self, wire: str, *, drop_usage: bool, limit: int) -> None:
@@ -188,6 +188,7 @@ class NativeStream:
         self.tap = reduce.ChatTap(limit) if wire == CHAT else reduce.MessagesTap(limit)
         self.ending = Ending.OPEN
         self.failure: bytes | None = None  # the payload of the error event
+        self.garbled: Garbled | None = None  # why the stream was cut, where its bytes are no event stream
         self.finish_inferred = False
         self.protocol_fault: str | None = None  # what of the upstream's stream broke the format's rules, and went on
         self.repairs: list[str] = []
@@ -199,16 +200,17 @@ class NativeStream:
     @property
     def has_event(self) -> bool:
         """Has anything but comments and pings arrived?"""
-        return self.tap.events > 0 or self.ending is not Ending.OPEN
+        return self.tap.events > 0 or self.ending in (Ending.COMPLETE, Ending.FAILED)
 
     def feed(self, data: bytes) -> bytes:
-        """Take what the socket gave.
-
-        Errors: Garbled for bytes that are no event stream (SPEC 2.10).
-        """
+        """Take what the socket gave. Bytes that are no event stream (SPEC 2.10) cut it after the events before them."""
         if self.ending is not Ending.OPEN:
             return b""
-        marks = self.tap.feed(data)
+        try:
+            marks = self.tap.feed(data)
+        except Garbled as fault:
+            marks = []
+            self._cut(fault)
         if self._held:
             data = self._held + data
         base = self._base
@@ -219,7 +221,18 @@ class NativeStream:
             self._held = data[ready:]
             data = data[:ready]
         self._base = base + ready
-        return self._apply(marks, data, base) if marks else data
+        if not marks:
+            return data
+        data = self._apply(marks, data, base)
+        if self._held and self.ending is Ending.OPEN:
+            try:
+                self.tap.feed(b"")  # a fault behind a mark is only told to who asks again
+            except Garbled as fault:
+                self._cut(fault)
+        return data
+
+    def _cut(self, fault: Garbled) -> None:
+        self.garbled, self.ending = fault, Ending.CUT
 
     def end(self, error: ArbiterError | None) -> bytes:
         """The upstream's side ended, by itself or by `error`."""

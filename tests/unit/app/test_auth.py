@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from arbiter.app.auth import COOKIE, Gate, Keys, is_loopback

@@ -1,0 +1,33 @@
+"""What a climb needs of the books. The ledger's own are handed in by the spine (`ledger.book`)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from arbiter.accounting.facts import Facts
+from arbiter.errors import ArbiterError
+from arbiter.routing.plan import Rung
+from arbiter.upstream.exchange import Answering
+
+
+class Attempt(Protocol):
+    """One attempt, written down before it was sent. It is closed exactly once; closing it again does nothing."""
+
+    def answered(self, exchange: Answering) -> None:
+        """The response head is here."""
+
+    def whole(self) -> None:
+        """The whole answer is here."""
+
+    def waited_us(self, first_event_ns: int) -> int:
+        """How long we waited for what the client gets first: the first event of a stream, or the whole answer."""
+
+    def close(self, facts: Facts | None, error: ArbiterError | None) -> None:
+        """The attempt ended: with an answer, or with `error` (and what was metered until then)."""
+
+
+class Books(Protocol):
+    """Where attempts are written down."""
+
+    def open(self, rung: Rung, wire: str) -> Attempt:
+        """Write down that `rung` is about to be tried."""
