@@ -137,6 +137,10 @@ class Origin:
     def url(self) -> str:
         return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}"
 
+    def answer_with(self, script: Steps) -> None:
+        """From now on, every request gets this."""
+        self._scripts = [script]
+
     async def until(self, condition: Callable[[], bool], what: str = "the condition") -> None:
         """Poll until `condition` holds."""
         loop = asyncio.get_running_loop()
