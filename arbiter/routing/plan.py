@@ -31,8 +31,13 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rungs to try, first to last. `rationale` is one line for people; `alias` the alias that was named, if one was."""
+    """The rungs to try, first to last.
+
+    `rationale` is one line for people, `alias` the alias that was named, if any, and `warning` what the caller should
+    know about the name it used (SPEC 9.6).
+    """
 
     rungs: tuple[Rung, ...]
     rationale: str
     alias: str | None = None
+    warning: str | None = None

@@ -20,16 +20,16 @@ class Router:
         self._providers = snapshot.providers
         self._default = snapshot.providers.get(snapshot.default_provider or "")
         self._plans: dict[str, Plan] = {}
-        for alias in snapshot.aliases.values():
+        for name, alias in snapshot.aliases.items():  # each also under the name it is advertised as
             provider = snapshot.providers[alias.provider]
             target = _upstream_name(provider, alias.model)
             why = f"alias {alias.name} -> {provider.name}/{target}"
-            self._plans[alias.name] = Plan((Rung(provider, target),), why, alias.name)
+            self._plans[name] = Plan((Rung(provider, target),), why, alias.name)
         # Later entries win, so the least of the precedence goes in first: an alias, then a bare model name, then
         # provider/model.
         for name, (provider, model) in snapshot.models.items():
             why = f"model {name} -> {provider.name}/{model.upstream}"
-            self._plans[name] = Plan((Rung(provider, model.upstream),), why)
+            self._plans[name] = Plan((Rung(provider, model.upstream),), why, warning=_collision(snapshot, name))
         for provider in snapshot.providers.values():
             for model in provider.models:
                 name = f"{provider.name}/{model.id}"
@@ -59,6 +59,17 @@ def is_allowed(model: str, caller: Caller) -> bool:
     """May this caller name this model? A client without an `allow` list may name any; an entry may be a glob."""
     client = caller.client
     return client is None or not client.allow or any(fnmatchcase(model, pattern) for pattern in client.allow)
+
+
+def _collision(snapshot: Snapshot, model: str) -> str | None:
+    """What else the name of a declared model means; the model of the provider listed first is what it gets."""
+    others = [provider.name for provider in snapshot.providers.values() if provider.model(model) is not None]
+    others.remove(snapshot.models[model][0].name)
+    if model in snapshot.aliases:
+        others.append("an alias")
+    if not others:
+        return None
+    return f"model_collision: {model} of {snapshot.models[model][0].name} was used; the name also means {', '.join(others)}"
 
 
 def _upstream_name(provider: Provider, model: str) -> str:

@@ -30,7 +30,9 @@ _CREDENTIALS = frozenset(("authorization", "x-api-key", "api-key", "x-arbiter-ke
 NEVER_FORWARDED = _HOP_BY_HOP | _CREDENTIALS
 """Not even `forward_headers` lets these through: a caller's credential never reaches an upstream."""
 
-TO_CLIENT_NAMES = frozenset(("request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "content-type"))
+TO_CLIENT_NAMES = frozenset(
+    ("request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "content-type")
+)
 TO_CLIENT_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-", "x-codex-")
 TO_CLIENT_PARTS = ("ratelimit", "rate-limit", "quota")
 
@@ -64,7 +66,7 @@ class Incoming:
         value = self.fields.get("x-trace-id") or self.fields.get("traceparent")
         return value[:256] if value else None
 
-    def keys(self) -> list[str]:
+    def credentials(self) -> list[str]:
         """Every credential offered, our own header first."""
         found = []
         own = self.fields.get("x-arbiter-key")
@@ -130,7 +132,7 @@ def _may_cross(name: str) -> bool:
 
 
 def to_client(headers: Iterable[tuple[str, str]]) -> Pairs:
-    """The upstream's headers that the client gets. `retry-after` leaves as whole seconds (Claude Code reads only those)."""
+    """The upstream's headers that the client gets. `retry-after` leaves as whole seconds: Claude Code reads only those."""
     out = [pair for pair in headers if _may_cross(pair[0])]
     for place, (name, value) in enumerate(out):
         if name == "retry-after" and not value.isdecimal():

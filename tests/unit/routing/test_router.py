@@ -65,3 +65,18 @@ def test_a_key_reaches_only_what_it_may():
     for model in ("mini", "second/shared", "own"):
         with pytest.raises(Forbidden, match="ci"):
             router.plan(model, caller)
+
+
+def test_a_name_that_means_two_things_is_served_with_a_warning():
+    """SPEC 9.6: the caller may not know that another provider, or an alias, goes by the same name."""
+    router = Router(parse(TEXT.replace("aliases:", "aliases:\n  own: { pin: first/mini }"), "t.yaml", {}))
+    assert "also means second" in (router.plan("shared", ANYONE).warning or "")
+    assert "an alias" in (router.plan("own", ANYONE).warning or "")
+    assert router.plan("second/shared", ANYONE).warning is None
+    assert router.plan("mini", ANYONE).warning is None
+
+
+def test_an_alias_answers_to_the_name_it_is_advertised_as():
+    text = TEXT.replace("{ pin: first/mini }", "{ pin: first/mini, advertise_as: claude-fast }")
+    router = Router(parse(text, "t.yaml", {}))
+    assert target(router, "claude-fast") == target(router, "fast") == ("first", "mini-2026", "fast")
