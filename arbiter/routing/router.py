@@ -63,13 +63,14 @@ def is_allowed(model: str, caller: Caller) -> bool:
 
 def _collision(snapshot: Snapshot, model: str) -> str | None:
     """What else the name of a declared model means; the model of the provider listed first is what it gets."""
+    used = snapshot.models[model][0].name
     others = [provider.name for provider in snapshot.providers.values() if provider.model(model) is not None]
-    others.remove(snapshot.models[model][0].name)
+    others.remove(used)
     if model in snapshot.aliases:
         others.append("an alias")
     if not others:
         return None
-    return f"model_collision: {model} of {snapshot.models[model][0].name} was used; the name also means {', '.join(others)}"
+    return f"model_collision: {model} of {used} was used; the name also means {', '.join(others)}"
 
 
 def _upstream_name(provider: Provider, model: str) -> str:
