@@ -81,7 +81,9 @@ class Services:
     metrics: Metrics
     draining: bool = False
     in_flight: int = 0
+    waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
     streams: set[StreamRelay] = field(default_factory=set)
+    is_over: bool = False  # the drain's time is up: what is cancelled now, we cancelled
 
 
 class Call:
@@ -136,6 +138,7 @@ async def serve(call: Call, out: ClientEnd) -> None:
     services, row = call.services, call.row
     book = Book(services.journal, services.metrics, row)
     services.in_flight += 1
+    services.waiting[call] = task = asyncio.current_task()
     try:
         await _answer(call, out, book)
         row.outcome = "ok"
@@ -143,12 +146,14 @@ async def serve(call: Call, out: ClientEnd) -> None:
         _note(row, error)
         await _tell(call, out, error)
     except asyncio.CancelledError:
-        _note(row, ClientGone("the client hung up"))
-        if not out.gone:
+        over = Unavailable("the gateway is shutting down") if services.is_over and not out.gone else None
+        _note(row, over or ClientGone("the client hung up"))
+        if over is None and not out.gone:
             raise
-        task = asyncio.current_task()
         if task is not None:
             task.uncancel()
+        if over is not None:
+            await _tell(call, out, over)
     except Exception as bug:
         # A bug of ours costs this request, not the worker. The log says more than the client needs to know.
         _log.error("a request failed inside the gateway", trace_id=row.trace_id, error=bug)
@@ -157,6 +162,7 @@ async def serve(call: Call, out: ClientEnd) -> None:
         await _tell(call, out, failure)
     finally:
         services.in_flight -= 1
+        services.waiting.pop(call, None)
         _settle(call, out, book)
 
 
@@ -179,13 +185,14 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     presence = _Presence(call, out)
     try:
         live = await ladder.climb(plan, ask, book, services.doors)
-        await _relay(call, out, live, presence)
+        await _relay(call, out, live, plan.warning, presence)
     finally:
         presence.close()
 
 
-async def _relay(call: Call, out: ClientEnd, live: Live, presence: _Presence) -> None:
+async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, presence: _Presence) -> None:
     row, stream = call.row, live.stream
+    call.services.waiting.pop(call, None)
     row.fidelity = live.fidelity
     if live.facts is not None and live.facts.model is not None:
         row.model = live.facts.model
@@ -193,7 +200,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, presence: _Presence) ->
     waited_us = live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
     row.overhead_us = max(0, row.first_byte_us - waited_us)
     headers = to_client(live.exchange.headers)
-    headers += _own_headers(row, live)
+    headers += _own_headers(row, live, warning)
     headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
     if stream is None:
         live.close(None)
@@ -227,6 +234,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, presence: _Presence) ->
 
 async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
     """Tell the client about `error`: with a status while nothing was sent, in-band after that (SPEC 2.7)."""
+    call.services.waiting.pop(call, None)
     if out.gone:
         return
     row = call.row
@@ -261,8 +269,10 @@ def _is_json(error: UpstreamStatus) -> bool:
     return error.body[:1] == b"{" and error.body.rstrip()[-1:] == b"}"
 
 
-def _own_headers(row: RequestRow, live: Live) -> Pairs:
+def _own_headers(row: RequestRow, live: Live, warning: str | None) -> Pairs:
+    own = [("x-arbiter-warning", visible(warning[:256]))] if warning is not None else []
     return [
+        *own,
         ("x-arbiter-trace-id", row.trace_id),
         ("x-arbiter-request-id", row.id),
         ("x-arbiter-provider", visible(live.rung.provider.name)),

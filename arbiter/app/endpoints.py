@@ -108,9 +108,13 @@ async def live(exchange: Exchange, route: Route) -> None:
 
 
 async def ready(exchange: Exchange, route: Route) -> None:
-    """200 while requests can be taken and recorded; else 503 with the reasons."""
-    reasons = exchange.worker.not_ready()
-    body = {"status": "unavailable" if reasons else "ok", "reasons": reasons}
+    """200 while requests can be taken and written down; else 503 with the reasons.
+
+    A store that is down is a warning: rows wait in the journal, and no request suffers (SPEC 7.6).
+    """
+    worker = exchange.worker
+    reasons = worker.not_ready()
+    body = {"status": "unavailable" if reasons else "ok", "reasons": reasons, "warnings": worker.warnings()}
     exchange.reply(503 if reasons else 200, JSON, _encode(body))
 
 

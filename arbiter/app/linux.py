@@ -6,18 +6,44 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Iterator
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_HELD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def die_with_parent(parent_pid: int, with_signal: int = signal.SIGKILL) -> None:
-    """Get `with_signal` when the parent dies, however it dies: a worker left behind would go on answering."""
+    """Get `with_signal` when the parent dies, however it dies: a worker left behind would go on answering.
+
+    The kernel means the thread that forked us, not its process: the supervisor forks from its main thread only.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0)
     if os.getppid() != parent_pid:
         # It died before we asked.
         os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """Be told apart in `ps -e` and `top`; the kernel keeps 15 bytes of the name."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Around a fork: a signal that comes before the child has its own handlers waits, instead of running ours there."""
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
+def release_signals() -> None:
+    """In the child, once its handlers are there: let through what waited."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
 
 def tune_allocator() -> None:

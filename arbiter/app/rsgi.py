@@ -68,10 +68,9 @@ class App:
         if self._worker is not None:
             loop.run_until_complete(self._worker.stop())
 
-    def drain(self) -> None:
-        """SIGTERM came."""
-        if self._worker is not None:
-            self._worker.drain()
+    def drain(self) -> bool:
+        """SIGTERM came. Whether this is the first we hear of it."""
+        return self._worker is not None and self._worker.drain()
 
     async def __rsgi__(self, scope: Any, proto: Any) -> None:
         worker = self._worker

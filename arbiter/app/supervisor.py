@@ -5,64 +5,72 @@
     |- worker x N    the data plane
     `- control x 1   recorder, administration
 
-Granian's own loop ends the server when a worker dies twice within seconds; ours brings it back, with growing waits,
-and gives up only on a worker that cannot even start.
+Theory of operation. One thread waits for three things at once: a child that ends, the bell (a pipe that a signal
+handler or a child that begins to serve writes to), and the moment at which a dead child's successor is due. There is
+no other thread, so a fork never copies a lock that somebody holds. Granian's own loop ends the server when a worker
+dies twice within seconds; ours brings it back, sooner or later by how its predecessors fared, and gives up only
+where no worker can even begin to serve.
 """
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import dataclasses
 import multiprocessing
 import os
 import secrets
 import shutil
 import signal
-import socket
 import sys
-import tempfile
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from granian._futures import _future_watcher_wrapper, _new_cbscheduler
-from granian import _granian
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.log import LogLevels
-from granian.rsgi import _callback_wrapper, _callbacks_from_target
-from granian.server.common import WORKERS_METHODS
-from granian.server.mp import MPServer, WorkerProcess
+from granian.server.mp import MPServer
 
-from arbiter import __version__
-from arbiter.app import linux
+from arbiter import __version__, log
+from arbiter.app import linux, preflight
+from arbiter.app.children import CANNOT_START, RING, STOPPING, Control, Setup, run_control, run_worker
+from arbiter.app.preflight import CannotStart
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Snapshot
 from arbiter.log import Log
-from arbiter.plugins import PluginFailed
 
 _log = Log(__name__)
 
 _BACKLOG = 4096  # idle keep-alive connections count against Granian's backpressure; excess clients would hang
 _KILL_AFTER_S = 5.0  # beyond server.drain
-_QUICK_S = 5.0  # a worker that lived shorter than this died young
-_YOUNG_DEATHS = 5  # this many in a row: it cannot start, and restarting will not help
-_RESTART_WAITS_S = (0.0, 0.1, 0.5, 1.0, 2.0)
+_QUICK_S = 5.0  # a child that lived shorter than this died young
+_GIVE_UP_AFTER = 5  # so many failed starts in a row while nobody serves
+_WAITS_S = (0.0, 0.1, 0.25, 0.5)  # before the successor of a child that had served
+_START_WAITS_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # before another try at a start that failed
 _CONTROL_STOPS_S = 15.0
-_POLL_S = 0.2
+_TWICE_S = 1.0  # two signals closer than this are one: wrappers like to pass a console's signal on
+
+# Through our log, as text of ours; Granian would print to standard output.
+_GRANIAN_LOG = {"loggers": {"_granian": {"handlers": [], "propagate": True}}}
 
 
-def serve(snapshot: Snapshot, *, source: Source | None = None, demo: bool = False) -> int:
+def serve(snapshot: Snapshot, control: Control, *, source: Source | None = None, demo: bool = False) -> int:
     """Run the gateway until it is told to stop; returns the exit code (0, or 1 where it could not go on)."""
+    os.umask(0o077)  # SPEC 14.3: whatever any of our processes makes is for this user only
     snapshot = _with_admin_token(snapshot)
-    if not _is_free(snapshot):
-        where = snapshot.server.socket or f"{snapshot.server.bind}:{snapshot.server.port}"
-        print(f"arbiter: {where} is in use; choose another with --port (or PORT=…)", file=sys.stderr)
-        return 1
-    run_dir = Path(tempfile.mkdtemp(prefix="arbiter-"))
     try:
-        return Supervisor(snapshot, run_dir, source=source, demo=demo).run()
-    finally:
-        shutil.rmtree(run_dir, ignore_errors=True)
+        preflight.check(snapshot)
+        run_dir = preflight.make_run_dir(snapshot.state_dir)
+        try:
+            preflight.set_damage_aside(snapshot)
+            return Supervisor(snapshot, control, run_dir, source=source, demo=demo).run()
+        finally:
+            shutil.rmtree(run_dir, ignore_errors=True)
+    except CannotStart as error:
+        print(f"arbiter: {error}", file=sys.stderr)
+        return 1
 
 
 def _with_admin_token(snapshot: Snapshot) -> Snapshot:
@@ -72,37 +80,77 @@ def _with_admin_token(snapshot: Snapshot) -> Snapshot:
         return snapshot
     token = secrets.token_urlsafe(24)
     print(f"arbiter: no admin.token is configured; for this run it is {token}", file=sys.stderr, flush=True)
-    return dataclasses.replace(snapshot, admin=dataclasses.replace(admin, token=token))
+    snapshot = dataclasses.replace(snapshot, admin=dataclasses.replace(admin, token=token))
+    # Printed once means that no log line shows it again.
+    log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
+    return snapshot
 
 
-def _is_free(snapshot: Snapshot) -> bool:
-    if snapshot.server.socket:
-        return True
-    family = socket.AF_INET6 if ":" in snapshot.server.bind else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((snapshot.server.bind, snapshot.server.port))
-        except OSError:
-            return False
-    return True
+class Child:
+    """One place among the supervisor's children: who fills it, and how the predecessors fared.
+
+    Without a `process`, the next one starts when `due`.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Any]) -> None:
+        self.name = name
+        self._make = make
+        self.process: Any = None
+        self.pid = 0
+        self.has_served = False
+        self.failed_starts = 0  # in a row
+        self.quick_deaths = 0  # in a row, of processes that had served
+        self.due = 0.0
+        self._born = 0.0
+
+    def start(self) -> None:
+        process = self._make()
+        with linux.signals_held():
+            process.start()
+        self.process, self.pid = process, process.pid
+        self.has_served = False
+        self._born = time.monotonic()
+
+    def bury(self) -> tuple[int, float]:
+        """The process has ended: its exit code, and how long its successor is to wait."""
+        self.process.join()
+        exit_code = self.process.exitcode
+        self.process.close()
+        self.process = None
+        now = time.monotonic()
+        if self.has_served:
+            self.failed_starts = 0
+            self.quick_deaths = self.quick_deaths + 1 if now - self._born < _QUICK_S else 0
+            wait_s = _WAITS_S[min(self.quick_deaths, len(_WAITS_S) - 1)]
+        else:
+            wait_s = _START_WAITS_S[min(self.failed_starts, len(_START_WAITS_S) - 1)]
+            self.failed_starts += 1
+        self.due = now + wait_s
+        return exit_code, wait_s
 
 
 class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so Any here
     """Granian's server with our worker in it, and control beside it."""
 
-    def __init__(self, snapshot: Snapshot, run_dir: Path, *, source: Source | None, demo: bool) -> None:
+    def __init__(
+        self, snapshot: Snapshot, control: Control, run_dir: Path, *, source: Source | None, demo: bool
+    ) -> None:
         server = snapshot.server
         self._snapshot = snapshot
         self._run_dir = run_dir
         self._source = source
         self._demo = demo
-        self._control: Any = None
-        self._control_deaths = 0
-        self._control_due = 0.0
-        self._young_deaths = 0
         self._exit_code = 0
-        self.interrupt_children: list[int] = []  # set anew by Granian's own constructor
+        self._stops: list[float] = []  # when we were told to
+        self._hung_up = False
+        self._has_served = False
+        self._is_announced = False
+        self._bell, self._ringer = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._ringer, False)
+        self._setup = Setup(snapshot, control, run_dir, os.getpid(), self._ringer)
+        self._control = Child("control", self._make_control)
+        self._workers = [Child(f"worker-{n + 1}", partial(self._make_worker, n)) for n in range(server.workers)]
         super().__init__(
             "arbiter",
             address=server.bind,
@@ -118,100 +166,175 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             websockets=False,
             backlog=_BACKLOG,
             backpressure=_BACKLOG,
-            log_level=LogLevels.warning,
-            respawn_failed_workers=True,
-            workers_kill_timeout=max(1, round(server.drain_s + _KILL_AFTER_S)),
+            log_level=LogLevels.error,
+            log_dictconfig=_GRANIAN_LOG,
         )
 
     def run(self) -> int:
         # Workers inherit the snapshot by being forked; nothing is read again or pickled.
         multiprocessing.set_start_method("fork", force=True)
-        setup = Setup(self._snapshot, self._run_dir, os.getpid())
-        self.serve(spawn_target=_run_worker, target_loader=lambda: setup, wrap_loader=False)
+        try:
+            self.serve(spawn_target=run_worker, target_loader=lambda: self._setup, wrap_loader=False)
+        finally:
+            # Whatever went wrong: nobody may outlive us, and multiprocessing would wait for them.
+            self._end(self._living(), "was left over")
         return self._exit_code
 
-    # --- Granian's steps, with ours added -----------------------------------------------------------------------------
+    # --- Granian's steps, with ours in their place --------------------------------------------------------------------
 
-    def startup(self, spawn_target: Any, target_loader: Any) -> None:
-        self._start_control()
-        super().startup(spawn_target, target_loader)
-        server = self._snapshot.server
-        where = f"unix:{server.socket}" if server.socket else f"http://{_shown(server.bind)}:{server.port}"
-        _log.info("serving", url=where, workers=server.workers, version=__version__, epoch=self._snapshot.epoch)
-        if self._demo:
-            _say_hello(where)
+    def signal_handler_interrupt(self, *args: Any, **kwargs: Any) -> None:
+        self._stops.append(time.monotonic())
+        self._ring()
 
     def signal_handler_reload(self, *args: Any, **kwargs: Any) -> None:
-        """HUP. Granian would respawn every worker, which a changed configuration does not need."""
-        _log.warn("reload is not built yet: restart to apply a changed configuration")
+        self._hung_up = True
+        self._ring()
+
+    def _init_shared_socket(self) -> None:
+        try:
+            super()._init_shared_socket()
+        except RuntimeError as error:  # the address was taken since we looked; a backtrace follows the first line
+            raise CannotStart(f"cannot listen: {str(error).partition(chr(10))[0]}") from error
+
+    def _spawn_workers(self, spawn_target: Any, target_loader: Any) -> None:
+        self._control.start()
+        for worker in self._workers:
+            worker.start()
 
     def _serve_loop(self, spawn_target: Any, target_loader: Any) -> None:
-        while not self.interrupt_signal:
-            self.main_loop_interrupt.wait(_POLL_S)
-            if self.interrupt_signal:
+        while not self._stops:
+            for child in self._children:
+                self._look_after(child)
+            if self._is_hopeless():
+                self._exit_code = 1
                 return
-            if self.interrupt_children:
-                self.main_loop_interrupt.clear()
-                dead, self.interrupt_children = sorted(set(self.interrupt_children)), []
-                if not self._may_restart(dead):
-                    self._exit_code = 1
-                    return
-                self._respawn_workers(dead, spawn_target, target_loader)
-            self._watch_control()
+            self._wait(self._children, None)
+            self._announce_once()
+            if self._hung_up:
+                self._hung_up = False
+                # Granian would respawn every worker, which a changed configuration does not need.
+                _log.warn("reload is not built yet: restart to apply a changed configuration")
+
+    def _stop_workers(self) -> None:
+        drain_s = self._snapshot.server.drain_s
+        _log.info("stopping: open requests may finish; once more stops at once", drain_s=drain_s)
+        limit = time.monotonic() + drain_s + _KILL_AFTER_S
+        for worker in self._workers:
+            if worker.process is not None:
+                worker.process.terminate()
+        while self._living(self._workers) and time.monotonic() < limit and not self._is_told_twice():
+            self._wait([self._control, *self._living(self._workers)], limit)
+            # The last rows are still to come, so control is kept alive until the workers are done.
+            self._look_after(self._control)
+        self._end(self._living(self._workers), "did not stop in time")
 
     def shutdown(self, exit_code: int = 0) -> None:
-        _log.info("stopping")
-        # Control first hears of nothing: the workers' last rows are still to come.
-        self.interrupt_children = []
         super().shutdown(exit_code)
         self._stop_control()
 
-    # --- workers ------------------------------------------------------------------------------------------------------
+    # --- children -----------------------------------------------------------------------------------------------------
 
-    def _may_restart(self, dead: list[int]) -> bool:
-        young = any(time.monotonic() - self.wrks[index].birth < _QUICK_S for index in dead)
-        self._young_deaths = self._young_deaths + 1 if young else 0
-        if self._young_deaths >= _YOUNG_DEATHS:
-            _log.error("workers keep dying as soon as they start; the lines above say why. Giving up")
-            return False
-        wait_s = _RESTART_WAITS_S[min(self._young_deaths, len(_RESTART_WAITS_S) - 1)]
-        _log.warn("a worker died and is replaced", workers=[index + 1 for index in dead], wait_s=wait_s)
-        if wait_s:
-            time.sleep(wait_s)
-        return True
+    @property
+    def _children(self) -> list[Child]:
+        return [self._control, *self._workers]
 
-    # --- control ------------------------------------------------------------------------------------------------------
+    def _living(self, children: Iterable[Child] | None = None) -> list[Child]:
+        found = []
+        for child in self._children if children is None else children:
+            if child.process is not None and child.process.is_alive():
+                found.append(child)
+        return found
 
-    def _start_control(self) -> None:
-        snapshot, run_dir, parent = self._snapshot, self._run_dir, os.getpid()
+    def _make_worker(self, index: int) -> Any:
+        # Granian knows its worker's twenty arguments; its watching thread we do without.
+        process = self._spawn_worker(index, run_worker, lambda: self._setup).inner
+        process.name = f"arbiter-worker-{index + 1}"
+        return process
+
+    def _make_control(self) -> Any:
         context = multiprocessing.get_context("fork")
-        self._control = context.Process(name="arbiter-control", target=_run_control, args=(snapshot, run_dir, parent))
-        self._control.start()
+        return context.Process(name="arbiter-control", target=run_control, args=(self._setup, self._sso))
 
-    def _watch_control(self) -> None:
-        control = self._control
-        if control is None or control.is_alive():
-            return
-        now = time.monotonic()
-        if not self._control_due:
-            wait_s = _RESTART_WAITS_S[min(self._control_deaths, len(_RESTART_WAITS_S) - 1)]
-            self._control_deaths += 1
-            self._control_due = now + wait_s
-            _log.warn("control died and is restarted; rows wait in the journal", exit=control.exitcode)
-        if now >= self._control_due:
-            self._control_due = 0.0
-            self._start_control()
+    def _wait(self, children: Iterable[Child], limit: float | None) -> None:
+        """Wait until a child ends, the bell rings, a start is due, or `limit`; note who serves by now."""
+        ends = [child.due for child in children if child.process is None]
+        if limit is not None:
+            ends.append(limit)
+        sentinels = [child.process.sentinel for child in children if child.process is not None]
+        wait([self._bell, *sentinels], max(0.0, min(ends) - time.monotonic()) if ends else None)
+        with contextlib.suppress(BlockingIOError):
+            for (pid,) in RING.iter_unpack(os.read(self._bell, 1024 * RING.size)):
+                for worker in self._workers:
+                    if pid and worker.pid == pid:
+                        worker.has_served = self._has_served = True
+
+    def _ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # so full that it rings anyway
+            os.write(self._ringer, RING.pack(0))
+
+    def _look_after(self, child: Child) -> None:
+        """Start whoever is due, and bury whoever has ended."""
+        if child.process is not None and not child.process.is_alive():
+            pid, is_control = child.pid, child is self._control
+            if is_control:
+                # It had begun, as far as we can tell: nobody is to take what it left for a control that listens.
+                child.has_served = True
+                (self._run_dir / "control.sock").unlink(missing_ok=True)
+            exit_code, wait_s = child.bury()
+            what = "a worker ended and is replaced" if exit_code == 0 else "a worker died and is replaced"
+            if is_control:
+                what = "control died and is restarted; rows wait in the journal"
+            _log.warn(what, process=child.name, pid=pid, exit=_told(exit_code), wait_s=wait_s)
+            if exit_code == CANNOT_START and not is_control and not self._has_served:
+                child.failed_starts = _GIVE_UP_AFTER  # the very first start, and it said why: no use in trying again
+        if child.process is None and time.monotonic() >= child.due:
+            child.start()
+
+    def _is_hopeless(self) -> bool:
+        """Nobody serves, and somebody cannot begin to however often it tries."""
+        if any(worker.process is not None and worker.has_served for worker in self._workers):
+            return False
+        if all(worker.failed_starts < _GIVE_UP_AFTER for worker in self._workers):
+            return False
+        _log.error("no worker can begin to serve; the lines above say why. Giving up")
+        return True
 
     def _stop_control(self) -> None:
         control = self._control
-        if control is None or not control.is_alive():
+        if not self._living([control]):
             return
-        control.terminate()
-        control.join(_CONTROL_STOPS_S)
-        if control.is_alive():
-            _log.warn("control did not stop in time; what is left in the journal is recorded at the next start")
-            control.kill()
-            control.join()
+        (self._run_dir / STOPPING).touch()
+        control.process.terminate()
+        control.process.join(_CONTROL_STOPS_S)
+        self._end(self._living([control]), "did not stop in time: what is left is recorded at the next start")
+
+    def _is_told_twice(self) -> bool:
+        return len(self._stops) > 1 and self._stops[-1] - self._stops[0] >= _TWICE_S
+
+    def _end(self, children: list[Child], why: str) -> None:
+        for child in children:
+            _log.warn(f"{child.name} {why} and is killed", pid=child.pid)
+            child.process.kill()
+            child.process.join()
+
+    # --- what we say --------------------------------------------------------------------------------------------------
+
+    def _announce_once(self) -> None:
+        if not self._is_announced and all(worker.has_served for worker in self._workers):
+            self._is_announced = True
+            server = self._snapshot.server
+            where = f"unix:{server.socket}" if server.socket else f"http://{_shown(server.bind)}:{server.port}"
+            _log.info("serving", url=where, workers=server.workers, version=__version__, epoch=self._snapshot.epoch)
+            if self._demo:
+                _say_hello(where)
+
+
+def _told(exit_code: int | None) -> str | int | None:
+    """An exit code as people know it."""
+    if exit_code is not None and exit_code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-exit_code).name
+    return exit_code
 
 
 def _shown(bind: str) -> str:
@@ -230,102 +353,3 @@ def _say_hello(url: str) -> None:
         "  stop it    Ctrl-C\n",
         flush=True,
     )
-
-
-# --- in the children --------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Setup:
-    """What a worker is forked with."""
-
-    snapshot: Snapshot
-    run_dir: Path
-    parent: int
-
-
-def _run_control(snapshot: Snapshot, run_dir: Path, parent: int) -> None:
-    from arbiter.control.main import run  # its web framework has no place in the workers' memory
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN if number != signal.SIGTERM else signal.SIG_DFL)
-    run(snapshot, run_dir / "control.sock", parent)
-
-
-@WorkerProcess.wrap_target  # type: ignore[untyped-decorator]
-def _run_worker(
-    worker_id: int,
-    setup: Setup,
-    sock: Any,
-    ipc: Any,
-    loop: asyncio.AbstractEventLoop,
-    runtime_mode: RuntimeModes,
-    runtime_threads: int,
-    runtime_blocking_threads: int | None,
-    blocking_threads: int,
-    blocking_threads_idle_timeout: int,
-    backpressure: int,
-    task_impl: Any,
-    http_mode: HTTPModes,
-    http1_settings: Any,
-    http2_settings: Any,
-    websockets: bool,
-    static_path: Any,
-    log_access_fmt: str | None,
-    ssl_ctx: Any,
-    scope_opts: Any,
-    metrics: Any,
-) -> None:
-    """Granian's own RSGI worker, but that SIGTERM tells our worker before it tells Granian's server.
-
-    Granian's server stops accepting at once and then waits, without limit, for what is in flight; the worker's drain
-    is what ends that.
-    """
-    from arbiter.app.rsgi import App
-    from arbiter.app.worker import Worker
-
-    linux.die_with_parent(setup.parent)
-    app = App(lambda loop: Worker(setup.snapshot, setup.run_dir, worker_id, loop))
-    callback, begin, end = _callbacks_from_target(app)
-    stopping = _granian.WorkerSignal()
-    stopped = asyncio.Event()
-
-    async def until_stopped() -> None:
-        await stopped.wait()
-
-    def on_term() -> None:
-        app.drain()
-        stopping.set()
-
-    stopping.add_cb(lambda: loop.call_soon_threadsafe(stopped.set))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_term)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        begin(loop)
-    except PluginFailed as error:
-        _log.error(str(error))
-        sys.exit(1)
-    make: Any = _granian.RSGIWorker  # its stub knows fewer arguments than it takes
-    server = make(
-        worker_id,
-        sock,
-        ipc,
-        runtime_threads,
-        runtime_blocking_threads,
-        blocking_threads,
-        blocking_threads_idle_timeout,
-        backpressure,
-        http_mode,
-        http1_settings,
-        http2_settings,
-        websockets,
-        static_path,
-        *ssl_ctx,
-        metrics,
-    )
-    serve_with = getattr(server, WORKERS_METHODS[runtime_mode][(sock[0] or sock[1]).is_uds()])
-    wrapped = _future_watcher_wrapper(_callback_wrapper(callback, log_access_fmt))
-    serve_with(_new_cbscheduler(loop, wrapped, impl_asyncio=True), loop, stopping)
-    loop.run_until_complete(until_stopped())
-    end(loop)

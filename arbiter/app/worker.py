@@ -42,6 +42,7 @@ class Worker:
         self._timer: asyncio.TimerHandle | None = None
         self._plugins = plugins.Plugins(snapshot.plugins)
         self._recorded_drops = 0
+        self._has_met_control = False
         metrics = Metrics(run_dir / f"metrics-{number}.bin" if snapshot.telemetry.metrics else None)
         recorded = snapshot.storage.url != "none"
         journal = (
@@ -74,19 +75,26 @@ class Worker:
         await self._plugins.shutdown()
         services.metrics.flush()
 
-    def drain(self) -> None:
-        """No new work; what streams may go on until shortly before `server.drain` is over."""
+    def drain(self) -> bool:
+        """No new work; what is open may go on until shortly before `server.drain` is over. False: it drains already."""
         services = self.services
         if services.draining:
-            return
+            return False
         services.draining = True
         grace_s = max(0.0, services.snapshot.server.drain_s - _LAST_WORDS_S)
         _log.info("draining", in_flight=services.in_flight, seconds=services.snapshot.server.drain_s)
-        self.loop.call_later(grace_s, self._end_streams)
+        self.loop.call_later(grace_s, self._end_calls)
+        return True
 
-    def _end_streams(self) -> None:
-        for stream in list(self.services.streams):
+    def _end_calls(self) -> None:
+        """What streams gets its error event; what still waits for an answer gets an error for one (SPEC 11.3)."""
+        services = self.services
+        for stream in list(services.streams):
             stream.stop(Unavailable("the gateway is shutting down"))
+        services.is_over = True
+        for task in list(services.waiting.values()):
+            if task is not None:
+                task.cancel()
 
     def not_ready(self) -> list[str]:
         """Why this worker should get no traffic; empty while all is well."""
@@ -96,9 +104,26 @@ class Worker:
             reasons.append("draining")
         if not services.journal.healthy:
             reasons.append(f"journal: {services.journal.reason}")
-        if not isinstance(services.journal, NullJournal) and not self.control_socket.exists():
-            reasons.append("control: not running")
+        # Once, so that a deployment that never gets a control process is not taken for one that works.
+        self._has_met_control = self._has_met_control or self._control_runs
+        if not self._has_met_control:
+            reasons.append("control: not running yet")
         return reasons
+
+    def warnings(self) -> list[str]:
+        """What is wrong and costs no request: rows wait, and the administration does not answer."""
+        services = self.services
+        said = []
+        if not self._control_runs:
+            said.append("control: not running")
+        if services.journal.store_reason:
+            said.append(f"store: {services.journal.store_reason}")
+        return said
+
+    @property
+    def _control_runs(self) -> bool:
+        """The supervisor removes the socket of a control process that died."""
+        return self.control_socket.exists()
 
     def measure(self) -> None:
         """Write this worker's numbers where whoever answers `/metrics` finds them; every second, and when asked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbiter import log
@@ -36,7 +37,13 @@ def start(source: Source) -> int:
     set_up_log(snapshot)
     from arbiter.app.supervisor import serve  # the server and its event loop: only now
 
-    return serve(snapshot, source=source, demo=source.demo)
+    return serve(snapshot, _control, source=source, demo=source.demo)
+
+
+def _control(snapshot: Snapshot, socket: Path, parent: int, stopping: Path) -> None:
+    from arbiter.control.main import run  # its web framework has no place in the workers' memory
+
+    run(snapshot, socket, parent, stopping)
 
 
 def set_up_log(snapshot: Snapshot) -> None:

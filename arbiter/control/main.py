@@ -12,7 +12,9 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -32,13 +34,15 @@ RECORDER_BUSY_S = 1.0
 log = logging.getLogger("arbiter.control")
 
 
-def run(snapshot: Snapshot, socket_path: Path, parent_pid: int) -> None:
-    """Be the control process until SIGTERM, or until `parent_pid` is gone. Blocks; call it in a process of its own."""
+def run(snapshot: Snapshot, socket_path: Path, parent_pid: int, stopping: Path | None = None) -> None:
+    """Be the control process until SIGTERM, or until `parent_pid` is gone. Blocks; call it in a process of its own.
+
+    With `stopping`, SIGTERM counts once that file is there: a service manager sends it to all processes at once, and
+    the workers' last rows are still to come.
+    """
     _end_with(parent_pid)
     setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # uvicorn hands signals on to the handlers it found once it has stopped; ours let the drain below happen.
-    signal.signal(signal.SIGTERM, lambda *_: None)
     storage = snapshot.storage
     path = storage.path
     recorder: Recorder | None = None
@@ -59,10 +63,14 @@ def run(snapshot: Snapshot, socket_path: Path, parent_pid: int) -> None:
         timeout_graceful_shutdown=GRACE_S,
         ws="none",
     )
+    server = _Server(config, lambda: stopping is None or stopping.exists() or os.getppid() != parent_pid)
+    # Already now, lest one be lost while we start. uvicorn hands signals on to the handlers it found once it has
+    # stopped; this one then changes nothing, and lets the drain below happen.
+    signal.signal(signal.SIGTERM, server.handle_exit)
     listener = listen(socket_path)
     try:
         log.info("control is ready", extra={"socket": str(socket_path)})
-        asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+        asyncio.run(server.serve(sockets=[listener]))
     finally:
         listener.close()
         socket_path.unlink(missing_ok=True)
@@ -71,6 +79,18 @@ def run(snapshot: Snapshot, socket_path: Path, parent_pid: int) -> None:
         if reader is not None:
             reader.close()
     log.info("control has ended")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but that a signal to end is heard only when it is meant for us."""
+
+    def __init__(self, config: uvicorn.Config, is_meant: Callable[[], bool]) -> None:
+        super().__init__(config)
+        self._is_meant = is_meant
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._is_meant():
+            super().handle_exit(sig, frame)
 
 
 def listen(path: Path) -> socket.socket:

@@ -166,7 +166,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Snapshot, Source, bool
 
     class Supervisor:
         @staticmethod
-        def serve(snapshot: Snapshot, *, source: Source, demo: bool) -> int:
+        def serve(snapshot: Snapshot, control: object, *, source: Source, demo: bool) -> int:
             calls.append((snapshot, source, demo))
             return 7
 

@@ -1,0 +1,186 @@
+"""What is looked at before anything starts, so that what cannot work says so in one line and ends there.
+
+An address that is taken, a directory that cannot be written: `CannotStart`. A journal that a crash of the machine
+left damaged is no reason not to serve: it is moved aside, and a new one begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import stat
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import lmdb
+
+from arbiter.config.snapshot import Server, Snapshot
+from arbiter.ledger.journal import JournalFile
+from arbiter.log import Log
+
+_log = Log(__name__)
+
+_PROBE_S = 30.0
+# What LMDB says of files that are no longer, or never were, an environment of its own.
+_DAMAGE = (
+    lmdb.InvalidError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+)
+
+
+class CannotStart(Exception):
+    """The gateway cannot start; its text is what the console shows, with what to do about it."""
+
+
+def check(snapshot: Snapshot) -> None:
+    """Look at the address and the directories. Errors: CannotStart."""
+    server = snapshot.server
+    if server.socket is not None:
+        _check_unix_socket(Path(server.socket))
+    else:
+        _check_address(server)
+    if snapshot.storage.url != "none":
+        _check_directory(snapshot.state_dir, "state")
+        if snapshot.storage.path is not None:
+            _check_directory(snapshot.storage.path.parent, "storage.url")
+
+
+def make_run_dir(state_dir: Path) -> Path:
+    """A directory of this run's own, private and short of name: unix sockets allow 107 bytes.
+
+    Beside the state where the system has no place for temporary files (a read-only root). Errors: CannotStart.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix="arbiter-"))
+    except OSError:
+        with contextlib.suppress(OSError):
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix="run-", dir=state_dir))
+        raise CannotStart("there is no directory for temporary files; set TMPDIR to one that can be written") from None
+
+
+def _check_address(server: Server) -> None:
+    where = f"{server.bind}:{server.port}"
+    family = socket.AF_INET6 if ":" in server.bind else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # Without SO_REUSEPORT, which the workers use and which would let a second gateway share the port unnoticed.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((server.bind, server.port))
+        except PermissionError as error:
+            raise CannotStart(f"{where}: {error.strerror}; ports below 1024 may need privileges") from error
+        except OSError as error:
+            hint = "choose another with --port (or PORT=…)" if _is_taken(error) else "choose another with --bind"
+            raise CannotStart(f"{where}: {error.strerror}; {hint}") from error
+
+
+def _is_taken(error: OSError) -> bool:
+    return error.errno in (98, 48)  # EADDRINUSE on Linux and elsewhere
+
+
+def _check_unix_socket(path: Path) -> None:
+    """Free, or left by a gateway that was killed: then it goes."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise CannotStart(f"{path}: there is something that is not a socket; choose another path with --socket")
+    except FileNotFoundError:
+        _check_directory(path.parent, "server.socket")
+        return
+    except OSError as error:
+        raise CannotStart(f"{path}: {error.strerror}; choose another path with --socket") from error
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise CannotStart(f"{path}: {error}; choose another path with --socket") from error
+    raise CannotStart(f"{path} is in use; choose another path with --socket")
+
+
+def _check_directory(path: Path, key: str) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        if error.errno == 28:  # ENOSPC: room may come, and requests are served without it (SPEC 7.6)
+            return
+        raise CannotStart(
+            f"{path} cannot be written: {error.strerror}; "
+            f"make it writable for user {os.geteuid()}, or set ARBITER_DATA_DIR (or `{key}`) to another place"
+        ) from error
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+def set_damage_aside(snapshot: Snapshot) -> None:
+    """Move a damaged journal out of the way. Only the supervisor does this, while nobody has it open.
+
+    It is read in a process of its own: damaged pages may kill their reader, and a supervisor that had opened LMDB
+    could not fork workers.
+    """
+    journal = snapshot.state_dir / "journal"
+    if snapshot.storage.url == "none" or not journal.exists():
+        return
+    reason = _damage(snapshot.state_dir, snapshot.storage.journal_max)
+    if not reason:
+        return
+    aside = journal.with_name(f"journal.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}")
+    journal.rename(aside)
+    _log.warn(
+        "the journal is damaged and was moved aside; rows that were only there are lost", reason=reason, moved_to=aside
+    )
+
+
+def _damage(state_dir: Path, limit_bytes: int) -> str:
+    """What is wrong with the journal; empty when nothing is, or when that is not known."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    probe = context.Process(name="arbiter-probe", target=_read_all, args=(state_dir, limit_bytes, sender))
+    probe.start()
+    sender.close()
+    probe.join(_PROBE_S)
+    if probe.is_alive():
+        _log.warn("the journal could not be looked through in time; it is used as it is", seconds=_PROBE_S)
+        probe.kill()
+        probe.join()
+        return ""
+    if probe.exitcode is not None and probe.exitcode < 0:
+        return f"reading it ended in {signal.Signals(-probe.exitcode).name}"
+    try:
+        return str(receiver.recv())
+    except EOFError:
+        return ""
+    finally:
+        receiver.close()
+
+
+def _read_all(state_dir: Path, limit_bytes: int, answer: Connection) -> None:
+    try:
+        file = JournalFile(state_dir, limit_bytes)
+        with file.env.read() as txn:
+            for database in (file.open, file.done, file.workers, file.meta):
+                with txn.cursor(database) as cursor:
+                    for _ in cursor:
+                        pass
+        answer.send("")
+    except _DAMAGE as error:
+        answer.send(str(error))
+    except (lmdb.Error, OSError):
+        answer.send("")  # full, forbidden: nothing that a new journal would cure; whoever writes to it will say so
+    finally:
+        answer.close()
+        os._exit(0)
