@@ -26,6 +26,7 @@ _HIGH, _LOW = 256 << 10, 128 << 10
 _POLL_S = 0.008
 _STALLED_S = 300.0  # a client that takes not one byte for this long is gone
 _EVENT_LEAVES_S = 0.25
+_QUIET_S, _QUIET_LOOKS = 0.004, 3  # nothing moved for this long and this often: all that was sent is there
 
 
 class Source(Protocol):
@@ -138,35 +139,31 @@ class Out:
         """
         if self._transport is None:
             return
-        # The event must be seen to leave: let what is ahead of it go first, note the count, then wait for it to move.
-        fd = await self._quiet_fd() if abrupt and not self.gone and self.peer else -1
-        before = sock.acked(fd) if fd >= 0 else 0
+        fd = self._socket() if abrupt and not self.gone else -1
+        written = sock.acked(fd) + max(0, sock.queued(fd))
         if event:
             self.send(event)
-        if fd >= 0 and not self.gone:
-            limit = monotonic() + _EVENT_LEAVES_S
-            while monotonic() < limit:
-                await asyncio.sleep(0.001)
-                if sock.acked(fd) - before >= len(event) and sock.queued(fd) <= 0:
-                    break
+        if fd >= 0:
+            await self._until_left(fd, written + len(event))
             if sock.peer_matches(fd, self.peer):
                 sock.shutdown(fd)
                 await asyncio.sleep(0)
         self.end()
 
-    async def _quiet_fd(self) -> int:
-        fd = self._socket()
-        if fd < 0:
-            return -1
+    async def _until_left(self, fd: int, expected: int) -> None:
+        """Wait until the client has `expected` bytes of this connection, and no more seem to follow.
+
+        Granian's thread writes when it gets to it, what was sent before the event too; nobody tells how much that is.
+        """
         limit = monotonic() + _EVENT_LEAVES_S
-        seen = -1
-        while monotonic() < limit:
+        seen, looks = -1, 0
+        while looks < _QUIET_LOOKS and monotonic() < limit and not self.gone:
+            await asyncio.sleep(_QUIET_S)
             count = sock.acked(fd)
-            if count == seen and sock.queued(fd) <= 0:
-                break
+            if count < 0:
+                return
+            looks = looks + 1 if count == seen and count >= expected and sock.queued(fd) <= 0 else 0
             seen = count
-            await asyncio.sleep(0.002)
-        return fd
 
     def close(self) -> None:
         """Let go of the connection, whatever happened. Without this the client would wait for ever."""

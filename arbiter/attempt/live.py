@@ -37,7 +37,7 @@ class Taker(Protocol):
 class StreamRelay:
     """One upstream stream: a sink for its bytes, and the waits that the spine needs."""
 
-    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_format", "_held", "_last_words", "_out",
+    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_format", "_held", "_out",
                  "_watch", "first_event_ns", "last_event_ns", "native")  # fmt: skip
 
     def __init__(self, wire: Format, exchange: Answering, watch: Watch, *, drop_usage: bool, limit: int) -> None:
@@ -50,7 +50,6 @@ class StreamRelay:
         self._out: Taker | None = None
         self._held: list[bytes] = []
         self._error: ArbiterError | None = None
-        self._last_words = b""  # up to and including the upstream's own error event
         self._first: asyncio.Future[None] | None = None
         self._ended: asyncio.Future[None] | None = None
         self._afterglow: Alarm | None = None
@@ -66,36 +65,37 @@ class StreamRelay:
             self._exchange.saw_event()
             if self._first is not None and not self._first.done():
                 self._first.set_result(None)
-        if stream.ending is Ending.FAILED:
-            self._last_words = piece
-            self._exchange.abort()
-            self._stop(self._format.parse_error_event(stream.failure or b""))
-            return
         if piece:
-            if self._out is not None:
-                self._out.send(piece)
-            elif self.first_event_ns or sum(map(len, self._held)) < _HELD_BYTES:
-                self._held.append(piece)
-        if stream.ending is Ending.COMPLETE:
-            self._exchange.finish()
-            self._stop(None)
-        elif stream.ending is Ending.CUT:
-            self._exchange.abort()
-            self._stop(stream.garbled)
+            self._pass(piece)
+        if stream.ending is not Ending.OPEN:
+            if stream.ending is Ending.COMPLETE:
+                self._exchange.finish()
+            else:
+                self._exchange.abort()
+            self._stop(self._verdict(None))
 
     def on_end(self, error: ArbiterError | None) -> None:
         if self._is_over:
             return
         piece = self.native.end(error)
         if piece:
-            if self._out is not None:
-                self._out.send(piece)
-            else:
-                self._held.append(piece)
-        if self.native.ending is Ending.COMPLETE:
-            self._stop(None)
-        else:
-            self._stop(error or Cut("the upstream's stream ended before its answer was complete"))
+            self._pass(piece)
+        self._stop(self._verdict(error))
+
+    def _pass(self, piece: bytes) -> None:
+        if self._out is not None:
+            self._out.send(piece)
+        elif self.first_event_ns or sum(map(len, self._held)) < _HELD_BYTES:
+            self._held.append(piece)
+
+    def _verdict(self, error: ArbiterError | None) -> ArbiterError | None:
+        """What kept the stream from being complete; `error` is what the connection has to say."""
+        stream = self.native
+        if stream.ending is Ending.COMPLETE:
+            return None
+        if stream.ending is Ending.FAILED:
+            return self._format.parse_error_event(stream.failure or b"")
+        return error or stream.garbled or Cut("the upstream's stream ended before its answer was complete")
 
     def _stop(self, error: ArbiterError | None) -> None:
         self._error = error
@@ -142,8 +142,8 @@ class StreamRelay:
 
     @property
     def last_words(self) -> bytes:
-        """What is still to be sent of a stream that the upstream itself ended with an error event."""
-        return self._last_words
+        """The error event with which the upstream itself ended the stream; still to be sent."""
+        return self.native.last_words
 
     def client_left(self) -> None:
         """The client hung up. Before the finish reason that stops the upstream at once; after it the answer was whole,

@@ -6,7 +6,7 @@ the relay has to know of it:
 
     OPEN  --[DONE] / message_stop-->              COMPLETE
     OPEN  --finish reason, then any end-->        COMPLETE   (the missing terminal event is added)
-    OPEN  --an error event-->                     FAILED     (forwarded; whatever follows it is not)
+    OPEN  --an error event-->                     FAILED     (it is in `last_words`; whatever follows it is dropped)
     OPEN  --any other end, or not SSE at all-->   CUT
 
 Only whole events are forwarded, so that whatever comes next (a removed event, our own error event) starts on a clean
@@ -174,6 +174,10 @@ class Ending(enum.Enum):
 _TERMINAL = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type":"message_stop"}\n\n'}
 
 
+def _closed(event: bytes) -> bytes:
+    return event.rstrip(b"\r\n") + b"\n\n"
+
+
 class NativeStream:
     """One upstream SSE stream on its way to a client of the same format.
 
@@ -181,13 +185,14 @@ class NativeStream:
     """
 
     __slots__ = ("_base", "_drop_usage", "_held", "_indices", "ending", "failure", "finish_inferred", "garbled",
-                 "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
+                 "last_words", "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
 
     def __init__(self, wire: str, *, drop_usage: bool, limit: int) -> None:
         self.wire = wire
         self.tap = reduce.ChatTap(limit) if wire == CHAT else reduce.MessagesTap(limit)
         self.ending = Ending.OPEN
         self.failure: bytes | None = None  # the payload of the error event
+        self.last_words = b""  # that event, which `feed` and `end` leave out
         self.garbled: Garbled | None = None  # why the stream was cut, where its bytes are no event stream
         self.finish_inferred = False
         self.protocol_fault: str | None = None  # what of the upstream's stream broke the format's rules, and went on
@@ -246,8 +251,11 @@ class NativeStream:
         if marks and error is None and not any(mark[0] == reduce.MALFORMED for mark in marks):
             # Only the blank line after it is missing: an event that an end of file completes (SPEC 2.10).
             out = self._apply(marks, self._held, self._base)
-            if out:
-                out = out.rstrip(b"\r\n") + b"\n\n"
+            if self.last_words:
+                self.last_words = _closed(self.last_words)
+            elif out:
+                out = _closed(out)
+            if out or self.last_words:
                 self.repairs.append("blank_line")
         self._held = b""
         if self.ending is Ending.OPEN:
@@ -277,7 +285,8 @@ class NativeStream:
                 self.protocol_fault = _FAULTS[kind]
             elif kind == reduce.ERROR:
                 self.ending, self.failure = Ending.FAILED, payload
-                return b"".join((*out, data[sent : end - base]))
+                self.last_words = data[start - base : end - base]
+                return b"".join((*out, data[sent : start - base]))
             elif kind == reduce.DONE:
                 self.ending = Ending.COMPLETE
                 self.finish_inferred = self.tap.finish is None

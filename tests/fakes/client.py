@@ -21,7 +21,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,6 +30,19 @@ from typing import Any, Self
 
 WAIT_S = 20.0
 """The longest that any one wait of a caller may take."""
+
+TEST_S = 100.0
+"""No test of a whole gateway takes longer, whatever hangs."""
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a test's coroutine."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(TEST_S):
+            await main()
+
+    asyncio.run(bounded())
 
 
 class Ending(Enum):

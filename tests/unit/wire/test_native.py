@@ -13,7 +13,11 @@ from arbiter.errors import BadRequest, Cut
 from arbiter.wire.native import CHAT, MESSAGES, Ending, NativeStream, open_body, splice
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
@@ -92,7 +96,11 @@ def test_the_attribution_line_is_dropped_and_nothing_else_of_the_system_prompt_m
 
 @pytest.mark.parametrize(
     "system",
-    ['"x-anthropic-billing-header: a string is not the line"', '[{"type":"text","text":"x"},"x-anthropic-billing-header:"]', "[]"],
+    [
+        '"x-anthropic-billing-header: a string is not the line"',
+        '[{"type":"text","text":"x"},"x-anthropic-billing-header:"]',
+        "[]",
+    ],
 )
 def test_only_the_first_entry_of_an_array_is_the_attribution_line(system):
     assert spliced(f'{{"model":"up","system":{system}}}'.encode(), MESSAGES).fidelity == "verbatim"
@@ -131,7 +139,14 @@ def chunk(delta: object = None, finish: str | None = None, **more: object) -> by
 
 HELLO = chunk({"role": "assistant", "content": ""}) + chunk({"content": "Hel"}) + chunk({"content": "lo"})
 FINISH = chunk(finish="stop")
-USAGE = event({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}})
+USAGE = event(
+    {
+        "id": "c1",
+        "object": "chat.completion.chunk",
+        "choices": [],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2},
+    }
+)
 DONE = b"data: [DONE]\n\n"
 
 
@@ -197,13 +212,31 @@ def test_a_done_without_a_finish_reason_counts_as_a_stop_and_is_marked():
     assert (stream.ending, stream.finish_inferred) == (Ending.COMPLETE, True)
 
 
-def test_nothing_follows_an_error_event():
-    """vLLM sends its [DONE] after the error; passed on, it would say that all went well."""
+def test_an_error_event_is_the_last_word():
+    """vLLM sends its [DONE] after the error; passed on, it would say that all went well. The relay sends the error."""
     stream = chat()
     failure = event({"error": {"message": "engine died", "code": 500}})
-    assert run(stream, HELLO + failure + DONE) == HELLO + failure
+    assert run(stream, HELLO + failure + DONE) == HELLO
+    assert stream.last_words == failure
     assert stream.ending is Ending.FAILED
     assert stream.failure is not None and b"engine died" in stream.failure
+
+
+def test_an_error_event_that_the_end_of_the_stream_completes_is_one_too():
+    stream = chat()
+    failure = event({"error": {"message": "engine died"}})
+    assert stream.feed(HELLO + failure[:-1]) == HELLO
+    assert stream.end(None) == b""
+    assert (stream.ending, stream.last_words, stream.repairs) == (Ending.FAILED, failure, ["blank_line"])
+
+
+def test_bytes_that_are_no_text_cut_the_stream_behind_the_events_before_them():
+    """Whatever stands before them in the same read, a mark too, still goes out."""
+    for before in (HELLO, HELLO + chunk(finish="stop")):
+        stream = chat()
+        assert stream.feed(before + b'data: {"x":"\xff"}\n\n' + DONE) == before
+        assert stream.ending is Ending.CUT
+        assert stream.garbled is not None
 
 
 def call(index: int, ident: str | None, name: str | None, arguments: str) -> dict[str, object]:

@@ -1,0 +1,243 @@
+"""The two formats as flow tests speak them: what a client asks, what an upstream says, what an error looks like.
+
+    @pytest.mark.parametrize("wire", WIRES, ids=str)
+    def test_something(front, wire):
+        async def main():
+            async with Origin(sse(*wire.events("hello")), port=front.upstream):
+                answer = await ask(front.port, wire.path, wire.ask(stream=True))
+
+`config(port)` is the configuration with one provider per format, both at `port` of this host.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .client import Answer, events_of
+from .gateway import Gateway, free_port
+from .origin import LAST_CHUNK, chunk, chunked_head
+
+UPSTREAM_KEY = "sk-the-key-of-the-upstream"
+EVENT_STREAM = ("content-type", "text/event-stream")
+JSON = ("content-type", "application/json")
+
+
+@dataclass(frozen=True)
+class Wire:
+    """One format. `path` is its endpoint, `model` what clients ask for, `terminal` what only a whole stream holds."""
+
+    name: str
+    path: str
+    upstream_path: str
+    model: str
+    terminal: bytes
+    keepalive: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+    def ask(self, text: str = "hello", *, stream: bool = False, **members: Any) -> dict[str, Any]:
+        """A request's body."""
+        raise NotImplementedError
+
+    def events(self, *texts: str, usage: bool = True) -> list[bytes]:
+        """The events of a whole stream that says `texts`, one delta each."""
+        raise NotImplementedError
+
+    def opening(self, *texts: str) -> list[bytes]:
+        """The events of a stream that has said `texts` and could go on."""
+        said = self.events(*texts)
+        return said[: len(said) - len(self.events()) + 1 + (self is MESSAGES)]
+
+    def answer(self, text: str = "hello") -> bytes:
+        """The body of a whole answer."""
+        raise NotImplementedError
+
+    def error_event(self, message: str) -> bytes:
+        """An error as an upstream reports it inside its stream."""
+        raise NotImplementedError
+
+    def text(self, body: bytes) -> str:
+        """What a client's stream says."""
+        raise NotImplementedError
+
+    def told(self, answer: Answer) -> str | None:
+        """The message of the error event that ends a client's stream; None if it does not end with one."""
+        raise NotImplementedError
+
+    def complaint(self, answer: Answer) -> str:
+        """The message of an error body, which must have the format's own shape."""
+        raise NotImplementedError
+
+
+class Chat(Wire):
+    def ask(self, text: str = "hello", *, stream: bool = False, **members: Any) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": text}]}
+        return {**body, "stream": True, **members} if stream else {**body, **members}
+
+    def events(self, *texts: str, usage: bool = True) -> list[bytes]:
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
+        found = [self._chunk([{"index": 0, "delta": delta, "finish_reason": None}]) for delta in deltas]
+        found.append(self._chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}]))
+        if usage:
+            found.append(self._chunk([], usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}))
+        return [*found, b"data: [DONE]\n\n"]
+
+    def _chunk(self, choices: list[dict[str, Any]], **members: Any) -> bytes:
+        chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "served"}
+        return b"data: " + json.dumps({**chunk, "choices": choices, **members}).encode() + b"\n\n"
+
+    def answer(self, text: str = "hello") -> bytes:
+        message = {"role": "assistant", "content": text}
+        return json.dumps(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "served",
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+            }
+        ).encode()
+
+    def error_event(self, message: str) -> bytes:
+        return b"data: " + json.dumps({"error": {"message": message, "type": "server_error"}}).encode() + b"\n\n"
+
+    def text(self, body: bytes) -> str:
+        said = ""
+        for _, data in events_of(body):
+            chunk = json.loads(data) if data != "[DONE]" else {}
+            said += "".join(choice["delta"].get("content") or "" for choice in chunk.get("choices", ()))
+        return said
+
+    def told(self, answer: Answer) -> str | None:
+        if not answer.events or not answer.events[-1][1].startswith("{"):
+            return None
+        error = json.loads(answer.events[-1][1]).get("error")
+        return None if error is None else str(error["message"])
+
+    def complaint(self, answer: Answer) -> str:
+        assert answer.header("content-type") == "application/json"
+        error = answer.json["error"]
+        assert {"message", "type", "param", "code"} <= set(error), error
+        assert isinstance(error["message"], str)
+        return str(error["message"])
+
+
+class Messages(Wire):
+    def ask(self, text: str = "hello", *, stream: bool = False, **members: Any) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "max_tokens": 100, "messages": [{"role": "user", "content": text}]}
+        return {**body, "stream": True, **members} if stream else {**body, **members}
+
+    def events(self, *texts: str, usage: bool = True) -> list[bytes]:
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "served", "content": []}
+        begun = {**message, "stop_reason": None, "stop_sequence": None}
+        if usage:
+            begun["usage"] = {"input_tokens": 7, "output_tokens": 1}
+        end: dict[str, Any] = {"delta": {"stop_reason": "end_turn", "stop_sequence": None}}
+        if usage:
+            end["usage"] = {"output_tokens": 3}
+        return [
+            self._event("message_start", message=begun),
+            self._event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+            *(self._event("content_block_delta", index=0, delta={"type": "text_delta", "text": t}) for t in texts),
+            self._event("content_block_stop", index=0),
+            self._event("message_delta", **end),
+            self._event("message_stop"),
+        ]
+
+    def _event(self, kind: str, **members: Any) -> bytes:
+        return f"event: {kind}\ndata: {json.dumps({'type': kind, **members})}\n\n".encode()
+
+    def answer(self, text: str = "hello") -> bytes:
+        return json.dumps(
+            {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "model": "served",
+                "content": [{"type": "text", "text": text}],
+                "stop_reason": "end_turn",
+                "stop_sequence": None,
+                "usage": {"input_tokens": 7, "output_tokens": 3},
+            }
+        ).encode()
+
+    def error_event(self, message: str) -> bytes:
+        return self._event("error", error={"type": "api_error", "message": message})
+
+    def text(self, body: bytes) -> str:
+        found = [json.loads(data) for name, data in events_of(body) if name == "content_block_delta"]
+        return "".join(event["delta"]["text"] for event in found)
+
+    def told(self, answer: Answer) -> str | None:
+        if not answer.events or answer.events[-1][0] != "error":
+            return None
+        event = json.loads(answer.events[-1][1])
+        assert event["type"] == "error"
+        return str(event["error"]["message"])
+
+    def complaint(self, answer: Answer) -> str:
+        assert answer.header("content-type") == "application/json"
+        body = answer.json
+        assert body["type"] == "error", body
+        assert isinstance(body["error"]["type"], str)
+        return str(body["error"]["message"])
+
+
+CHAT = Chat("chat", "/v1/chat/completions", "/v1/chat/completions", "chat-model", b"data: [DONE]", b": keepalive\n\n")
+MESSAGES = Messages(
+    "messages",
+    "/v1/messages",
+    "/v1/messages",
+    "messages-model",
+    b"message_stop",
+    b'event: ping\ndata: {"type":"ping"}\n\n',
+)
+WIRES: tuple[Wire, ...] = (CHAT, MESSAGES)
+
+
+def config(upstream_port: int, *, provider: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
+    """An `arbiter.yaml`: one provider per format at `upstream_port`, with what `provider` adds, and echo."""
+    at = f"http://127.0.0.1:{upstream_port}"
+    more = {"key": UPSTREAM_KEY, **(provider or {})}
+    providers = {
+        "chat": {"type": "openai", "endpoint": f"{at}/v1", "models": ["chat-model"], **more},
+        "messages": {"type": "anthropic", "endpoint": at, "models": ["messages-model"], **more},
+        "echo": {"type": "echo", "models": ["echo"]},
+    }
+    return {"providers": providers, **sections}
+
+
+class Front(Gateway):
+    """A gateway whose providers are all at `upstream`, a port where each test runs an upstream of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        gateway: dict[str, Any] | None = None,
+        provider: dict[str, Any] | None = None,
+        **sections: Any,
+    ) -> None:
+        self.upstream = free_port()
+        super().__init__(config(self.upstream, provider=provider, **sections), folder, **(gateway or {}))
+
+
+def sse_head(*headers: tuple[str, str]) -> bytes:
+    """The head of an upstream's stream."""
+    return chunked_head(headers=(EVENT_STREAM, *headers))
+
+
+def sse(*events: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
+    """A whole streamed answer of an upstream, one chunk per event."""
+    return sse_head(*headers) + b"".join(map(chunk, events)) + LAST_CHUNK
+
+
+def begun(*events: bytes) -> bytes:
+    """A streamed answer as far as `events`, and no end of it."""
+    return sse_head() + b"".join(map(chunk, events))
