@@ -8,7 +8,8 @@ Defaults: one worker, a free port, rows and state below the folder, log lines of
 runs itself listen on ports chosen beforehand: `free_port()`, then `Origin(port=...)`.
 
 Who it is: `pid` (the supervisor), `workers`, `control`. How it is: `rss(pid)`, `fds(pid)`, `sockets(pid)`,
-`in_flight()`. What it wrote down: `requests()`, `attempts(id)`, `row(trace_id)`, `log`, `lines()`.
+`in_flight()`; `get(path)` asks it something. What it wrote down: `requests()`, `attempts(id)`, `row(trace_id)`, `log`,
+`lines()`.
 
 `stop()` fails on any line of level "error": those are the gateway's own faults, and a test that causes one on purpose
 names a part of it in `expected_errors`.
@@ -16,6 +17,7 @@ names a part of it in `expected_errors`.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
@@ -25,10 +27,9 @@ import sqlite3
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -44,7 +45,38 @@ STOPS_S = 40.0
 BOUND_S = 15.0
 """How long `until` waits for what must happen soon; only a failing test waits that long."""
 
+ADMIN = {"authorization": f"Bearer {ADMIN_TOKEN}"}
+
 Row = dict[str, Any]
+
+
+@dataclass
+class Reply:
+    """What `get` got. Names of headers are lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class _Connection(http.client.HTTPConnection):
+    """To a port, or to a unix socket."""
+
+    def __init__(self, host: str, port: int, path: str | None, timeout_s: float) -> None:
+        super().__init__(host, port, timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        if self._path is None:
+            super().connect()
+            return
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
 
 
 def free_port() -> int:
@@ -88,6 +120,7 @@ class Gateway:
         self.database = self.data / "arbiter.db"
         self.host, self.port = "127.0.0.1", free_port()
         self.url = f"http://{self.host}:{self.port}"
+        self.socket: str | None = config.get("server", {}).get("socket")
         self.expected_errors = list(expected_errors)
         self.process: subprocess.Popen[bytes] | None = None
         self._preexec = preexec
@@ -119,6 +152,31 @@ class Gateway:
 
     def start(self) -> None:
         """Start it (again, on the same data and port), and return once it is ready."""
+        self.launch()
+        assert self.process is not None
+        try:
+            self.until_ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait(10)
+            raise
+
+    def refuses(self, bound_s: float = STARTS_S) -> str:
+        """Start one that cannot start: it ends by itself, with code 1. Returns what it said."""
+        seen = len(self.log) if self._log.exists() else 0
+        self.launch()
+        assert self.process is not None
+        try:
+            self.process.wait(bound_s)
+        finally:
+            self.process.kill()
+            self.process.wait(10)
+        said = self.log[seen:]
+        assert self.process.returncode == 1, said
+        return said
+
+    def launch(self) -> None:
+        """Start it and do not wait."""
         self._file.write_text(yaml.safe_dump(self.config, sort_keys=False), "utf-8")
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(
@@ -130,12 +188,6 @@ class Gateway:
                 stderr=subprocess.STDOUT,
                 preexec_fn=self._preexec,
             )
-        try:
-            self.until_ready()
-        except BaseException:
-            self.process.kill()
-            self.process.wait(10)
-            raise
 
     def until_ready(self) -> None:
         """Wait until `/health/ready` says 200."""
@@ -143,11 +195,11 @@ class Gateway:
         end = time.monotonic() + STARTS_S
         while time.monotonic() < end and self.process.poll() is None:
             try:
-                with urllib.request.urlopen(f"{self.url}/health/ready", timeout=1) as answer:
-                    if answer.status == 200:
-                        return
-            except (OSError, urllib.error.URLError):
-                time.sleep(0.02)
+                if self.get("/health/ready", timeout_s=1).status == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(0.02)
         raise AssertionError(f"the gateway did not become ready:\n{self.log[-4000:]}")
 
     def stop(self, *, check: bool = True) -> int:
@@ -216,6 +268,9 @@ class Gateway:
             fields = line.split()
             if fields[1].endswith(wanted) and fields[3] == "0A":
                 listening.add(fields[9])
+        for line in Path("/proc/net/unix").read_text().splitlines():
+            if self.socket is not None and line.endswith(f" {self.socket}"):
+                listening.add(line.split()[6])
         control = self.control
         return [pid for pid in self.children if pid != control and listening & socket_inodes(pid)]
 
@@ -225,15 +280,28 @@ class Gateway:
         (pid,) = until(lambda: len(found := self.workers) == 1 and found, "one worker")
         return int(pid)
 
+    def get(
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        headers: dict[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 10,
+    ) -> Reply:
+        """One request on a connection of its own, from this thread; for what is no model call."""
+        with closing(_Connection(self.host, self.port, self.socket, timeout_s)) as connection:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+
     def in_flight(self) -> int:
         """Requests not yet settled, all workers added up."""
         return int(self.metric("arbiter_requests_in_flight"))
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its label sets, read without a request of its own being counted."""
-        request = urllib.request.Request(f"{self.url}/metrics", headers={"authorization": f"Bearer {ADMIN_TOKEN}"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            text = answer.read().decode()
+        text = self.get("/metrics", headers=ADMIN).body.decode()
         found = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
         return sum(float(value) for key, _, value in found if key.partition("{")[0] == name)
 
