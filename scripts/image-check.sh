@@ -80,21 +80,18 @@ mount -t proc proc "$place/image/proc"
 mount --rbind /dev "$place/image/dev" && mount --make-rslave "$place/image/dev"
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-as_user() {
-    env -i PATH=/opt/arbiter/bin:/usr/sbin:/usr/bin:/bin HOST=127.0.0.1 PORT="$port" ARBITER_CONFIG=/config/arbiter.yaml \
-        ARBITER_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
-        chroot --userspec=10001:10001 "$place/image" "$@"
-}
-if as_user /usr/bin/touch /opt/arbiter/mine 2>/dev/null; then say "FAILED: the root can be written"; exit 1; fi
-say "version: $(as_user arbiter --version)"
-as_user arbiter demo >"$place/log" 2>&1 &
+as_user=(env -i PATH=/opt/arbiter/bin:/usr/sbin:/usr/bin:/bin HOST=127.0.0.1 PORT="$port" ARBITER_CONFIG=/config/arbiter.yaml
+    ARBITER_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 chroot --userspec=10001:10001 "$place/image")
+if "${as_user[@]}" /usr/bin/touch /opt/arbiter/mine 2>/dev/null; then say "FAILED: the root can be written"; exit 1; fi
+say "version: $("${as_user[@]}" arbiter --version)"
+"${as_user[@]}" arbiter demo >"$place/log" 2>&1 &
 gateway=$!
 for _ in $(seq 150); do
-    as_user arbiter-health 2>/dev/null && break
+    "${as_user[@]}" arbiter-health 2>/dev/null && break
     kill -0 "$gateway" 2>/dev/null || break
     sleep 0.2
 done
-as_user arbiter-health || { cat "$place/log"; say "FAILED: it does not answer"; exit 1; }
+"${as_user[@]}" arbiter-health || { cat "$place/log"; say "FAILED: it does not answer"; exit 1; }
 say "answers GET /health as user 10001 on a read-only root"
 
 kill -TERM "$gateway"

@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.path import process
 
 ROOT = Path(__file__).resolve().parents[2]
-ARBITER = [sys.executable, "-c", "import sys; from arbiter.cli import main; sys.exit(main())"]
+ARBITER = [sys.executable, "-m", "arbiter"]
 CHAT = "/v1/chat/completions"
 
 # What the budget calls the floor: nothing buffered, nothing logged, connections kept on both sides.

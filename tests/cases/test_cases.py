@@ -25,7 +25,7 @@ from tests.cases.adapter import arbiter_config
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 CASES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(HERE.glob("*.json"))}
-ARBITER = [sys.executable, "-c", "import sys; from arbiter.cli import main; sys.exit(main())"]
+ARBITER = [sys.executable, "-m", "arbiter"]
 
 NOT_BUILT = {
     "rty-001": "fallback to another target is not built yet",
@@ -123,7 +123,8 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 stdout=subprocess.DEVNULL,
                 timeout=300,
             )
-            yield {found["id"]: found for found in json.loads((folder / "results.json").read_text("utf-8"))}
+            found = json.loads((folder / "results.json").read_text("utf-8"))
+            yield {one["id"]: one | {"log": log} for one in found}
             assert gateway.poll() is None, log.read_text("utf-8", "replace")[-4000:]
         finally:
             gateway.send_signal(signal.SIGTERM)
@@ -142,7 +143,7 @@ def test_case(case_id: str, request: pytest.FixtureRequest) -> None:
     if reason is not None:
         pytest.skip(reason)
     found = request.getfixturevalue("results")[case_id]
-    assert found["result"] == "pass", "\n".join([found["title"], *found["problems"]])
+    assert found["result"] == "pass", "\n".join([found["title"], *found["problems"], f"gateway log: {found['log']}"])
     assert not found["record_unchecked"]
 
 
