@@ -134,9 +134,13 @@ class Caller:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        async with asyncio.timeout(WAIT_S):
-            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-            reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 20)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+                reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 20)
+        except BaseException:
+            sock.close()
+            raise
         return cls(reader, writer)
 
     async def __aenter__(self) -> Self:
