@@ -142,6 +142,7 @@ def test_the_word_usage_inside_a_text_is_text(reduce: ModuleType) -> None:
         (r"\udf0d", 3),
         (r"\ud83cx", 4),
         (r"\ud83c\ud83c\udf0d", 7),
+        (r"\ud83c\ud83c", 6),
         (r"\ud83c\n", 4),
         ("\x7f", 1),
         ("\u2028", 3),
@@ -165,7 +166,7 @@ def test_usage_beside_a_broken_emoji_is_kept(reduce: ModuleType) -> None:
         "ChatTap",
         r'data: {"choices":[{"index":0,"delta":{"content":"\ud83c"}}], "usage": {"prompt_tokens": 3}}' + "\n\n",
     )
-    assert (story.kinds, json.loads(story.tap.usage)) == ([], {"prompt_tokens": 3})
+    assert (story.kinds, story.tap.usage) == ([], b'{"prompt_tokens":3}')
 
 
 def test_usage_on_every_chunk_is_last_wins(reduce: ModuleType) -> None:
@@ -173,6 +174,14 @@ def test_usage_on_every_chunk_is_last_wins(reduce: ModuleType) -> None:
     running = [chat(delta(content="x"), usage={"completion_tokens": count, "cost": 0.0001}) for count in (1, 2, 3)]
     story = Story(reduce, "ChatTap", "".join(running))
     assert (story.kinds, story.tap.usage) == ([], b'{"completion_tokens":3,"cost":0.0001}')
+
+
+def test_usage_in_front_of_the_choices_is_read_every_time(reduce: ModuleType) -> None:
+    """Also where a chunk begins with the very bytes of one before."""
+    first = 'data: {"usage":{"prompt_tokens":1},"choices":[{"index":0,"delta":{}}]}\n\n'
+    other = 'data: {"choices":[],"usage":{"prompt_tokens":2}}\n\n'
+    for stream, last in ((first, 1), (first + other, 2), (first + other + first, 1)):
+        assert Story(reduce, "ChatTap", stream).tap.usage == b'{"prompt_tokens":%d}' % last
 
 
 @pytest.mark.parametrize(
@@ -207,6 +216,8 @@ def test_every_choice_finishes_by_itself(reduce: ModuleType) -> None:
     assert (half.finish, half.finished, half.text_bytes) == (b"length", False, 3)
     whole = Story(reduce, "ChatTap", "".join(events)).tap
     assert (whole.finish, whole.finished) == (b"stop", True)
+    far = Story(reduce, "ChatTap", chat(delta(64, content="a")) + chat(delta(0, "stop"))).tap
+    assert (far.finish, far.finished) == (b"stop", False)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,23 @@ def test_a_name_belongs_to_its_own_event_only(sse: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [b"\xff", b"\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\x80"]
+    "bad",
+    [
+        b"\xff",
+        b"\xc3",
+        b"\xc0\x80",
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xe2\x82",
+        b"\x80",
+        b"\xe0\x9f\xbf",
+        b"\xf0\x8f\xbf\xbf",
+        b"\xf5\x80\x80\x80",
+        b"\xe2\x82x",
+        b"\xf0\x9f\x8cx",
+        b"\xc1\xbf",
+        b"x" * 40 + b"\xff",
+    ],
 )
 def test_invalid_utf8_in_an_event_is_a_protocol_error(sse: ModuleType, bad: bytes) -> None:
     """What came before the broken event is handed out first, then each call fails."""
