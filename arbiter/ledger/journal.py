@@ -318,34 +318,36 @@ class Journal:
 
     def _put(self, row: records.Row) -> bool:
         pending = self._pending
-        if self._closed or len(pending) >= QUEUE_ROWS:
+        waiting = len(pending) + 1
+        if waiting > QUEUE_ROWS or self._closed:
             self.dropped += 1
             return False
         pending.append(row)
-        if self._timer is None:
-            self._timer = self._loop.call_later(BATCH_S, self.flush)
-        elif len(pending) == BATCH_ROWS:  # not >=: while LMDB is broken, the timer alone tries again
+        if waiting == BATCH_ROWS:  # not >=: while LMDB is broken, the timer alone tries again
             self.flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(BATCH_S, self.flush)
         return True
 
     def _write(self, file: JournalFile, batch: list[records.Row]) -> None:
         """One transaction: the rows into `done`, their open records away. All of it, or an exception and nothing."""
-        encoded = [records.encode_row(row) for row in batch]
+        encoded = records.encode_rows(batch)
         settled: list[str] = []
         tried: dict[str, None] = {}  # requests with an attempt in this batch, in order
-        for row in batch:
-            if type(row) is AttemptRow:
-                tried[row.request_id] = None
-            else:
-                settled.append(row.id)
-        for request_id in settled:
-            tried.pop(request_id, None)
-        parked = self._parked
+        parked, opened = self._parked, file.open
         txn = file.env.begin()
         try:
+            delete = txn.delete
             for row in batch:
-                if type(row) is AttemptRow or row.id in parked:
-                    txn.delete(row.id.encode(), db=file.open)
+                if type(row) is AttemptRow:
+                    tried[row.request_id] = None
+                    delete(row.id.encode(), db=opened)
+                else:
+                    settled.append(row.id)
+                    if row.id in parked:
+                        delete(row.id.encode(), db=opened)
+            for request_id in settled:
+                tried.pop(request_id, None)
             newly_parked = []
             for request_id in tried:
                 request = self._live.get(request_id)
@@ -360,7 +362,7 @@ class Journal:
         parked.update(newly_parked)
         for request_id in settled:
             self._live.pop(request_id, None)
-            parked.discard(request_id)
+        parked.difference_update(settled)
 
     def _attach(self) -> JournalFile | None:
         """Open LMDB and sign on; None, and unhealthy, when that fails. Tried again with the next flush."""
