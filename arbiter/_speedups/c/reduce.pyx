@@ -516,6 +516,7 @@ cdef int _block_event(const char* p, const char* end, Counts* counts) noexcept n
     cdef bint more
     cdef Text key, kind
     cdef int met = 0
+    kind.at = NULL
     kind.raw = 0
     p = js.object_start(js.blank(p, end), end, &more)
     while p != NULL and more:
