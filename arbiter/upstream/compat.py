@@ -127,8 +127,8 @@ class Compat:
             response = await self._http.handle_async_request(request)
             try:
                 headers = [(name.decode().lower(), value.decode("latin-1")) for name, value in response.headers]
-                length, delimited = _framing(headers, bodyless or response.status in (204, 304))
-                exchange.on_head(response.status, headers, length, delimited)
+                length, encoding, delimited = _framing(headers, bodyless or response.status in (204, 304))
+                exchange.on_head(response.status, headers, length, encoding, delimited)
                 answered = True
                 async for data in response.aiter_stream():
                     await self._readable.wait()
@@ -297,8 +297,9 @@ def _connection(
     ).create_connection(target)
 
 
-def _framing(headers: list[tuple[str, str]], bodyless: bool) -> tuple[int, bool]:
-    """(announced length or -1, whether only the end of the connection ends the body)."""
+def _framing(headers: list[tuple[str, str]], bodyless: bool) -> tuple[int, str, bool]:
+    """(announced length or -1, Content-Encoding, whether only the end of the connection ends the body)."""
     names = dict(headers)
     length = int(names.get("content-length", "-1"))
-    return length, not bodyless and length < 0 and "transfer-encoding" not in names
+    encoding = ",".join(value for name, value in headers if name == "content-encoding")
+    return length, encoding, not bodyless and length < 0 and "transfer-encoding" not in names

@@ -20,7 +20,6 @@ An exchange holds its carrier, and with it the origin's slot, from the send to `
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -126,9 +125,8 @@ class Exchange:
         "length",
         "queue_us",
         "reused",
-        "sent_at",
         "sent_at_ns",
-        "started_at",
+        "started_at_ns",
         "status",
     )
 
@@ -143,8 +141,8 @@ class Exchange:
         self.headers_us: int | None = None
         self.length = -1
         self.head: asyncio.Future[None] | None = None
-        self.started_at = self.sent_at = self.last_activity = monotonic()
-        self.sent_at_ns = 0
+        self.started_at_ns = self.sent_at_ns = monotonic_ns()
+        self.last_activity = 0.0
         self.had_event = False
         self.connecting = False
         self._budgets = budgets
@@ -155,7 +153,7 @@ class Exchange:
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._limit = -1
-        self._backlog: deque[bytes] = deque()
+        self._backlog: list[bytes] = []
         self._backlog_bytes = 0
         self._paused = False
         self._pouring = False
@@ -247,7 +245,6 @@ class Exchange:
         self._carrier = carrier
         self.head = head
         self.reused = reused
-        self.sent_at = self.last_activity = monotonic()
         self.sent_at_ns = monotonic_ns()
         self._active.add(self)
 
@@ -257,24 +254,26 @@ class Exchange:
         if self.connecting:
             self.connecting = False
             self.connect_us = (now_ns - self.sent_at_ns) // 1000
-        self.sent_at = self.last_activity = monotonic()
         self.sent_at_ns = now_ns
 
-    def on_head(self, status: int, headers: list[tuple[str, str]], length: int, eof_delimited: bool) -> None:
+    def on_head(
+        self, status: int, headers: list[tuple[str, str]], length: int, encoding: str, eof_delimited: bool
+    ) -> None:
         """The answer's head is here. A Content-Encoding is undone from now on, and its label taken off.
 
         Errors: Garbled for an encoding we do not know; the carrier fails the exchange with it.
         """
-        label = ",".join(value for name, value in headers if name == "content-encoding")
-        if label:
-            self._decoder = decoder_for(label)
+        if encoding:
+            self._decoder = decoder_for(encoding)
             gone = ("content-encoding", "content-length") if self._decoder is not None else ("content-encoding",)
             headers = [pair for pair in headers if pair[0] not in gone]
         self.status = status
         self.headers = headers
         self.length = length
         self.eof_delimited = eof_delimited
-        self.headers_us = (monotonic_ns() - self.sent_at_ns) // 1000
+        now_ns = monotonic_ns()
+        self.headers_us = (now_ns - self.sent_at_ns) // 1000
+        self.last_activity = now_ns / 1e9
         head, self.head = self.head, None
         if head is not None and not head.done():
             head.set_result(None)
@@ -329,9 +328,10 @@ class Exchange:
     def overdue(self, now: float) -> TimedOut | None:
         """The budget that is used up at `now`, if one is (SPEC 3.3)."""
         budgets = self._budgets
-        sent_at = self.sent_at
-        if budgets.total_s and now - self.started_at >= budgets.total_s:
-            return TimedOut("total", now - self.started_at)
+        sent_at = self.sent_at_ns / 1e9
+        started_at = self.started_at_ns / 1e9
+        if budgets.total_s and now - started_at >= budgets.total_s:
+            return TimedOut("total", now - started_at)
         if self.connecting:
             limit = budgets.connect_s
             return TimedOut("connect", now - sent_at) if limit and now - sent_at >= limit else None
@@ -407,7 +407,7 @@ class Exchange:
                     self._decoder = None
                     decoder.finish()
                 return b""
-            data = self._backlog.popleft()
+            data = self._backlog.pop(0)
             self._backlog_bytes -= len(data)
             if decoder is None:
                 return data

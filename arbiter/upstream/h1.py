@@ -20,6 +20,8 @@ from ..errors import ArbiterError, Cut, Garbled, Unreachable
 from .exchange import Exchange
 from .pool import DRAIN_BYTES, Origin
 
+HEAD, BODY, DONE, FAILED = h1.HEAD, h1.BODY, h1.DONE, h1.FAILED
+
 READ_BYTES = 64 << 10
 """The most that one read takes, and so the most that one `push` hands on."""
 
@@ -123,12 +125,11 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
             return
         was = self.state
         body = self.feed(self._arena, nbytes)
-        exchange.last_activity = monotonic()
-        if was == self.state == h1.BODY:
-            if body:
-                exchange.push(body)
-            return
-        if self.state == h1.HEAD:
+        if was == self.state:
+            if was == BODY:
+                exchange.last_activity = monotonic()
+                if body:
+                    exchange.push(body)
             return
         self._turn(exchange, was, body)
 
@@ -143,16 +144,16 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
 
     def _turn(self, exchange: Exchange, was: int, body: bytes) -> None:
         """A read that brought the head, the end, or a fault: tell the exchange, in this order."""
-        if was == h1.HEAD and self.answered:
+        if was == HEAD and self.answered:
             try:
-                exchange.on_head(self.status, self.headers, self.length, self.eof_delimited)
+                exchange.on_head(self.status, self.headers, self.length, self.encoding, self.eof_delimited)
             except ArbiterError as error:
                 self._break(exchange, b"", error)
                 return
-        if self.state == h1.FAILED:
+        if self.state == FAILED:
             fault = Garbled(f"the upstream's answer is not proper HTTP: {self.fault}")
             self._break(exchange, body, fault)
-        elif self.state == h1.DONE:
+        elif self.state == DONE:
             # Kept before the last bytes are given out: what the reader does with them cannot concern us any more.
             self._exchange = None
             exchange.part()
@@ -170,7 +171,8 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         if transport is None or not self.keep_alive or transport.is_closing() or transport.get_write_buffer_size():
             self.abort()
             return
-        self.resume()
+        if not self._reading:
+            self.resume()
         self._slot = False
         self._origin.keep(self)
 
@@ -179,12 +181,12 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         if self in self._origin.draining:
             self.feed(self._arena, nbytes)
             self._allowance -= nbytes
-            if self.state == h1.DONE and self.keep_alive and self.is_usable() and self._allowance >= 0:
+            if self.state == DONE and self.keep_alive and self.is_usable() and self._allowance >= 0:
                 transport = self.transport
                 if transport is not None and not transport.get_write_buffer_size():
                     self._origin.keep(self)
                     return
-            if self.state == h1.BODY and self._allowance > 0:
+            if self.state == BODY and self._allowance > 0:
                 return
         self._close()
         self._origin.lost(self)
@@ -194,7 +196,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             self._origin.lost(self)
-        elif self.state == h1.HEAD:
+        elif self.state == HEAD:
             if self.served > 1 and self.received == 0:
                 exchange.fail(Stale())
             else:

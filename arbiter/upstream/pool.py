@@ -113,12 +113,16 @@ class Origin:
 
     def keep(self, connection: Poolable) -> None:
         """The connection is ready for another request."""
-        self.draining.pop(connection, None)
-        if self._grant(self.waiters, connection) or self._grant(self.hopers, connection):
+        if self.draining:
+            self.draining.pop(connection, None)
+        if (self.waiters and self._grant(self.waiters, connection)) or (
+            self.hopers and self._grant(self.hopers, connection)
+        ):
             return
         if len(self.idle) < self.max_idle and self.open <= self.max_connections:
             self.idle[connection] = monotonic()
-            self._pool.watch()
+            if not self._pool.watching:
+                self._pool.watch()
         else:
             connection.dismiss()
             self.free()
@@ -206,11 +210,11 @@ class Pool:
 
     def __init__(self) -> None:
         self.origins: dict[Hashable, Origin] = {}
+        self.watching = False
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
 
     def origin(self, key: Hashable) -> Origin:
-        """The origin called `key`, new or known."""
+        """The origin called `key`, new or known. It is the same one for as long as the pool lives."""
         origin = self.origins.get(key)
         if origin is None:
             origin = self.origins[key] = Origin(self)
@@ -218,11 +222,13 @@ class Pool:
 
     def watch(self) -> None:
         """Something is idle or draining: see to it that the sweeper runs."""
-        if self._timer is None and not self._closed:
+        if not self.watching:
+            self.watching = True
             self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def close(self) -> None:
-        self._closed = True
+        """Close everything that no exchange holds, and keep nothing from now on."""
+        self.watching = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -232,13 +238,10 @@ class Pool:
 
     def _sweep(self) -> None:
         self._timer = None
+        self.watching = False
         now = monotonic()
-        more = False
-        for key, origin in list(self.origins.items()):
-            more = origin.sweep(now) or more
-            if origin.open == 0 and not origin.waiters and not origin.hopers:
-                del self.origins[key]  # a reload took it out of the configuration, or it is merely quiet
-        if more:
+        # Each of them must be looked at: no `any`.
+        if sum([origin.sweep(now) for origin in self.origins.values()]):
             self.watch()
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, TypedDict, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ..clock import monotonic, monotonic_ns
 from ..errors import ArbiterError, BadRequest, Cut, TimedOut, Unreachable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Answering", "Exchange", "OriginStats", "Outgoing", "Sink", "Transport"]
 
 _SWEEP_S = 0.5
+_PLACES = 1024
 _SHUTDOWN_S = 2.0  # how long a TLS connection we close may take over its goodbye
 _FIRST_PROBE_S = 60.0  # TCP keepalive where the headers budget is off
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -42,6 +44,15 @@ class OriginStats(TypedDict):
     waiters: int
 
 
+@dataclass(slots=True)
+class _Place:
+    """An endpoint with what every request to it needs."""
+
+    endpoint: Endpoint
+    origin: Origin
+    host: str
+
+
 class Transport:
     """The upstream connections of one worker. Create it on the loop; `send` is the only way out."""
 
@@ -49,6 +60,7 @@ class Transport:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool()
         self._contexts = Contexts()
+        self._places: dict[int, _Place] = {}
         self._arena = memoryview(bytearray(READ_BYTES))
         self._active: set[Exchange] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,13 +84,19 @@ class Transport:
         TLS files that cannot be used, BadRequest for a header that cannot be sent.
         Cancelled at any await, it closes what it opened and gives back its slot.
         """
-        head = request_head(endpoint, out)
-        origin = self._pool.origin(_key(endpoint))
+        place = self._places.get(id(endpoint))
+        if place is None or place.endpoint is not endpoint:
+            place = self._place(endpoint)
+        head = request_head(place.host, out)
+        origin = place.origin
         origin.limit(max_connections, idle_connections, idle_for_s)
         exchange = Exchange(budgets, stream, _interval(budgets, stream, endpoint.proxy is not None), self._active)
-        began_ns = monotonic_ns()
-        connection = cast("H1 | Compat | None", origin.try_acquire() or await origin.acquire(budgets.queue_s))
-        exchange.queue_us = (monotonic_ns() - began_ns) // 1000
+        connection: Any = origin.try_acquire()
+        if connection is None:
+            connection = await origin.acquire(budgets.queue_s)
+            exchange.queue_us = (monotonic_ns() - exchange.started_at_ns) // 1000
+        else:
+            exchange.queue_us = 0
         reused = connection is not None
         while True:
             if connection is None:
@@ -92,7 +110,8 @@ class Transport:
                 connection.take_slot()
             waiting = self._loop.create_future()
             exchange.begin(connection, waiting, reused=reused)
-            self._watch(exchange.interval)
+            if self._sweeper is None or exchange.interval < _SWEEP_S:
+                self._watch(exchange.interval)
             try:
                 connection.start(exchange, head, out.body, out.method == "HEAD")
                 await waiting
@@ -107,7 +126,7 @@ class Transport:
                 raise
 
     def stats(self) -> list[OriginStats]:
-        """The connections of every origin, as they are now."""
+        """The connections of every origin that has any, as they are now."""
         return [
             OriginStats(
                 origin=_display(key),
@@ -118,6 +137,7 @@ class Transport:
                 waiters=len(origin.waiters) + len(origin.hopers),
             )
             for key, origin in self._pool.origins.items()
+            if origin.open or origin.waiters
         ]
 
     async def close(self) -> None:
@@ -133,6 +153,13 @@ class Transport:
         await asyncio.sleep(0)  # the sockets close in the loop's next turn
 
     # ------------------------------------------------------------------------------------- inside
+
+    def _place(self, endpoint: Endpoint) -> _Place:
+        """What we know of `endpoint`, looked up by its value. Kept under its identity, for the next request."""
+        if len(self._places) >= _PLACES:
+            self._places.clear()  # a reload brings new endpoint objects; those of the old one are of no use
+        place = self._places[id(endpoint)] = _Place(endpoint, self._pool.origin(_key(endpoint)), _host(endpoint))
+        return place
 
     def _proxied(self, origin: Origin, endpoint: Endpoint, proxy: str, budgets: Budgets) -> Compat:
         """A connection through `proxy` in the slot we hold; it connects once the request is there."""
@@ -225,31 +252,19 @@ class Transport:
             self._sweeper = self._loop.call_later(interval, self._sweep)
 
 
-def request_head(endpoint: Endpoint, out: Outgoing) -> bytes:
-    """The request's head as it goes on the wire.
+def request_head(host: str, out: Outgoing) -> bytes:
+    """The request's head as it goes on the wire, with `host` as its Host.
 
     Errors: BadRequest if a name, a value or the path would break out of its line.
     """
-    host = endpoint.host_header
-    if host is None:
-        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        if endpoint.uds is None and endpoint.port != _DEFAULT_PORTS.get(endpoint.scheme):
-            host = f"{host}:{endpoint.port}"
-    lines = [f"{out.method} {out.path} HTTP/1.1", f"host: {host}"]
-    identity = True
-    for name, value in out.headers:
-        if name == "accept-encoding":
-            identity = False
-        lines.append(f"{name}: {value}")
-    if identity:
-        # A gateway would only unpack it again, and a compressor upstream may sit on a stream's events.
-        lines.append("accept-encoding: identity")
-    if out.body or out.method not in _BODYLESS_METHODS:
-        lines.append(f"content-length: {len(out.body)}")
-    lines.append("\r\n")
-    head = "\r\n".join(lines)
-    breaks = len(lines)
-    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head or lines[0].count(" ") != 2:
+    first = f"{out.method} {out.path} HTTP/1.1\r\nhost: {host}\r\n"
+    fields = "".join([f"{name}: {value}\r\n" for name, value in out.headers])
+    # A gateway would only unpack it again, and a compressor upstream may sit on a stream's events.
+    identity = "" if "accept-encoding: " in fields else "accept-encoding: identity\r\n"
+    length = f"content-length: {len(out.body)}\r\n" if out.body or out.method not in _BODYLESS_METHODS else ""
+    head = f"{first}{fields}{identity}{length}\r\n"
+    breaks = 3 + len(out.headers) + bool(identity) + bool(length)
+    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head or first.count(" ") != 3:
         raise BadRequest("a header or the path holds characters that HTTP cannot carry")
     try:
         return head.encode("latin-1")
@@ -257,15 +272,29 @@ def request_head(endpoint: Endpoint, out: Outgoing) -> bytes:
         return head.encode()
 
 
+def _host(endpoint: Endpoint) -> str:
+    """The Host header: what was configured (a signature may cover it), else where we connect to."""
+    if endpoint.host_header is not None:
+        return endpoint.host_header
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    if endpoint.uds is None and endpoint.port != _DEFAULT_PORTS.get(endpoint.scheme):
+        return f"{host}:{endpoint.port}"
+    return host
+
+
 def _interval(budgets: Budgets, stream: bool, connects: bool) -> float:
     """How often to look at an exchange with these budgets, in seconds: a quarter of the smallest, at most 0.5."""
-    if stream:
-        limits = [budgets.headers_s, budgets.first_event_s, budgets.idle_s, budgets.total_s]
+    smallest = budgets.total_s or 60.0
+    if not stream:
+        if budgets.unary_s:
+            smallest = min(smallest, budgets.unary_s)
     else:
-        limits = [budgets.unary_s, budgets.total_s]
-    if connects:
-        limits.append(budgets.connect_s)
-    return min([_SWEEP_S, *(limit / 4 for limit in limits if limit)])
+        for limit in (budgets.headers_s, budgets.first_event_s, budgets.idle_s):
+            if limit and limit < smallest:
+                smallest = limit
+    if connects and budgets.connect_s:
+        smallest = min(smallest, budgets.connect_s)
+    return min(_SWEEP_S, smallest / 4)
 
 
 def _key(endpoint: Endpoint) -> tuple[object, ...]:

@@ -303,6 +303,17 @@ def test_a_reader_is_new_after_begin(h1: ModuleType) -> None:
         assert core.headers == [("content-length", "5"), ("x", "y")] and core.keep_alive
 
 
+def test_encodings_of_the_answer_are_named_and_no_others(h1: ModuleType) -> None:
+    """Several lines are one list; an interim answer's, and the last answer's, do not count."""
+    core = h1.H1Core()
+    core.feed(b"HTTP/1.1 103\r\ncontent-encoding: x\r\nconnection: close\r\n\r\n")
+    core.feed(b"HTTP/1.1 200\r\nContent-Encoding: gzip \r\ncontent-encoding:br\r\ncontent-length: 0\r\n\r\n")
+    assert (core.state, core.encoding, core.keep_alive) == (h1.DONE, "gzip,br", True)
+    core.begin(False)
+    core.feed(WHOLE["length"][0])
+    assert core.encoding == ""
+
+
 # ------------------------------------------------------------------------------------------------ properties
 
 TOKEN = st.text("abcXYZ019-_!~", min_size=1, max_size=12).map(str.encode)
@@ -381,7 +392,7 @@ def test_any_cut_gives_the_same_result(data: bytes, places: list[int], bodyless:
             assert cut == whole
 
 
-SEEN = ("state", "status", "minor", "headers", "length", "received", "answered", "keep_alive", "eof_delimited", "fault")
+SEEN = ("state", "status", "minor", "headers", "length", "received", "answered", "encoding", "keep_alive", "fault")
 
 
 @given(st.one_of(damaged(), st.binary(max_size=300)), st.lists(st.integers(0, 1 << 16), max_size=6), st.booleans())
@@ -407,3 +418,4 @@ def test_the_twins_agree_on_everything(data: bytes, places: list[int], bodyless:
             "fault",
         ):
             assert getattr(one, name) == getattr(two, name), name
+        assert one.eof_delimited == two.eof_delimited

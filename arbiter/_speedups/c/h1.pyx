@@ -88,12 +88,14 @@ cdef class H1Core:
         readonly long long length
         readonly long long received
         readonly bint answered
+        readonly str encoding
         readonly bint keep_alive
         readonly bint eof_delimited
         readonly str fault
         int _step
         bint _bodyless
         bint _chunked
+        bint _closing
         Py_ssize_t _head_bytes
         long long _left
         unsigned char *_tail
@@ -119,12 +121,14 @@ cdef class H1Core:
         self.length = -1
         self.received = 0
         self.answered = False
+        self.encoding = ""
         self.keep_alive = False
         self.eof_delimited = False
         self.fault = ""
         self._step = STATUS
         self._bodyless = bodyless
         self._chunked = False
+        self._closing = False
         self._head_bytes = 0
         self._left = -1
         self._drop_tail()
@@ -295,7 +299,7 @@ cdef class H1Core:
             Py_ssize_t i, colon = 0, start, stop
             unsigned char small[NAME_LIMIT]
             long long length
-            str name
+            str name, value
         while colon < size and KIND[line[colon]] & TOKEN:
             colon += 1
         if colon == 0 or colon == size or line[colon] != c':':
@@ -325,14 +329,20 @@ cdef class H1Core:
                 if self._step == TRAILER or self._chunked or not _is_chunked(line + start, stop - start):
                     return self._fail("the Transfer-Encoding is not just chunked")
                 self._chunked = True
-            if self._step != FIELD:
+            if self._step == TRAILER:
                 return True
             name = PyUnicode_DecodeASCII(<char *>small, colon, NULL)
-        elif self._step != FIELD:
+        elif self._step == TRAILER:
             return True
         else:
             name = PyUnicode_DecodeASCII(<char *>line, colon, NULL).lower()
-        self.headers.append((name, PyUnicode_DecodeLatin1(<char *>line + start, stop - start, NULL)))
+        value = PyUnicode_DecodeLatin1(<char *>line + start, stop - start, NULL)
+        if colon == 10 and memcmp(small, b"connection", 10) == 0:
+            if "close" in [token.strip(" \t") for token in value.lower().split(",")]:
+                self._closing = True
+        elif colon == 16 and memcmp(small, b"content-encoding", 16) == 0:
+            self.encoding = f"{self.encoding},{value}" if self.encoding else value
+        self.headers.append((name, value))
         return True
 
     cdef bint _size_line(self, const unsigned char *line, Py_ssize_t size) except -1:
@@ -374,12 +384,11 @@ cdef class H1Core:
             self._step = STATUS
             self.headers = []
             self.length = -1
+            self.encoding = ""
             self._chunked = False
+            self._closing = False
             return True
-        self.keep_alive = self.minor > 0 and not (self._chunked and self.length >= 0)
-        for name, value in self.headers:
-            if name == "connection" and "close" in [token.strip(" \t") for token in value.lower().split(",")]:
-                self.keep_alive = False
+        self.keep_alive = self.minor > 0 and not self._closing and not (self._chunked and self.length >= 0)
         self.state = IN_BODY
         self.answered = True
         if self._bodyless or status == 204 or status == 304:

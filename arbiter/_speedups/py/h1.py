@@ -55,18 +55,21 @@ class H1Core:
 
     `headers` are (lower-case name, value) as latin-1 text, in order. `length` is the announced body length, -1 where
     none was. `received` counts the bytes since `begin`. `answered`: the head is whole, also where the body then
-    FAILED. `keep_alive` means something once `state` is DONE: the connection may carry another request.
-    `eof_delimited`: only the end of the connection ends the body, so a cut cannot be told from an end.
+    FAILED. `encoding` is the Content-Encoding, joined by commas, "" where none was. `keep_alive` means something once
+    `state` is DONE: the connection may carry another request. `eof_delimited`: only the end of the connection ends the
+    body, so a cut cannot be told from an end.
     """
 
     __slots__ = (
         "_bodyless",
         "_chunked",
+        "_closing",
         "_head_bytes",
         "_left",
         "_step",
         "_tail",
         "answered",
+        "encoding",
         "eof_delimited",
         "fault",
         "headers",
@@ -85,6 +88,7 @@ class H1Core:
     length: int
     received: int
     answered: bool
+    encoding: str
     keep_alive: bool
     eof_delimited: bool
     fault: str
@@ -101,11 +105,13 @@ class H1Core:
         self.length = -1
         self.received = 0
         self.answered = False
+        self.encoding = ""
         self.keep_alive = False
         self.eof_delimited = False
         self.fault = ""
         self._bodyless = bodyless
         self._chunked = False
+        self._closing = False
         self._head_bytes = 0
         self._left = -1
         self._step = _STATUS
@@ -212,8 +218,14 @@ class H1Core:
             if self._step == _TRAILER or self._chunked or value.lower() != b"chunked":
                 return self._fail("the Transfer-Encoding is not just chunked")
             self._chunked = True
-        if self._step == _FIELD:
-            self.headers.append((name.decode("ascii"), value.decode("latin-1")))
+        if self._step == _TRAILER:
+            return True  # nobody asks for them
+        if name == b"connection":
+            self._closing = self._closing or b"close" in [token.strip(b" \t") for token in value.lower().split(b",")]
+        elif name == b"content-encoding":
+            text = value.decode("latin-1")
+            self.encoding = f"{self.encoding},{text}" if self.encoding else text
+        self.headers.append((name.decode("ascii"), value.decode("latin-1")))
         return True
 
     def _size_line(self, line: bytearray) -> bool:
@@ -239,13 +251,11 @@ class H1Core:
             self._step = _STATUS
             self.headers = []
             self.length = -1
+            self.encoding = ""
             self._chunked = False
+            self._closing = False
             return True
-        keep = self.minor > 0 and not (self._chunked and self.length >= 0)
-        for name, value in self.headers:
-            if name == "connection" and "close" in (token.strip(" \t") for token in value.lower().split(",")):
-                keep = False
-        self.keep_alive = keep
+        self.keep_alive = self.minor > 0 and not self._closing and not (self._chunked and self.length >= 0)
         self.state = BODY
         self.answered = True
         if self._bodyless or status in (204, 304):

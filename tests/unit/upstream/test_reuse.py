@@ -97,7 +97,7 @@ def test_at_most_so_many_connections_stay_idle(run: Run) -> None:
 
 
 def test_idle_connections_close_after_their_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And an origin nobody uses is forgotten."""
+    """And an origin nobody uses is not in the counts."""
     monkeypatch.setattr(pool, "SWEEP_S", 0.02)
 
     async def main() -> None:

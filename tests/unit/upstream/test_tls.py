@@ -98,7 +98,7 @@ def test_a_client_certificate_is_shown_where_configured(run: Run, tmp_path: Path
             assert await answered(transport, with_one) == b"a"
             with pytest.raises(Unreachable):
                 await ask(transport, endpoint_of(origin, tls_ca=ca.file))
-            assert len(transport.stats()) == 2
+            assert len(transport._pool.origins) == 2
             await transport.close()
 
     run(main)
