@@ -48,6 +48,8 @@ class Environment:
             # The 0.9 engine: what the measurements and the format on disk were made with.
             lib_version=0,
         )
+        self._databases: dict[bytes, Any] = {}
+        self._databases_lock = threading.Lock()
         self.page_bytes: int = self.lmdb.stat()["psize"]
         self.lmdb.reader_check()
         self._stop = threading.Event()
@@ -55,8 +57,16 @@ class Environment:
         self._flusher.start()
 
     def open_db(self, name: bytes) -> Any:
-        """A named database, made when missing."""
-        return self.lmdb.open_db(name)
+        """A named database, made when missing.
+
+        Opened once per process: py-lmdb waits for the write lock here without letting go of the GIL, which the thread
+        that holds that lock may need to give it back.
+        """
+        with self._databases_lock:
+            database = self._databases.get(name)
+            if database is None:
+                database = self._databases[name] = self.lmdb.open_db(name)
+            return database
 
     def read(self) -> lmdb.Transaction[bytes]:
         """A read transaction: a consistent view, and nobody waits for it. Keep it short, it keeps old pages alive."""

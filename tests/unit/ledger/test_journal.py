@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import lmdb
@@ -311,6 +312,25 @@ def test_a_worker_that_leaves_tidily_signs_off(tmp_path):
     with file.env.read() as txn:
         assert txn.stat(file.workers)["entries"] == 0
     file.close()
+
+
+def test_threads_that_open_and_write_at_once_do_not_wait_for_each_other_for_ever(tmp_path):
+    """A recorder and a worker in one process: LMDB's lock and the interpreter's are never held crosswise."""
+
+    def use() -> None:
+        for _ in range(100):
+            file = JournalFile(tmp_path, LIMIT)
+            with file.env.begin() as txn:
+                file.append(txn, [records.encode_row(request_row())])
+            file.close()
+
+    threads = [threading.Thread(target=use, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(done(tmp_path)) == 300
 
 
 def test_without_storage_everything_is_taken_and_nothing_kept():
