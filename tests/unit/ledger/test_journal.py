@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import lmdb
@@ -315,22 +318,34 @@ def test_a_worker_that_leaves_tidily_signs_off(tmp_path):
 
 
 def test_threads_that_open_and_write_at_once_do_not_wait_for_each_other_for_ever(tmp_path):
-    """A recorder and a worker in one process: LMDB's lock and the interpreter's are never held crosswise."""
+    """A recorder and a worker in one process: LMDB's lock and the interpreter's are never held crosswise.
 
-    def use() -> None:
-        for _ in range(100):
-            file = JournalFile(tmp_path, LIMIT)
-            with file.env.begin() as txn:
-                file.append(txn, [records.encode_row(request_row())])
-            file.close()
+    In a process of its own: two threads that do hold them crosswise stop everything in theirs.
+    """
+    script = """
+        import sys, threading
+        from pathlib import Path
+        from arbiter.ledger.journal import JournalFile
 
-    threads = [threading.Thread(target=use, daemon=True) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    assert len(done(tmp_path)) == 300
+        def use():
+            for _ in range(100):
+                file = JournalFile(Path(sys.argv[1]), 8 << 20)
+                with file.env.begin() as txn:
+                    file.append(txn, [b"row"])
+                file.close()
+
+        threads = [threading.Thread(target=use) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    """
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, check=True, timeout=60)
+    file = JournalFile(tmp_path, LIMIT)
+    assert file.depth() == 300
+    file.close()
 
 
 def test_without_storage_everything_is_taken_and_nothing_kept():
