@@ -177,7 +177,7 @@ class Exchange:
         """
         self._limit = limit
         try:
-            if self.length > limit and self._decoder is None:
+            if self.length > limit and not self._over and self._decoder is None:
                 raise _too_long(limit)
             if not self._over:
                 self._unhold()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from typing import cast
 
 from .._speedups import h1
@@ -134,7 +135,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         self._turn(exchange, was, body)
 
     def eof_received(self) -> bool:
-        self._lost(None)
+        self._lost(None, orderly=True)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -191,7 +192,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         self._close()
         self._origin.lost(self)
 
-    def _lost(self, exc: Exception | None) -> None:
+    def _lost(self, exc: Exception | None, *, orderly: bool = False) -> None:
         transport, self.transport = self.transport, None
         exchange, self._exchange = self._exchange, None
         if exchange is None:
@@ -203,7 +204,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
                 exchange.fail(Unreachable(f"the upstream closed the connection before it answered{_why(exc)}"))
         else:
             # Only an orderly end ends a body that has no other end.
-            complete = exc is None and self.eof()
+            complete = orderly and (transport is None or _said_goodbye(transport)) and self.eof()
             if self.give_slot():
                 self._origin.free()
             exchange.end(None if complete else Cut(f"the upstream's answer was cut short{_why(exc)}"))
@@ -243,6 +244,17 @@ def keepalive(transport: asyncio.BaseTransport, first_probe_s: float) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(first / 4)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _said_goodbye(transport: asyncio.Transport) -> bool:
+    """Whether TLS was closed from within. A bare TCP end is anybody's to forge (RFC 9112 section 9.8)."""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is None:
+        return True
+    try:
+        return not tls.read(1)
+    except ssl.SSLError:
+        return False  # it still waits for more
 
 
 def _why(exc: Exception | None) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 import warnings
 from pathlib import Path
@@ -168,6 +170,36 @@ def test_a_tls_connection_that_breaks_cuts_the_answer(run: Run, tmp_path: Path, 
             exchange = await ask(transport, endpoint_of(origin, tls_ca=ca.file))
             with pytest.raises(Cut):
                 await exchange.read(100)
+            await transport.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("goodbye", [True, False], ids=["with-goodbye", "without"])
+def test_a_tls_body_without_length_ends_with_a_goodbye(run: Run, tmp_path: Path, goodbye: bool) -> None:
+    """A bare TCP end is anybody's to forge: then the body is cut (RFC 9112 section 9.8)."""
+    ca = authority(tmp_path)
+
+    async def main() -> None:
+        async def script(peer: Peer, request: Request) -> None:
+            await peer.send(b"HTTP/1.1 200 OK\r\n\r\nto the end")
+            if goodbye:
+                peer.close()
+            else:
+                peer.closed = True
+                with socket.socket(fileno=os.dup(peer.writer.get_extra_info("socket").fileno())) as bare:
+                    bare.shutdown(socket.SHUT_WR)
+                await peer.gone()
+
+        async with Origin(script, tls=ca.server()) as origin:
+            transport = Transport()
+            exchange = await ask(transport, endpoint_of(origin, tls_ca=ca.file))
+            sink = Collected()
+            exchange.stream(sink)
+            error = await sink.end()
+            assert sink.data == b"to the end"
+            assert exchange.eof_delimited
+            assert error is None if goodbye else isinstance(error, Cut)
             await transport.close()
 
     run(main)
