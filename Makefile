@@ -64,10 +64,8 @@ fix: $(STAMP)/dev  ## Sort imports, format, and repair what ruff can
 	@$(BIN)/ruff format .
 
 check: $(STAMP)/dev  ## Lint, format, types, import layers; changes nothing
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
+	@bad=; $(BIN)/ruff check . || bad=1; $(BIN)/ruff format --check . || bad=1; $(BIN)/mypy || bad=1; \
+	  $(BIN)/lint-imports --no-logo || bad=1; [ -z "$$bad" ]
 
 bench: $(STAMP)/dev  ## Measure the gateway beside nginx; needs nginx, two cores and a few quiet minutes
 	@$(BIN)/python -m bench.path $(BENCH)
