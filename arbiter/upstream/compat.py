@@ -128,7 +128,7 @@ class Compat:
             try:
                 headers = [(name.decode().lower(), value.decode("latin-1")) for name, value in response.headers]
                 length, encoding, delimited = _framing(headers, bodyless or response.status in (204, 304))
-                exchange.on_head(response.status, headers, length, encoding, delimited)
+                exchange.on_head(response.status, headers, length, delimited, encoding)
                 answered = True
                 async for data in response.aiter_stream():
                     await self._readable.wait()

@@ -257,7 +257,7 @@ class Exchange:
         self.sent_at_ns = now_ns
 
     def on_head(
-        self, status: int, headers: list[tuple[str, str]], length: int, encoding: str, eof_delimited: bool
+        self, status: int, headers: list[tuple[str, str]], length: int, eof_delimited: bool, encoding: str = ""
     ) -> None:
         """The answer's head is here. A Content-Encoding is undone from now on, and its label taken off.
 

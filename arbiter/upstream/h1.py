@@ -147,7 +147,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         """A read that brought the head, the end, or a fault: tell the exchange, in this order."""
         if was == HEAD and self.answered:
             try:
-                exchange.on_head(self.status, self.headers, self.length, self.encoding, self.eof_delimited)
+                exchange.on_head(self.status, self.headers, self.length, self.eof_delimited, self.encoding)
             except ArbiterError as error:
                 self._break(exchange, b"", error)
                 return

@@ -3,8 +3,8 @@
     python -m bench.micro.upstream_cost [--requests N] [--events N]
 
 The answers come from the C mock of `bench/path` in its own process. Each row is its own run on uvloop, best of three;
-the numbers are microseconds of CPU time (user and system) of the client's process alone. httpcore is measured over its own pool, as it is
-meant to be used, up to the sizes at which it ends within reason.
+the numbers are microseconds of CPU time (user and system) of the client's process alone. httpcore is measured over its
+own pool, as it is meant to be used, up to the sizes at which it ends within reason.
 """
 
 from __future__ import annotations
