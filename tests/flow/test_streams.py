@@ -276,6 +276,21 @@ def test_an_error_event_after_output_passes_as_it_came_and_nothing_follows_it(fr
 
 
 @each_wire
+def test_an_error_event_without_its_blank_line_is_told_once(front: Front, wire: Wire) -> None:
+    """The end of the stream completes it; it is the upstream's last word, and ours are not added."""
+
+    async def main() -> None:
+        opening, failure = wire.opening("some"), wire.error_event("out of memory")
+        answer = await streamed(front, wire, sse(*opening, failure[:-1]))
+        assert answer.body == b"".join(opening) + failure
+        assert answer.ending is Ending.CUT
+        row = front.row(answer.trace_id)
+        assert (row["error_class"], row["message"]) == ("upstream_error", "out of memory")
+
+    run(main)
+
+
+@each_wire
 def test_bytes_that_are_no_event_stream_are_never_passed_on(front: Front, wire: Wire) -> None:
     """Invalid UTF-8 in an event is a protocol error of the upstream (SPEC 2.10): told, and not repeated."""
 

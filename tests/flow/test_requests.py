@@ -1,0 +1,480 @@
+"""What clients send, good and bad: every path, every encoding, every fault told in the caller's own format."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import zlib
+from typing import Any
+
+import brotli
+import pytest
+import zstandard
+
+from tests.fakes.client import Answer, Caller, Ending, ask, exchange, request, run
+from tests.fakes.gateway import fds, rss, until
+from tests.fakes.origin import Origin, answer, chunk
+from tests.fakes.wires import CHAT, JSON, MESSAGES, UPSTREAM_KEY, WIRES, Front, Wire, sse
+
+each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
+PREFIXES = ["", "/v1", "/openai/v1", "/anthropic", "/anthropic/v1", "/v1/v1"]
+
+
+def reply(wire: Wire) -> bytes:
+    return answer(wire.answer(), headers=[JSON])
+
+
+def refused(front: Front, wire: Wire, found: Answer, status: int, kind: str, names: str) -> None:
+    """`found` is a refusal in the format of `wire`, and exactly one row, without an attempt, says the same."""
+    assert (found.status, found.ending) == (status, Ending.CLEAN)
+    assert names in wire.complaint(found), found.body
+    assert found.header("x-arbiter-error-source") == "gateway"
+    row = front.row(found.trace_id)
+    assert row["id"] == found.header("x-arbiter-request-id")
+    assert (row["status"], row["outcome"], row["error_class"]) == (status, "error", kind)
+    assert row["attempts"] == []
+
+
+# --- what passes ------------------------------------------------------------------------------------------------------
+
+
+def test_every_mount_prefix_reaches_its_endpoint(front: Front) -> None:
+    """Some base URLs end in /v1, some do not, and some clients add it once more (SPEC 1.1)."""
+
+    async def main() -> None:
+        for wire, path in ((CHAT, "/chat/completions"), (MESSAGES, "/messages"), (MESSAGES, "/messages/count_tokens")):
+            async with Origin(reply(wire), port=front.upstream) as origin:
+                for prefix in PREFIXES:
+                    found = await ask(front.port, f"{prefix}{path}?beta=true", wire.ask())
+                    assert (found.status, found.body) == (200, wire.answer()), prefix
+                targets = {seen.target for seen in origin.requests}
+                assert targets == {f"/v1{path}?beta=true"}
+        for prefix in PREFIXES:
+            listed = await ask(front.port, f"{prefix}/models", method="GET")
+            assert {"chat-model", "messages-model", "echo"} <= {model["id"] for model in listed.json["data"]}
+
+    run(main)
+
+
+@each_wire
+def test_a_request_reaches_its_upstream_with_every_other_byte_as_it_was(front: Front, wire: Wire) -> None:
+    """Members that nobody knows, odd numbers and odd spacing pass; the caller's key does not, and ours goes instead."""
+
+    async def main() -> None:
+        body = wire.ask(unknown={"a": None})
+        text = json.dumps(body)[:-1] + ', "odd":  [1.10, 1e5,\n"\\u00e9\\/"], "big": 123456789012345678901234567890}'
+        headers = [
+            ("authorization", "Bearer sk-of-the-caller"),
+            ("x-api-key", "sk-of-the-caller"),
+            ("anthropic-beta", "one,Two-2026"),
+            ("Anthropic-Version", "2024-01-01"),
+            ("openai-beta", "assistants=v2"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("te", "trailers"),
+            ("x-trace-id", "mine"),
+        ]
+        async with Origin(reply(wire), port=front.upstream) as origin:
+            found = await exchange(front.port, request(wire.path, text.encode(), headers=headers))
+            seen = origin.requests[0]
+        assert found.status == 200
+        assert found.header("x-arbiter-fidelity") == "verbatim"
+        for part in (b'"odd":[1.10, 1e5,\n"\\u00e9\\/"]', b'"big":123456789012345678901234567890', b'{"a": null}'):
+            assert part in seen.body, seen.body
+        assert json.loads(seen.body) == json.loads(text)
+        assert b"of-the-caller" not in seen.head
+        key = seen.header("authorization") if wire is CHAT else seen.header("x-api-key")
+        assert key == (f"Bearer {UPSTREAM_KEY}" if wire is CHAT else UPSTREAM_KEY)
+        if wire is CHAT:
+            assert seen.header("openai-beta") == "assistants=v2"
+        else:
+            assert (seen.header("anthropic-beta"), seen.header("anthropic-version")) == ("one,Two-2026", "2024-01-01")
+        assert seen.header("x-forwarded-for") is None and seen.header("te") is None
+        row = front.row(found.trace_id)
+        assert (row["client_trace_id"], row["fidelity"]) == ("mine", "verbatim")
+        assert found.trace_id != "mine"
+
+    run(main)
+
+
+@each_wire
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity", "GZIP"])
+@pytest.mark.parametrize("chunks", [False, True], ids=["length", "chunks"])
+def test_a_body_may_come_in_any_encoding(front: Front, wire: Wire, encoding: str, chunks: bool) -> None:
+    """Codex sends zstd; whatever it was, the upstream gets plain JSON (SPEC 1.6)."""
+
+    async def main() -> None:
+        body = wire.ask("x" * 5000)
+        plain = json.dumps(body).encode()
+        packed = {
+            "gzip": gzip.compress,
+            "deflate": zlib.compress,
+            "br": brotli.compress,
+            "zstd": zstandard.ZstdCompressor().compress,
+            "identity": bytes,
+        }[encoding.lower()](plain)
+        headers = [("content-encoding", encoding)]
+        if chunks:
+            headers.append(("transfer-encoding", "chunked"))
+            packed = b"".join(chunk(packed[at : at + 50]) for at in range(0, len(packed), 50)) + b"0\r\n\r\n"
+        async with Origin(reply(wire), port=front.upstream) as origin:
+            found = await exchange(front.port, request(wire.path, packed, headers=headers))
+            assert json.loads(origin.requests[0].body) == body
+            assert origin.requests[0].header("content-encoding") is None
+        assert found.status == 200
+
+    run(main)
+
+
+@each_wire
+def test_a_body_of_twelve_megabytes_is_ordinary(front: Front, wire: Wire) -> None:
+    """Agents send images and whole repositories; the limit is 32 MiB."""
+
+    async def main() -> None:
+        body = wire.ask("A" * (12 << 20))
+        async with Origin(reply(wire), port=front.upstream) as origin:
+            for extra in ([], [("transfer-encoding", "chunked")]):
+                data = json.dumps(body).encode()
+                sent = chunk(data) + b"0\r\n\r\n" if extra else data
+                found = await exchange(front.port, request(wire.path, sent, headers=extra))
+                assert found.status == 200
+                assert json.loads(origin.requests[-1].body) == body
+        assert front.row(found.trace_id)["bytes_in"] == len(data)
+
+    run(main)
+
+
+@each_wire
+def test_of_duplicate_model_keys_only_the_one_that_was_judged_goes_out(front: Front, wire: Wire) -> None:
+    """Two parsers may read two different models out of one body: that would be a way around every policy."""
+
+    async def main() -> None:
+        rest = json.dumps(wire.ask())[1:]
+        async with Origin(reply(wire), port=front.upstream) as origin:
+            found = await exchange(front.port, request(wire.path, b'{"model":"forbidden",' + rest.encode()))
+            assert found.status == 200
+            sent = origin.requests[0].body
+            assert sent.count(b'"model"') == 1
+            assert json.loads(sent)["model"] == wire.model
+        first = json.dumps(wire.ask())[:-1] + ',"model":"nobody-serves-this"}'
+        refused(front, wire, await exchange(front.port, request(wire.path, first.encode())), 404, "no_route", "nobody")
+
+    run(main)
+
+
+def test_ten_thousand_requests_on_one_connection_leave_nothing_behind(front: Front) -> None:
+    """Keep-alive costs nothing: no memory, no descriptor, whatever was said before."""
+
+    async def main() -> None:
+        async with Origin(reply(CHAT), port=front.upstream):
+            data = request(CHAT.path, CHAT.ask())
+            async with await Caller.connect(front.port) as caller:
+                for _ in range(1000):
+                    await caller.exchange(data)
+                worker = front.worker
+                memory, open_files = rss(worker), fds(worker)
+                loop = asyncio.get_running_loop()
+                began = loop.time()
+                for _ in range(10_000):
+                    found = await caller.exchange(data)
+                took_s = loop.time() - began
+                assert found.status == 200
+                grown = rss(worker) - memory
+                print(f"10,000 requests in {took_s:.1f} s, {grown / 1024:.0f} KB more")
+                assert fds(worker) <= open_files
+                assert grown < 4 << 20
+                assert took_s < 40  # 5 s on an idle machine
+
+    run(main)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+BAD_BODIES: list[tuple[str, bytes, str]] = [
+    ("empty", b"", "JSON"),
+    ("no JSON", b"hello", "JSON"),
+    ("half", b'{"model":"chat-model","messages":[', "JSON"),
+    ("an array", b"[]", "object"),
+    ("null", b"null", "object"),
+    ("no model", b"{}", "model"),
+    ("model null", b'{"model":null}', "model"),
+    ("model a number", b'{"model":7}', "model"),
+    ("model empty", b'{"model":""}', "model"),
+    ("stream a word", b'{"model":"chat-model","stream":"yes"}', "stream"),
+    ("bad UTF-8", b'{"model":"chat-\xff"}', "model"),
+    ("deep", b'{"model":"chat-model","x":' + b"[" * 300 + b"]" * 300 + b"}", "deep"),
+    ("very deep", b'{"model":"chat-model","x":' + b"[" * 100_000, "deep"),
+]
+
+
+@each_wire
+@pytest.mark.parametrize(("body", "names"), [case[1:] for case in BAD_BODIES], ids=[case[0] for case in BAD_BODIES])
+def test_a_malformed_body_is_a_400_that_names_the_fault(front: Front, wire: Wire, body: bytes, names: str) -> None:
+    """In the caller's format, without repeating what was sent, and with a row like any other (SPEC 14.2)."""
+
+    async def main() -> None:
+        refused(front, wire, await exchange(front.port, request(wire.path, body)), 400, "bad_request", names)
+
+    run(main)
+
+
+def test_stream_options_of_a_wrong_type_are_named(front: Front) -> None:
+    """The member that we must edit is the one that we must understand."""
+
+    async def main() -> None:
+        body = CHAT.ask(stream=True, stream_options="all")
+        refused(front, CHAT, await ask(front.port, CHAT.path, body), 400, "bad_request", "stream_options")
+
+    run(main)
+
+
+@each_wire
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [("lzma", b"{}"), ("gzip", b"{}"), ("br", b"\xff\xff\xff"), ("zstd", gzip.compress(b"{}")), ("gzip, gzip", b"{}")],
+)
+def test_an_encoding_that_is_unknown_or_untrue_is_a_400(front: Front, wire: Wire, encoding: str, body: bytes) -> None:
+    """It names the encoding, and the encodings that there are."""
+
+    async def main() -> None:
+        data = request(wire.path, body, headers=[("content-encoding", encoding)])
+        refused(front, wire, await exchange(front.port, data), 400, "bad_request", encoding.split(",")[0])
+
+    run(main)
+
+
+@each_wire
+def test_a_body_over_the_limit_is_refused_unread(front: Front, wire: Wire) -> None:
+    """A declared length is enough: not one byte of it needs to be there."""
+
+    async def main() -> None:
+        for length in (33 << 20, 10**18):
+            found = await exchange(front.port, request(wire.path, b"", length=length))
+            refused(front, wire, found, 413, "too_large", "limit")
+
+    run(main)
+
+
+@each_wire
+def test_a_body_without_a_length_is_counted(front: Front, wire: Wire) -> None:
+    """Chunks are read until the limit and no further; what a small body unpacks to counts as well."""
+
+    async def main() -> None:
+        async with await Caller.connect(front.port) as caller:
+            await caller.send(request(wire.path, b"", headers=[("transfer-encoding", "chunked")]))
+            megabyte = chunk(b" " * (1 << 20))
+
+            async def pour() -> None:
+                for _ in range(40):
+                    await caller.send(megabyte)
+
+            pouring = asyncio.ensure_future(pour())
+            refused(front, wire, await caller.whole(), 413, "too_large", "limit")
+            pouring.cancel()
+            await asyncio.wait([pouring])
+        bomb = gzip.compress(b" " * (64 << 20), compresslevel=1)
+        data = request(wire.path, bomb, headers=[("content-encoding", "gzip")])
+        refused(front, wire, await exchange(front.port, data), 413, "too_large", "limit")
+
+    run(main)
+
+
+@each_wire
+def test_a_slow_sender_is_refused_in_time(make_front: Any, wire: Wire) -> None:
+    """Its own deadline ends a request body that trickles in (408)."""
+    front = make_front(limits={"slow_sender": "400ms"})
+
+    async def main() -> None:
+        for headers in ([], [("transfer-encoding", "chunked")]):
+            async with await Caller.connect(front.port) as caller:
+                start = chunk(b'{"model":') if headers else b'{"model":'
+                await caller.send(request(wire.path, b"", headers=headers, length=1000) + start)
+                refused(front, wire, await caller.whole(), 408, "bad_request", "0.4")
+        assert front.in_flight() == 0
+
+    run(main)
+
+
+@each_wire
+@pytest.mark.parametrize("chunks", [False, True], ids=["length", "chunks"])
+@pytest.mark.parametrize("how", ["leave", "reset", "half_close"])
+def test_an_upload_that_breaks_off_is_one_row_and_no_attempt(front: Front, wire: Wire, how: str, chunks: bool) -> None:
+    """Half a body is nobody's request: it never reaches an upstream."""
+
+    async def main() -> None:
+        body = json.dumps(wire.ask(f"{how} {chunks}")).encode()
+        headers = [("user-agent", f"broken {wire} {how} {chunks}"), *([("transfer-encoding", "chunked")] * chunks)]
+        start = request(wire.path, b"", headers=headers, length=len(body))
+        async with Origin(reply(wire), port=front.upstream) as origin:
+            async with await Caller.connect(front.port) as caller:
+                await caller.send(start + (b"%x\r\n" % len(body) if chunks else b"") + body[:-5])
+                await asyncio.sleep(0.02)  # so that the gateway has begun to read; it must hold without, too
+                getattr(caller, how)()
+                (row,) = await asyncio.to_thread(
+                    until, lambda: front.select("SELECT * FROM requests WHERE user_agent = ?", headers[0][1]), "the row"
+                )
+            # The server ends a chunked body that broke off like one that is whole: it is half a JSON text then.
+            found = (row["status"], row["outcome"], row["error_class"])
+            gone = (499, "cancelled", "client_disconnected")
+            assert found == gone or (chunks and found == (400, "error", "bad_request"))
+            assert row["attempts"] == 0
+            assert origin.requests == []
+
+    run(main)
+
+
+@each_wire
+def test_headers_over_the_limit_are_a_431(front: Front, wire: Wire) -> None:
+    """64 KiB of headers are enough for anybody; counted by us, since the server takes more."""
+
+    async def main() -> None:
+        found = await ask(front.port, wire.path, wire.ask(), headers=[("x-long", "a" * (65 << 10))])
+        refused(front, wire, found, 431, "too_large", "headers")
+        async with Origin(reply(wire), port=front.upstream):
+            found = await ask(front.port, wire.path, wire.ask(), headers=[("x-long", "a" * (62 << 10))])
+            assert found.status == 200
+
+    run(main)
+
+
+@each_wire
+def test_an_unknown_model_is_a_404_that_names_it(front: Front, wire: Wire) -> None:
+    """And where nothing serves it, nothing is asked."""
+
+    async def main() -> None:
+        found = await ask(front.port, wire.path, {**wire.ask(), "model": "gpt-99"})
+        refused(front, wire, found, 404, "no_route", "gpt-99")
+
+    run(main)
+
+
+@each_wire
+def test_a_target_of_the_other_format_is_told_to_be_unbuilt(front: Front, wire: Wire) -> None:
+    """A clear 400 in the caller's format, once, without contact."""
+
+    async def main() -> None:
+        other = MESSAGES if wire is CHAT else CHAT
+        found = await ask(front.port, wire.path, {**wire.ask(), "model": other.model})
+        refused(front, wire, found, 400, "protocol_unsupported", "not built")
+
+    run(main)
+
+
+def test_a_wrong_method_names_the_right_one_and_an_unknown_path_is_json(front: Front) -> None:
+    """Never plain text, never a page, on a client's path (SPEC 1.2)."""
+
+    async def main() -> None:
+        for prefix in PREFIXES:
+            for path, method, allow in (
+                ("/chat/completions", "GET", "POST"),
+                ("/messages", "DELETE", "POST"),
+                ("/messages/count_tokens", "PUT", "POST"),
+                ("/models", "POST", "GET, HEAD"),
+            ):
+                found = await ask(front.port, prefix + path, method=method)
+                assert (found.status, found.header("allow")) == (405, allow)
+                assert found.json == {"code": 405, "detail": "Method Not Allowed"}
+                assert found.header("content-type") == "application/json"
+                assert len(found.trace_id or "") == 32
+        for path in ("/nothing", "/v1/chat/completions/", "/v1/engines", "/V1/models", "/%00"):
+            for method in ("GET", "POST"):
+                found = await ask(front.port, path, method=method)
+                assert (found.status, found.json) == (404, {"code": 404, "detail": "Not Found"}), path
+                assert found.header("content-type") == "application/json"
+                assert len(found.trace_id or "") == 32
+
+    run(main)
+
+
+def test_a_head_has_the_headers_of_its_get_and_no_body(front: Front) -> None:
+    """Claude Code asks `HEAD /` before anything else, wherever its base URL points."""
+
+    async def main() -> None:
+        for path in ("/", *(prefix for prefix in PREFIXES if prefix), "/v1/", "/v1/models", "/health"):
+            async with await Caller.connect(front.port) as caller:
+                for _ in range(2):  # on one connection: a body that was sent would break the second
+                    found = await caller.exchange(request(path, method="HEAD"))
+                    assert (found.status, found.body) == (200, b""), path
+                    assert found.trace_id
+        for path, status in (("/nothing", 404), ("/v1/messages", 405)):
+            found = await ask(front.port, path, method="HEAD")
+            assert (found.status, found.body) == (status, b"")
+
+    run(main)
+
+
+@each_wire
+def test_a_missing_or_wrong_key_is_a_401_in_the_callers_format(make_front: Any, wire: Wire) -> None:
+    """`auth.mode: require`: the refusal repeats nothing of the key, and the right one is taken in either header."""
+    digest = hashlib.sha256(b"arb-right").hexdigest()
+    clients = [{"name": "ci", "key_hash": f"sha256:{digest}", "agent": "codex", "allow": [wire.model]}]
+    front = make_front(auth={"mode": "require"}, clients=clients)
+
+    async def main() -> None:
+        async with Origin(reply(wire), port=front.upstream) as origin:
+            for headers in ([], [("authorization", "Bearer arb-wrong")], [("x-api-key", "arb-wrong")]):
+                found = await ask(front.port, wire.path, wire.ask(), headers=headers)
+                refused(front, wire, found, 401, "unauthorized", "key")
+                assert b"arb-wrong" not in found.body
+            assert origin.requests == []
+            for headers in ([("authorization", "Bearer arb-right")], [("x-api-key", "arb-right")]):
+                found = await ask(front.port, wire.path, wire.ask(), headers=headers)
+                assert found.status == 200
+                row = front.row(found.trace_id)
+                assert (row["client"], row["agent"]) == ("ci", "codex")
+            assert b"arb-right" not in b"".join(seen.head for seen in origin.requests)
+            found = await ask(front.port, wire.path, {**wire.ask(), "model": "echo"}, headers=headers)
+            refused(front, wire, found, 403, "forbidden", "echo")
+
+    run(main)
+
+
+def test_every_answer_of_every_kind_has_a_trace_id_and_ids_never_repeat(front: Front) -> None:
+    """A model call's id is that of its row, and an answer without a row has one all the same (SPEC 1.4)."""
+
+    async def main() -> None:
+        scripts = [reply(CHAT), sse(*CHAT.events("hi")), answer(status="500 X")]
+        async with Origin(scripts=scripts, port=front.upstream):
+            answers = [await ask(front.port, CHAT.path, CHAT.ask(stream=stream)) for stream in (False, True, False)]
+        health = ("/health", "/health/live", "/health/ready")
+        for path in ("/", *health, "/metrics", "/v1/models", "/admin/ui/", "/admin/api/state", "/x"):
+            answers.append(await ask(front.port, path, method="GET"))
+        ids = [found.trace_id or "" for found in answers]
+        assert [len(trace_id) for trace_id in ids] == [32] * len(answers)
+        assert len(set(ids)) == len(ids)
+
+    run(main)
+
+
+def test_what_the_server_itself_refuses_does_not_hurt_the_worker(front: Front) -> None:
+    """A malformed head and too many header fields end where they began."""
+
+    async def main() -> None:
+        for data, status in (
+            (b"NONSENSE\r\n\r\n", 400),
+            (b"GET / HTTP/9.9\r\n\r\n", 400),
+            (request("/health", method="GET", headers=[(f"x-{n}", "1") for n in range(150)]), 431),
+            (b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400),
+            (b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: ten\r\n\r\n", 400),
+        ):
+            async with await Caller.connect(front.port) as caller:
+                await caller.send(data)
+                assert (await caller.head()).status == status, data[:60]
+        assert (await ask(front.port, "/health", method="GET")).status == 200
+
+    run(main)
+
+
+def test_a_configuration_of_two_workers_serves_and_counts_alike(make_front: Any) -> None:
+    """Rows come from every worker, and metrics are added up over them."""
+    front = make_front(gateway={"workers": 2})
+
+    async def main() -> None:
+        async with Origin(reply(CHAT), port=front.upstream):
+            answers = [await ask(front.port, CHAT.path, CHAT.ask()) for _ in range(40)]
+        rows = front.until_settled(40)
+        assert {row["trace_id"] for row in rows} == {found.trace_id for found in answers}
+        until(lambda: front.metric("arbiter_requests_total") == 40, "the counts of both workers")
+
+    run(main)
