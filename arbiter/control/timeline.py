@@ -84,5 +84,12 @@ def _moments(attempt: AttemptRow) -> list[tuple[str, int]]:
 
 
 def _offset_us(entry: Entry, attempt: AttemptRow) -> int:
-    """When the attempt began, within its request; wall clocks may step back, a line does not."""
-    return max(0, attempt.started_ms - entry.request.received_ms) * 1000
+    """When the attempt began, within its request.
+
+    Beginnings are stored in whole milliseconds of a clock that may step, lengths in microseconds of one that does not:
+    where they disagree, the lengths are right.
+    """
+    offset = max(0, attempt.started_ms - entry.request.received_ms) * 1000
+    if entry.request.total_us is not None and attempt.total_us is not None:
+        offset = min(offset, max(0, entry.request.total_us - attempt.total_us))
+    return offset

@@ -55,6 +55,17 @@ def test_a_second_try_begins_where_the_first_left_off():
     assert timeline.stretches(Entry(request, [second]), second)[0].left == 40
 
 
+def test_a_beginning_rounded_to_its_millisecond_does_not_stretch_the_line():
+    request = request_row(total_us=1_000)
+    attempt = attempt_row(
+        request, started_ms=request.received_ms + 1, total_us=600, queue_us=0, connect_us=None, headers_us=100,
+        first_event_us=None, last_event_us=None,
+    )  # fmt: skip
+    entry = Entry(request, [attempt])
+    assert timeline.whole_us(entry) == 1_000
+    assert timeline.stretches(entry, attempt)[0].left == 40
+
+
 moment = st.none() | st.integers(0, 10**9)
 
 
