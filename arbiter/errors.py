@@ -11,6 +11,8 @@ from typing import ClassVar
 
 Headers = tuple[tuple[str, str], ...]
 
+_STOP: Headers = (("x-should-retry", "false"),)  # SPEC 1.4: what must not be asked again says so
+
 
 class ErrorClass(enum.StrEnum):
     """How a request or an attempt can fail. Closed: a new failure is one of these or a change to the SPEC."""
@@ -214,6 +216,9 @@ class KeyRefused(UpstreamError):
     code = ErrorClass.CONFIG
     retry = Retry.NEVER
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers=_STOP)
+
 
 class ConfigFault(ArbiterError):
     """The operator's configuration does not work. Tried once, and told apart from an upstream outage."""
@@ -221,7 +226,7 @@ class ConfigFault(ArbiterError):
     code, status = ErrorClass.CONFIG, 500
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, headers=(("x-should-retry", "false"),))
+        super().__init__(message, headers=_STOP)
 
 
 class Unavailable(ArbiterError):

@@ -248,6 +248,9 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
         source = "upstream"
     else:
         status, headers, body = call.format.write_error(error, row.trace_id)
+        if isinstance(error, UpstreamStatus):
+            # Only the body was none for a client; when to come back is.
+            headers += [pair for pair in to_client(error.upstream_headers) if pair[0] != "content-type"]
         source = "gateway" if row.attempts == 0 else "upstream"
     headers += [
         ("x-arbiter-trace-id", row.trace_id),
