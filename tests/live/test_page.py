@@ -51,6 +51,7 @@ def test_a_browser_sees_requests_arrive_and_opens_them(tmp_path):
         page.until("document.querySelector('#row-r00000001').getAttribute('aria-current') === 'true'")
         assert "gpt-5.2" in page.js("document.querySelector('#detail .attempt').textContent")
         page.until("document.querySelector('#said').textContent === 'Opened: swift'")
+        assert page.js("window.mark") == 1  # new rows take a click at once: it never falls through to a page load
         arrives(3)
         page.until(f"{ROWS} === 3")
         page.until("document.querySelector('#row-r00000001').getAttribute('aria-current') === 'true'")
