@@ -123,6 +123,7 @@ class Gateway:
         self.socket: str | None = config.get("server", {}).get("socket")
         self.expected_errors = list(expected_errors)
         self.process: subprocess.Popen[bytes] | None = None
+        self.arguments: list[str] = []  # of the command line, beside --config
         self._preexec = preexec
         defaults: dict[str, Any] = {
             "server": {},
@@ -135,9 +136,9 @@ class Gateway:
         self.config["server"] = {"port": self.port, "workers": workers, "drain": "5s", **self.config["server"]}
         self._file = folder / "arbiter.yaml"
         self._log = folder / "gateway.log"
-        self._env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "ARBITER_DATA_DIR": str(self.data)}
-        self._env |= {name: os.environ[name] for name in ("ARBITER_PURE", "HOME", "LANG") if name in os.environ}
-        self._env |= env or {}
+        self.env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "ARBITER_DATA_DIR": str(self.data)}
+        self.env |= {name: os.environ[name] for name in ("ARBITER_PURE", "HOME", "LANG") if name in os.environ}
+        self.env |= env or {}
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -180,9 +181,9 @@ class Gateway:
         self._file.write_text(yaml.safe_dump(self.config, sort_keys=False), "utf-8")
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(
-                [*ARBITER, "serve", "--config", str(self._file)],
+                [*ARBITER, "serve", "--config", str(self._file), *self.arguments],
                 cwd=self.folder,
-                env=self._env,
+                env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
