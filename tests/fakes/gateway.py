@@ -128,7 +128,7 @@ class Gateway:
         defaults: dict[str, Any] = {
             "server": {},
             "storage": {"url": f"sqlite:///{self.database}"},
-            "state": f"lmdb:///{self.data / 'state'}",
+            "state": f"lmdb://{self.data / 'state'}",
             "admin": {"token": ADMIN_TOKEN},
             "telemetry": {"log": {"level": "debug"}},
         }

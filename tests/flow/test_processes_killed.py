@@ -54,12 +54,12 @@ def test_a_killed_worker_is_replaced_and_costs_only_its_own_streams(own_witness:
     async def main() -> None:
         callers = [await Caller.connect(gateway.port) for _ in range(12)]
         for caller in callers:
-            await caller.send(call(new_name(), events=60, every_s=0.03))
+            await caller.send(call(new_name(), events=120, every_s=0.03))
             await caller.until_seen(b'"0 "')
         homes = [serving(gateway, caller) for caller in callers]
         while len(set(homes)) < 2:  # the kernel spreads connections by their ports
             caller = await Caller.connect(gateway.port)
-            await caller.send(call(new_name(), events=60, every_s=0.03))
+            await caller.send(call(new_name(), events=120, every_s=0.03))
             await caller.until_seen(b'"0 "')
             callers.append(caller)
             homes.append(serving(gateway, caller))
@@ -78,7 +78,7 @@ def test_a_killed_worker_is_replaced_and_costs_only_its_own_streams(own_witness:
             if home == victim:
                 assert answer.ending in (Ending.CUT, Ending.RESET) and b"[DONE]" not in answer.body
             else:
-                assert answer.ending is Ending.CLEAN and b'"59 "' in answer.body and b"[DONE]" in answer.body
+                assert answer.ending is Ending.CLEAN and b'"119 "' in answer.body and b"[DONE]" in answer.body
         for caller in callers:
             caller.leave()
 
