@@ -21,7 +21,7 @@ from arbiter.attempt.ladder import Doors
 from arbiter.attempt.live import Live, StreamRelay, Taker
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Snapshot
-from arbiter.errors import ArbiterError, ClientGone, InternalError, Unavailable, UpstreamStatus
+from arbiter.errors import ArbiterError, ClientGone, Garbled, InternalError, Unavailable, UpstreamStatus
 from arbiter.ledger.book import Book, clipped
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.row import RequestRow
@@ -203,6 +203,10 @@ async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, pr
     headers += _own_headers(row, live, warning)
     headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
     if stream is None:
+        if out.started:
+            unfit = Garbled("the upstream answered whole, too late for a client that was promised a stream")
+            live.close(unfit)
+            raise unfit
         live.close(None)
         out.reply(live.status, headers, live.body)
         return

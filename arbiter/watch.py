@@ -38,8 +38,14 @@ class Watch:
         self._ticking: asyncio.TimerHandle | None = None
 
     def after(self, delay_s: float, call: Callable[[], None]) -> Alarm:
-        """Ring once, `delay_s` to `delay_s` + one tick from now, unless switched off before."""
+        """Ring once, `delay_s` to `delay_s` + one tick from now, unless switched off before; with a delay of 0, never.
+
+        That is what 0 means wherever the configuration has a duration.
+        """
         alarm = Alarm(monotonic() + delay_s, call)
+        if not delay_s:
+            alarm.off()
+            return alarm
         queue = self._queues.get(delay_s)
         if queue is None:
             queue = self._queues[delay_s] = deque()

@@ -326,12 +326,16 @@ class Exchange:
     # ------------------------------------------------------------------------------------- budgets
 
     def overdue(self, now: float) -> TimedOut | None:
-        """The budget that is used up at `now`, if one is (SPEC 3.3)."""
+        """The budget that is used up at `now`, if one is (SPEC 3.3); of two, the one that says more."""
+        late = self._overdue_in_phase(now)
+        total_s, since_start = self._budgets.total_s, now - self.started_at_ns / 1e9
+        if late is None and total_s and since_start >= total_s:
+            return TimedOut("total", since_start)
+        return late
+
+    def _overdue_in_phase(self, now: float) -> TimedOut | None:
         budgets = self._budgets
         sent_at = self.sent_at_ns / 1e9
-        started_at = self.started_at_ns / 1e9
-        if budgets.total_s and now - started_at >= budgets.total_s:
-            return TimedOut("total", now - started_at)
         if self.connecting:
             limit = budgets.connect_s
             return TimedOut("connect", now - sent_at) if limit and now - sent_at >= limit else None

@@ -296,6 +296,20 @@ def test_a_slow_sender_is_refused_in_time(make_front: Any, wire: Wire) -> None:
     run(main)
 
 
+def test_zero_lets_a_sender_take_its_time(make_front: Any) -> None:
+    """`slow_sender: 0` is off."""
+    front = make_front(limits={"slow_sender": 0})
+
+    async def main() -> None:
+        data = request(CHAT.path, CHAT.ask())
+        async with Origin(reply(CHAT), port=front.upstream), await Caller.connect(front.port) as caller:
+            await caller.send(data[:-5])
+            await asyncio.sleep(0.3)
+            assert (await caller.exchange(data[-5:])).status == 200
+
+    run(main)
+
+
 @each_wire
 @pytest.mark.parametrize("chunks", [False, True], ids=["length", "chunks"])
 @pytest.mark.parametrize("how", ["leave", "reset", "half_close"])

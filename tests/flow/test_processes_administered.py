@@ -1,0 +1,277 @@
+"""The administration through the workers: who gets in, what is relayed, and the numbers of all processes together."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arbiter.config.snapshot import key_digest
+from tests.fakes.client import ask, run
+from tests.fakes.gateway import ADMIN, ADMIN_TOKEN, ARBITER, Gateway, until
+
+ECHO = {"providers": {"echo": {"type": "echo", "models": ["m"]}}}
+CLIENT_KEY = "ak-the-key-of-a-client"
+
+
+def talk(gateway: Gateway, count: int = 1, *, model: str = "m", headers: Any = ()) -> list[str]:
+    """So many requests, each on a connection of its own; their trace ids."""
+    traces: list[str] = []
+
+    async def main() -> None:
+        for _ in range(count):
+            body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+            answer = await ask(gateway.port, "/v1/chat/completions", body, headers=headers)
+            assert answer.trace_id is not None
+            traces.append(answer.trace_id)
+
+    run(main)
+    return traces
+
+
+@pytest.fixture(scope="module")
+def open_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """Without a token: for this machine only. Two workers, and a client with a key."""
+    clients = [{"name": "ci", "key_hash": f"sha256:{key_digest(CLIENT_KEY)}"}]
+    with Gateway({**ECHO, "admin": {}, "clients": clients}, tmp_path_factory.mktemp("open"), workers=2) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """With a token, and keys for everybody."""
+    auth = {
+        "auth": {"mode": "require"},
+        "clients": [{"name": "ci", "key_hash": f"sha256:{key_digest(CLIENT_KEY)}"}],
+    }
+    with Gateway({**ECHO, **auth}, tmp_path_factory.mktemp("gated")) as gateway:
+        yield gateway
+
+
+# --- the gate ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost:8080"}, 200),
+        ({"host": "[::1]"}, 200),
+        ({"origin": "http://127.0.0.1:3000"}, 200),
+        ({"x-forwarded-for": "127.0.0.1"}, 403),
+        ({"x-forwarded-proto": "https"}, 403),
+        ({"forwarded": "for=127.0.0.1"}, 403),
+        ({"host": "gateway.example"}, 403),
+        ({"origin": "https://evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"authorization": "Bearer whatever"}, 200),
+    ],
+    ids=lambda value: next(iter(value), "plain") if isinstance(value, dict) else str(value),
+)
+def test_without_a_token_only_this_machine_gets_in(open_gateway: Gateway, headers: dict[str, str], status: int) -> None:
+    """And not by way of a proxy, another name (a rebound one, perhaps), or a page of another site (SPEC 12.1)."""
+    headers = {"host": f"127.0.0.1:{open_gateway.port}", **headers}
+    for path in ("/admin/api/state", "/admin/ui/", "/admin/ui/static/ui.css", "/admin/nothing-here"):
+        answer = open_gateway.get(path, headers=headers)
+        assert answer.status == (404 if path.endswith("here") and status == 200 else status), path
+
+
+def test_with_a_token_everybody_needs_it_and_a_browser_signs_in_once(gated: Gateway) -> None:
+    """The bearer, or the cookie that stands for the token; the cookie changes nothing for pages of other sites."""
+    assert gated.get("/admin/api/state").status == 401
+    assert gated.get("/admin/ui/static/ui.css").status == 401
+    assert gated.get("/admin/api/state", headers={"authorization": "Bearer wrong"}).status == 401
+    assert gated.get("/admin/api/state", headers={"authorization": f"Bearer {CLIENT_KEY}"}).status == 401
+    assert gated.get("/admin/api/state", headers=ADMIN).status == 200
+    page = gated.get("/admin/ui/", headers={"accept": "text/html,*/*"})
+    assert page.status == 401 and b'name="token"' in page.body
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    wrong = gated.get("/admin/sign-in", method="POST", headers=form, body=b"token=nonsense")
+    assert wrong.status == 401 and "set-cookie" not in wrong.headers and b"not the token" in wrong.body
+    right = gated.get("/admin/sign-in", method="POST", headers=form, body=f"token={ADMIN_TOKEN}".encode())
+    assert (right.status, right.headers["location"]) == (303, "/admin/ui/")
+    cookie = right.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and ADMIN_TOKEN not in cookie
+    signed = {"cookie": cookie.partition(";")[0]}
+    assert gated.get("/admin/ui/", headers=signed).status == 200
+    assert gated.get("/admin/ui/", headers={"cookie": "arbiter_admin=0"}).status == 401
+    own, foreign = f"http://127.0.0.1:{gated.port}", "https://evil.example"
+    for headers, status in (
+        ({"origin": foreign}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": own}, 405),  # control has nothing to change yet
+        ({}, 405),
+    ):
+        answer = gated.get("/admin/api/state", method="POST", headers={**signed, **headers}, body=b"")
+        assert answer.status == status, headers
+
+
+def test_a_gateway_open_to_the_network_prints_a_token_for_this_run(tmp_path: Path) -> None:
+    """Once, and never in a log line; nobody gets in without it, this machine neither."""
+    with Gateway({**ECHO, "admin": {}, "server": {"bind": "0.0.0.0"}}, tmp_path) as gateway:
+        (token,) = re.findall(r"for this run it is (\S+)", gateway.log)
+        assert gateway.get("/admin/api/state").status == 401
+        assert gateway.get("/admin/api/state", headers={"authorization": f"Bearer {token}"}).status == 200
+        talk(gateway)
+        assert gateway.log.count(token) == 1
+        gateway.stop()
+        gateway.start()
+        first, second = re.findall(r"for this run it is (\S+)", gateway.log)
+        assert first != second
+        assert gateway.get("/admin/api/state", headers={"authorization": f"Bearer {first}"}).status == 401
+
+
+def test_a_trusted_proxy_may_vouch_for_its_user(tmp_path: Path) -> None:
+    """`forward_auth_header` counts from `trusted_proxies` only."""
+    admin = {"admin": {"forward_auth_header": "x-auth-user"}}
+    with Gateway({**ECHO, **admin}, tmp_path / "trusting") as gateway:
+        assert gateway.get("/admin/api/state").status == 401
+        assert gateway.get("/admin/api/state", headers={"x-auth-user": "ada"}).status == 200
+    server = {"server": {"trusted_proxies": ["10.0.0.0/8"]}}
+    with Gateway({**ECHO, **admin, **server}, tmp_path / "other") as gateway:
+        assert gateway.get("/admin/api/state", headers={"x-auth-user": "ada"}).status == 401
+
+
+# --- the relay --------------------------------------------------------------------------------------------------------
+
+
+def test_the_administration_is_relayed_whole(open_gateway: Gateway) -> None:
+    """Filters, pages, errors and files come through the worker as control said them."""
+    key = [("authorization", f"Bearer {CLIENT_KEY}")]
+    mine, other = talk(open_gateway, 3, headers=key), talk(open_gateway, 2)
+    lost = talk(open_gateway, model="no-such-model")
+    for trace in [*mine, *other, *lost]:
+        open_gateway.row(trace)
+
+    def traces(query: str) -> list[str]:
+        answer = open_gateway.get(f"/admin/api/requests?{query}")
+        assert answer.status == 200, answer.body
+        return [found["trace_id"] for found in answer.json["requests"]]
+
+    assert traces("client=ci") == mine[::-1]
+    assert traces(f"trace={other[0]}") == [other[0]]
+    assert set(lost) <= set(traces("errors=1")) and set(mine).isdisjoint(traces("errors=1"))
+    assert set(traces("provider=echo")) >= {*mine, *other} and lost[0] not in traces("provider=echo")
+    page = open_gateway.get("/admin/api/requests?limit=2&client=ci").json
+    rest = open_gateway.get(f"/admin/api/requests?limit=2&client=ci&cursor={page['next']}").json
+    assert [found["trace_id"] for found in page["requests"] + rest["requests"]] == mine[::-1]
+    wrong = open_gateway.get("/admin/api/requests?bogus=1")
+    assert wrong.status == 400 and "bogus" in wrong.json["detail"]
+    assert open_gateway.get("/admin/api/requests/unknown").status == 404
+    row = open_gateway.row(mine[0])
+    shown = open_gateway.get(f"/admin/api/requests/{row['id']}").json
+    assert shown["id"] == row["id"] and len(shown["attempts"]) == 1
+    style = open_gateway.get("/admin/ui/static/ui.css")
+    assert style.status == 200 and style.headers["content-type"].startswith("text/css")
+    again = open_gateway.get("/admin/ui/static/ui.css", headers={"if-none-match": style.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+    ui = open_gateway.get("/admin/ui/")
+    assert ui.status == 200 and mine[0].encode() in ui.body and "content-security-policy" in ui.headers
+    assert open_gateway.get("/", headers={}).headers["location"] == "/admin/ui/"
+
+
+def test_the_administration_says_when_control_is_away(tmp_path: Path) -> None:
+    """503 with retry-after, at once; requests are served, and it is back by itself."""
+    with Gateway({**ECHO, "admin": {}}, tmp_path) as gateway:
+        (line,) = [line for line in gateway.lines() if line["message"] == "control is ready"]
+        path = Path(line["socket"])
+        path.rename(path.with_suffix(".away"))
+        away = gateway.get("/admin/api/state")
+        assert away.status == 503 and away.headers["retry-after"] and "try again" in away.body.decode()
+        ready = gateway.get("/health/ready")
+        assert ready.status == 200 and "control: not running" in ready.json["warnings"]
+        talk(gateway)
+        path.with_suffix(".away").rename(path)
+        assert gateway.get("/admin/api/state").status == 200
+        for _ in range(2):
+            control = gateway.control
+            assert control is not None
+            os.kill(control, signal.SIGKILL)
+            statuses = set()
+
+            def is_back() -> bool:
+                answer = gateway.get("/admin/api/state")
+                statuses.add(answer.status)  # noqa: B023
+                return answer.status == 200 and answer.json["control"]["pid"] != control  # noqa: B023
+
+            until(is_back, "control's return")
+            assert statuses <= {200, 503}
+
+
+@pytest.mark.needs("chromium")
+def test_a_browser_shows_what_just_happened(open_gateway: Gateway, tmp_path: Path) -> None:
+    """The page as a browser builds it, scripts and styles under its own policy."""
+    (trace,) = talk(open_gateway)
+    open_gateway.row(trace)
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    command = [
+        browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--virtual-time-budget=2000",
+        f"--user-data-dir={tmp_path}", "--dump-dom", f"{open_gateway.url}/admin/ui/",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert trace in done.stdout and "</table>" in done.stdout
+    assert "Refused to" not in done.stderr and "Content Security Policy" not in done.stderr
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_are_added_up_and_never_fall(tmp_path: Path) -> None:
+    """Whichever worker is asked; and a worker's successor goes on from its last numbers."""
+    with Gateway(ECHO, tmp_path, workers=2) as gateway:
+        talk(gateway, 20)
+        until(lambda: gateway.metric("arbiter_requests_total") == 20, "the count of both")
+        assert gateway.metric("arbiter_upstream_attempts_total") == 20
+        assert gateway.metric("arbiter_request_duration_seconds_count") == 20
+        for victim in gateway.workers:
+            os.kill(victim, signal.SIGKILL)
+            until(lambda: len(gateway.workers) == 2 and victim not in gateway.workers, "a new worker")  # noqa: B023
+            assert gateway.metric("arbiter_requests_total") == 20
+        talk(gateway, 5)
+        until(lambda: gateway.metric("arbiter_requests_total") == 25, "the count of their successors")
+        assert gateway.metric("arbiter_open_streams") == 0
+        assert gateway.metric("arbiter_requests_in_flight") == 0
+
+
+def test_metrics_and_models_are_for_those_with_a_key_where_everybody_needs_one(gated: Gateway) -> None:
+    """They name providers (SPEC 12.1). The administrator's token opens the metrics too."""
+    assert gated.get("/metrics").status == 401
+    assert gated.get("/models").status == 401
+    key = {"authorization": f"Bearer {CLIENT_KEY}"}
+    for path in ("/metrics", "/models"):
+        assert gated.get(path, headers=key).status == 200
+    assert b"arbiter_requests_total" in gated.get("/metrics", headers=ADMIN).body
+    for path in ("/health", "/health/live", "/health/ready"):
+        assert gated.get(path).status == 200
+
+
+# --- the command line beside a running gateway ------------------------------------------------------------------------
+
+
+def test_the_command_line_reads_the_rows_of_a_running_gateway(open_gateway: Gateway) -> None:
+    """`arbiter requests` looks into the store itself, and disturbs nobody."""
+    (trace,) = talk(open_gateway)
+    row = open_gateway.row(trace)
+
+    def requests(*arguments: str) -> str:
+        file = str(open_gateway.folder / "arbiter.yaml")
+        command = [*ARBITER, "requests", "--config", file, *arguments]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, env=open_gateway.env, cwd=open_gateway.folder
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    (found,) = json.loads(requests("--json", "--trace", trace))
+    assert found["id"] == row["id"] and found["attempts"][0]["provider"] == "echo"
+    assert trace in requests() and "echo" in requests("--limit", "1")
+    assert "no request fits" in requests("--trace", "nothing")
