@@ -100,6 +100,7 @@ class Call:
         "row",
         "services",
         "snapshot",
+        "task",
     )
 
     def __init__(
@@ -121,6 +122,7 @@ class Call:
         self.incoming = incoming
         self.identify = identify
         self.read_body = read_body
+        self.task = asyncio.current_task()
         self.row = RequestRow(
             id=new_id(),
             trace_id=f"{_unique.getrandbits(128):032x}",
@@ -138,7 +140,7 @@ async def serve(call: Call, out: ClientEnd) -> None:
     services, row = call.services, call.row
     book = Book(services.journal, services.metrics, row)
     services.in_flight += 1
-    services.waiting[call] = task = asyncio.current_task()
+    services.waiting[call] = task = call.task
     try:
         await _answer(call, out, book)
         row.outcome = "ok"
@@ -207,8 +209,9 @@ async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, pr
             unfit = Garbled("the upstream answered whole, too late for a client that was promised a stream")
             live.close(unfit)
             raise unfit
-        live.close(None)
+        # The client has its answer before anything is written down.
         out.reply(live.status, headers, live.body)
+        live.close(None)
         return
     if not out.started:
         out.start(live.status, headers + _STREAM_HEADERS, call.format.keepalive)
@@ -315,6 +318,8 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
 
 def _report(row: RequestRow) -> None:
     """Failures are news; that a request went well stands in its row, and in the log only for who debugs."""
+    if row.outcome != "error" and not _log.tells_all:
+        return
     say = _log.warn if row.outcome == "error" else _log.debug
     say(
         row.message or "request",
@@ -343,7 +348,7 @@ class _Presence:
         self._call = call
         self._out = out
         self._stream: StreamRelay | None = None
-        self._task = asyncio.current_task()
+        self._task = call.task
         watch = call.services.doors.watch
         self._alarm: Alarm
         if call.row.stream:

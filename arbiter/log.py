@@ -34,6 +34,11 @@ class Log:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
+    @property
+    def tells_all(self) -> bool:
+        """Are debug lines written? For who would gather much for one."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
     def debug(self, message: str, *, trace_id: str | None = None, **fields: object) -> None:
         if self._logger.isEnabledFor(logging.DEBUG):
             self._write(logging.DEBUG, message, trace_id, fields)

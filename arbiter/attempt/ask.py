@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from arbiter.config.snapshot import Limits, Provider
 from arbiter.errors import ProtocolUnsupported
@@ -11,8 +11,7 @@ from arbiter.wire.format import Format
 from arbiter.wire.headers import Incoming
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
     format: Format
@@ -44,9 +43,9 @@ class Ask:
                 f"the provider {provider.name!r} speaks {provider.wire} and this request came as {self.format.name}; "
                 "translation between the two is not built yet"
             )
-        return native.splice(
-            self.opened, self.format.name, model, stream=self.stream, drop_attribution=drops_attribution(provider)
-        )
+        wire = self.format.name
+        drop_attribution = wire == native.MESSAGES and drops_attribution(provider)
+        return native.splice(self.opened, wire, model, stream=self.stream, drop_attribution=drop_attribution)
 
 
 def drops_attribution(provider: Provider) -> bool:

@@ -7,6 +7,7 @@ closed, and no connection outlives its attempt.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from arbiter.accounting import facts
@@ -16,7 +17,7 @@ from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.config.snapshot import Provider
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, Garbled, KeyRefused, UpstreamStatus
-from arbiter.routing.plan import Plan, Rung
+from arbiter.routing.plan import Plan
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
@@ -34,10 +35,10 @@ class Doors:
     echo: Echo
     watch: Watch
 
-    async def send(self, provider: Provider, out: Outgoing, ask: Ask) -> Answering:
+    def send(self, provider: Provider, out: Outgoing, ask: Ask) -> Awaitable[Answering]:
         if provider.type == "echo":
-            return await self.echo.send(out, ask.format.name, provider.budgets, stream=ask.stream)
-        return await self.transport.send(
+            return self.echo.send(out, ask.format.name, provider.budgets, stream=ask.stream)
+        return self.transport.send(
             provider.endpoint,
             out,
             provider.budgets,
@@ -53,10 +54,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
 
     Errors: the last attempt's. A stream has shown the client nothing until this returns.
     """
-    return await _try(plan.rungs[0], ask, book, doors)
-
-
-async def _try(rung: Rung, ask: Ask, book: Books, doors: Doors) -> Live:
+    rung = plan.rungs[0]
     provider = rung.provider
     spliced = ask.splice(provider, rung.model)
     headers = to_upstream(provider, ask.format.name, ask.incoming, stream=ask.stream)

@@ -107,7 +107,7 @@ class Book:
             trace_id=request.trace_id,
             number=request.attempts,
             provider=provider.name,
-            endpoint=f"{wire}:{provider.url}",
+            endpoint=f"{wire}:{rung.url}",
             account=provider.account,
             model_asked=rung.model,
             format_out=wire,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arbiter.config.snapshot import Client, Provider
 
@@ -23,10 +23,17 @@ ANYONE = Caller()
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One target of a climb: whom to ask, and under which name the model goes by there."""
+    """One target of a climb: whom to ask, and under which name the model goes by there.
+
+    `url` is the provider's, worked out once.
+    """
 
     provider: Provider
     model: str
+    url: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.provider.url)
 
 
 @dataclass(frozen=True, slots=True)

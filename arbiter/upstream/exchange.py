@@ -23,6 +23,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from ..clock import monotonic, monotonic_ns
 from ..errors import ArbiterError, Cut, Garbled, TimedOut
 from .encodings import Decoder, decoder_for
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
 _HOLD_BYTES = 128 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True):
     """A request to an upstream. `path` is the whole request target; host, lengths and connection are ours to add."""
 
     method: str
