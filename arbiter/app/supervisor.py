@@ -222,8 +222,8 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
         for worker in self._workers:
             if worker.process is not None:
                 worker.process.terminate()
-        while self._living(self._workers) and time.monotonic() < limit and not self._is_told_twice():
-            self._wait([self._control, *self._living(self._workers)], limit)
+        while (living := self._living(self._workers)) and time.monotonic() < limit and not self._is_told_twice():
+            self._wait([self._control, *living], limit)
             # The last rows are still to come, so control is kept alive until the workers are done.
             self._look_after(self._control)
         self._end(self._living(self._workers), "did not stop in time")

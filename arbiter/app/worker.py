@@ -129,6 +129,7 @@ class Worker:
         """Write this worker's numbers where whoever answers `/metrics` finds them; every second, and when asked."""
         services = self.services
         metrics, journal = services.metrics, services.journal
+        journal.look()
         metrics.gauge("arbiter_open_streams", len(services.streams))
         metrics.gauge("arbiter_requests_in_flight", services.in_flight)
         if self.number == 1:  # the journal is shared: one worker speaks for it

@@ -152,6 +152,9 @@ class NullJournal:
     def settle(self, request: RequestRow) -> None:
         """Nothing is kept."""
 
+    def look(self) -> None:
+        """Nothing can be wrong."""
+
     async def aclose(self) -> None:
         """Nothing is open."""
 
@@ -271,6 +274,18 @@ class Journal:
             return
         if not self._put(request):
             self._live.pop(request.id, None)
+
+    def look(self) -> None:
+        """See whether what was wrong still is. Never raises.
+
+        Called once a second: a worker that says it is not ready gets no requests, and would not learn it from them.
+        """
+        if self._closed:
+            return
+        if self._file is None and clock.monotonic() >= self._retry_at:
+            self._attach()
+        if self.full:
+            self._check_room()
 
     def flush(self) -> None:
         """Write what waits in memory to LMDB now, if LMDB lets us. Never raises."""

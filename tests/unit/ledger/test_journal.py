@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -224,6 +225,46 @@ def test_at_its_bound_the_journal_drops_whole_requests_and_counts_them(tmp_path)
         assert last.id in {row.id for row in done(tmp_path)}
 
     run(tmp_path, story, limit)
+
+
+def test_a_worker_without_requests_learns_that_there_is_room_again(tmp_path):
+    """One that says it is not ready gets none: it must not have to wait for one to look."""
+    limit = 64 << 10
+
+    async def story(pen):
+        number = 1
+        while not pen.full:
+            pen.settle(request_row(number, message="x" * 500))
+            number += 1
+            assert number < 1000
+        pen.look()
+        assert pen.full
+        file = JournalFile(tmp_path, limit)
+        with file.env.begin() as txn:
+            txn.drop(file.done, delete=False)
+        file.close()
+        pen.look()
+        assert pen.healthy and pen.reason == ""
+
+    run(tmp_path, story, limit)
+
+
+def test_a_worker_without_requests_learns_that_lmdb_can_be_opened_again(tmp_path):
+    async def story(pen):
+        await pen.aclose()
+        place = tmp_path / "journal"
+        shutil.rmtree(place)
+        place.write_text("in the way")
+        late = Journal(tmp_path, "w2", LIMIT, asyncio.get_running_loop())
+        assert not late.healthy
+        place.unlink()
+        async with asyncio.timeout(10):
+            while not late.healthy:
+                late.look()
+                await asyncio.sleep(0.01)
+        await late.aclose()
+
+    run(tmp_path, story)
 
 
 def test_while_lmdb_cannot_be_written_rows_wait_and_are_written_later(tmp_path, monkeypatch):
