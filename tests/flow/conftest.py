@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,15 +21,20 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 @pytest.fixture(scope="module")
 def make_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeFront]:
-    """Start a gateway that differs: `make_front(provider={...}, server={...}, gateway={...})`. Lives for a module."""
-    started: list[Front] = []
+    """A gateway that differs: `make_front(provider={...}, server={...}, gateway={...})`. A module's tests that ask for
+    the same one share it."""
+    started: dict[str, Front] = {}
 
     def make(**differences: object) -> Front:
-        gateway = Front(tmp_path_factory.mktemp("front"), **differences)  # type: ignore[arg-type]
-        started.append(gateway)
-        gateway.start()
-        return gateway
+        key = repr(differences)
+        if key not in started:
+            started[key] = Front(tmp_path_factory.mktemp("front"), **differences)  # type: ignore[arg-type]
+            started[key].start()
+        return started[key]
 
     yield make
-    for gateway in started:
+    for gateway in started.values():  # all at once: each takes its time to drain
+        if gateway.process is not None and gateway.process.poll() is None:
+            gateway.process.send_signal(signal.SIGTERM)
+    for gateway in started.values():
         gateway.stop()
