@@ -79,7 +79,7 @@ class Services:
     doors: Doors
     journal: Journal | NullJournal
     metrics: Metrics
-    draining: bool = False
+    draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
     streams: set[StreamRelay] = field(default_factory=set)
@@ -170,7 +170,7 @@ async def serve(call: Call, out: ClientEnd) -> None:
 
 async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     services, row = call.services, call.row
-    if services.draining:
+    if services.is_over:
         raise Unavailable("the gateway is shutting down")
     caller = call.identify()
     row.client, row.agent = caller.name, caller.client.agent if caller.client is not None else None
