@@ -5,12 +5,23 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _HELD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def allow_open_files() -> None:
+    """Raise the limit of open files to the highest that we may ask for; children inherit it.
+
+    A stream takes two descriptors, and the usual soft limit of 1024 is meant for programs that use `select`.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def die_with_parent(parent_pid: int, with_signal: int = signal.SIGKILL) -> None:

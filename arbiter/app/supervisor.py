@@ -59,6 +59,7 @@ _GRANIAN_LOG = {"loggers": {"_granian": {"handlers": [], "propagate": True}}}
 def serve(snapshot: Snapshot, control: Control, *, source: Source | None = None, demo: bool = False) -> int:
     """Run the gateway until it is told to stop; returns the exit code (0, or 1 where it could not go on)."""
     os.umask(0o077)  # SPEC 14.3: whatever any of our processes makes is for this user only
+    linux.allow_open_files()
     snapshot = _with_admin_token(snapshot)
     try:
         preflight.check(snapshot)
