@@ -7,8 +7,10 @@ left damaged is no reason not to serve: it is moved aside, and a new one begins.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -25,6 +27,7 @@ from arbiter.log import Log
 
 _log = Log(__name__)
 
+_RUN = "arbiter-run-"
 _PROBE_S = 30.0
 # What LMDB says of files that are no longer, or never were, an environment of its own.
 _DAMAGE = (
@@ -57,15 +60,46 @@ def check(snapshot: Snapshot) -> None:
 def make_run_dir(state_dir: Path) -> Path:
     """A directory of this run's own, private and short of name: unix sockets allow 107 bytes.
 
-    Beside the state where the system has no place for temporary files (a read-only root). Errors: CannotStart.
+    Beside the state where the system has no place for temporary files (a read-only root). What runs left behind that
+    were killed whole goes. Errors: CannotStart.
     """
     try:
-        return Path(tempfile.mkdtemp(prefix="arbiter-"))
+        place = Path(tempfile.gettempdir())
     except OSError:
+        place = state_dir
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sweep(place)
+        while True:
+            run_dir = Path(tempfile.mkdtemp(prefix=_RUN, dir=place))
+            if _lock(run_dir) >= 0:  # kept open for as long as we live; else somebody swept it in this very moment
+                return run_dir
+    except OSError as error:
+        raise CannotStart(
+            f"there is no directory for temporary files ({error.strerror}); set TMPDIR to one that can be written"
+        ) from error
+
+
+def _lock(run_dir: Path) -> int:
+    """Hold the directory until the last process of ours, supervisor or child, has ended; -1 where somebody does.
+
+    Returns the descriptor that holds it.
+    """
+    held = os.open(run_dir / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        return -1
+    return held
+
+
+def _sweep(place: Path) -> None:
+    for old in place.glob(f"{_RUN}*/lock"):
         with contextlib.suppress(OSError):
-            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix="run-", dir=state_dir))
-        raise CannotStart("there is no directory for temporary files; set TMPDIR to one that can be written") from None
+            if old.stat().st_uid == os.geteuid() and (held := _lock(old.parent)) >= 0:
+                shutil.rmtree(old.parent, ignore_errors=True)
+                os.close(held)
 
 
 def _check_address(server: Server) -> None:

@@ -361,6 +361,12 @@ class Gateway:
 # --- looking at processes ---------------------------------------------------------------------------------------------
 
 
+def run_dir(gateway: Gateway) -> Path:
+    """Where the processes of its last start meet: control socket, numbers."""
+    lines = [line for line in gateway.lines() if line["message"] == "control is ready"]
+    return Path(lines[-1]["socket"]).parent
+
+
 def is_dead(pid: int) -> bool:
     """No such process, or only its zombie."""
     try:

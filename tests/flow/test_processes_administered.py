@@ -16,7 +16,7 @@ import pytest
 from arbiter.config.snapshot import key_digest
 from tests.fakes import browser
 from tests.fakes.client import ask, run
-from tests.fakes.gateway import ADMIN, ADMIN_TOKEN, ARBITER, Gateway, until
+from tests.fakes.gateway import ADMIN, ADMIN_TOKEN, ARBITER, Gateway, run_dir, until
 
 ECHO = {"providers": {"echo": {"type": "echo", "models": ["m"]}}}
 CLIENT_KEY = "ak-the-key-of-a-client"
@@ -182,8 +182,7 @@ def test_the_administration_is_relayed_whole(open_gateway: Gateway) -> None:
 def test_the_administration_says_when_control_is_away(tmp_path: Path) -> None:
     """503 with retry-after, at once; requests are served, and it is back by itself."""
     with Gateway({**ECHO, "admin": {}}, tmp_path) as gateway:
-        (line,) = [line for line in gateway.lines() if line["message"] == "control is ready"]
-        path = Path(line["socket"])
+        path = run_dir(gateway) / "control.sock"
         path.rename(path.with_suffix(".away"))
         away = gateway.get("/admin/api/state")
         assert away.status == 503 and away.headers["retry-after"] and "try again" in away.body.decode()

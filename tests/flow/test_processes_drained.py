@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.client import Answer, Caller, Ending, exchange, request, run
-from tests.fakes.gateway import STOPS_S, Gateway, is_dead, until
+from tests.fakes.gateway import STOPS_S, Gateway, is_dead, run_dir, until
 from tests.fakes.load import PATH, Load, call, check_books, config, new_name
 from tests.fakes.witness import Witness
 
@@ -46,12 +46,6 @@ async def until_upstream_saw(witness: Witness, count: int) -> None:
     async with asyncio.timeout(10):
         while len(witness.seen()) < count:
             await asyncio.sleep(0.01)
-
-
-def run_dir(gateway: Gateway) -> Path:
-    """Where this run's control socket is."""
-    lines = [line for line in gateway.lines() if line["message"] == "control is ready"]
-    return Path(lines[-1]["socket"]).parent
 
 
 def test_a_drain_lets_open_requests_finish_and_takes_no_new_ones(witness: Witness, tmp_path: Path) -> None:

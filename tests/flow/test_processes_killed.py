@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.client import Caller, Ending, run
-from tests.fakes.gateway import Gateway, connections, is_dead, until
+from tests.fakes.gateway import Gateway, connections, fds, is_dead, run_dir, until
 from tests.fakes.load import Load, call, check_books, config, new_name
 from tests.fakes.witness import Witness
 
@@ -188,9 +188,12 @@ def test_a_gateway_killed_whole_is_settled_at_the_next_start(own_witness: Witnes
     """All processes at once, as an out-of-memory killer or a `docker kill` does it: no attempt is unaccounted."""
     witness = own_witness
 
+    folders = []
+
     async def main() -> None:
         async with Load(gateway.port, callers=8) as load:
             for _ in range(2):
+                folders.append(run_dir(gateway))
                 await load.more(20)
                 for pid in [gateway.pid, *gateway.children]:
                     os.kill(pid, signal.SIGKILL)
@@ -202,6 +205,9 @@ def test_a_gateway_killed_whole_is_settled_at_the_next_start(own_witness: Witnes
         run(main)
         outcomes = check_books(gateway, witness)
         assert outcomes["interrupted"] > 0 and outcomes["ok"] > 40
+        # Nor does a gateway that is killed again and again fill the place for temporary files.
+        assert not any(folder.exists() for folder in folders)
+        assert run_dir(gateway).exists()
 
 
 def test_workers_killed_every_second_do_not_end_the_server(own_witness: Witness, tmp_path: Path) -> None:
@@ -220,8 +226,9 @@ def test_workers_killed_every_second_do_not_end_the_server(own_witness: Witness,
 
     with Gateway(config(witness), tmp_path, workers=2) as gateway:
         supervisor = gateway.pid
+        descriptors = fds(supervisor)
         run(main)
-        assert gateway.pid == supervisor
+        assert gateway.pid == supervisor and fds(supervisor) == descriptors
         check_books(gateway, witness)
         assert sum(line["message"] == "a worker died and is replaced" for line in gateway.lines()) == 10
         assert len(gateway.children) == 3  # and no zombies: those are not listed

@@ -15,7 +15,7 @@ import pytest
 
 from arbiter.config.snapshot import key_digest
 from tests.fakes.client import Answer, Caller, ask, exchange, request, run
-from tests.fakes.gateway import ADMIN, ADMIN_TOKEN, Gateway, until
+from tests.fakes.gateway import ADMIN, ADMIN_TOKEN, Gateway, run_dir, until
 from tests.fakes.load import PATH, Load, call, check_books, config, new_name
 from tests.fakes.witness import Witness
 
@@ -49,9 +49,8 @@ def test_whatever_the_gateway_makes_is_for_its_own_user(witness: Witness, tmp_pa
     with Gateway(config(witness), tmp_path) as gateway:
         run(lambda: ask_many(gateway, 3))
         gateway.until_settled(3)
-        (line,) = [line for line in gateway.lines() if line["message"] == "control is ready"]
         found = []
-        for root in (gateway.data, Path(line["socket"]).parent):
+        for root in (gateway.data, run_dir(gateway)):
             found += [root, *root.rglob("*")]
         names = {path.name for path in found}
         assert names >= {"arbiter.db", "arbiter.db-wal", "data.mdb", "lock.mdb", "control.sock", "metrics-1.bin"}
