@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -60,6 +61,8 @@ class _Upstream(asyncio.Protocol):
         self._pieces[0] = sse_head() + self._pieces[0]
         self._pieces[-1] += b"0\r\n\r\n"
         self._pieces.reverse()
+        if b"quick" in body:
+            self._every_s = 0.001
         self._next()
 
     def _next(self) -> None:
@@ -146,7 +149,16 @@ class Streams:
         self.all_open_s, self.took_s = all_open_s, took_s
 
 
-async def call_all(port: int, wire: Wire, count: int, when_open: Any) -> Streams:
+async def warm_up(port: int, wire: Wire) -> None:
+    """A few quick streams."""
+    loop = asyncio.get_running_loop()
+    for _ in range(20):
+        data = request(wire.path, wire.ask("quick <0>", stream=True))
+        _, call = await loop.create_connection(lambda: _Call(data), "127.0.0.1", port)  # noqa: B023
+        await asyncio.wait_for(call.ended, 20)
+
+
+async def call_all(port: int, wire: Wire, count: int, when_open: Callable[[], None]) -> Streams:
     """Open `count` streams; `when_open()` is called (in a thread) once each of them has begun and none has ended."""
     loop = asyncio.get_running_loop()
     began = time.monotonic()

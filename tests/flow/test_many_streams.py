@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.fakes.crowd import Crowd, call_all, words_of
+from tests.fakes.crowd import Crowd, call_all, warm_up, words_of
 from tests.fakes.gateway import fds, rss
 from tests.fakes.wires import CHAT, MESSAGES, Wire
 
@@ -41,7 +41,7 @@ def test_slow_streams_on_one_worker_are_neither_lost_nor_mixed_up(
     worker = front.worker
     with Crowd(front.upstream, events=EVENTS, every_s=EVERY_S):
         # What the first requests cost (code, pools, arenas) is no stream's share.
-        uvloop.run(call_all(front.port, wire, 20, lambda: None))
+        uvloop.run(warm_up(front.port, wire))
         before, files = rss(worker), fds(worker)
         seen: dict[str, int] = {}
 
