@@ -171,7 +171,7 @@ class InStreamError(UpstreamError):
 
 
 class TimedOut(UpstreamError):
-    """One phase of an attempt took longer than its budget. `phase` is a name of SPEC 3.3; `waited_s` how long we did."""
+    """One phase of an attempt took longer than its budget: `phase` is a name of SPEC 3.3, `waited_s` the wait."""
 
     status = 504
     retry = Retry.SAME

@@ -20,7 +20,6 @@ An exchange holds its carrier, and with it the origin's slot, from the send to `
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec

@@ -132,7 +132,7 @@ def _may_cross(name: str) -> bool:
 
 
 def to_client(headers: Iterable[tuple[str, str]]) -> Pairs:
-    """The upstream's headers that the client gets. `retry-after` leaves as whole seconds: Claude Code reads only those."""
+    """The upstream's headers that the client gets; `retry-after` leaves as whole seconds: all Claude Code reads."""
     out = [pair for pair in headers if _may_cross(pair[0])]
     for place, (name, value) in enumerate(out):
         if name == "retry-after" and not value.isdecimal():

@@ -14,7 +14,8 @@ METRICS = (ROOT / "docs/metrics.md").read_text("utf-8")
 
 
 def rows(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 def test_every_header_that_crosses_is_documented() -> None:

@@ -34,7 +34,8 @@ def test_depth_is_counted_outside_of_strings(nesting, text, depth):
     assert depth == 0 or nesting.is_deeper(text, depth - 1)
 
 
-values = st.recursive(st.text(alphabet='[]{}"\\a,:') | st.integers(), lambda v: st.lists(v) | st.dictionaries(st.text(), v))
+leaves = st.text(alphabet='[]{}"\\a,:') | st.integers()
+values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
 def measured(value: object) -> int:

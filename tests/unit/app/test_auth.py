@@ -20,7 +20,7 @@ clients:
   - {{ name: ci, key_hash: "sha256:{key_digest(KEY)}", allow: ["gpt-*"] }}
 providers:
   up: {{ type: echo, models: [gpt-1] }}
-admin: {{ token: "{token}"{f', forward_auth_header: {forward}' if forward else ''} }}
+admin: {{ token: "{token}"{f", forward_auth_header: {forward}" if forward else ""} }}
 """
     return parse(text, "test.yaml", {})
 
@@ -30,7 +30,13 @@ def incoming(**fields: str) -> Incoming:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"authorization": f"Bearer {KEY}"}, {"authorization": f"bearer {KEY}"}, {"x_api_key": KEY}, {"x_arbiter_key": KEY}]
+    "fields",
+    [
+        {"authorization": f"Bearer {KEY}"},
+        {"authorization": f"bearer {KEY}"},
+        {"x_api_key": KEY},
+        {"x_arbiter_key": KEY},
+    ],
 )
 def test_a_known_key_names_its_client_wherever_it_stands(fields):
     assert Keys(snapshot()).identify(incoming(**fields)).name == "ci"
@@ -91,7 +97,8 @@ def test_a_token_opens_as_bearer_and_as_cookie_and_closes_loopback():
     gate = Gate(snapshot(token="secret-token"))
     gate.check(incoming(authorization="Bearer secret-token"), "10.0.0.7:5", "POST")
     gate.check(incoming(cookie=f"a=b; {COOKIE}={gate.cookie}"), "10.0.0.7:5", "GET")
-    for fields in (LOCAL, {"authorization": "Bearer secret-tokem"}, {"cookie": f"{COOKIE}=secret-token"}, {"cookie": f"{COOKIE}="}):
+    wrong = {"authorization": "Bearer secret-tokem"}, {"cookie": f"{COOKIE}=secret-token"}, {"cookie": f"{COOKIE}="}
+    for fields in (LOCAL, *wrong):
         with pytest.raises(Unauthorized):
             gate.check(incoming(**fields), "127.0.0.1:5", "GET")
     assert "secret-token" not in gate.cookie
@@ -101,7 +108,8 @@ def test_a_page_of_another_site_cannot_use_the_cookie_to_change_anything():
     gate = Gate(snapshot(token="secret-token"))
     cookie = {"cookie": f"{COOKIE}={gate.cookie}", "host": "gw.example"}
     gate.check(incoming(**cookie, origin="https://gw.example", sec_fetch_site="same-origin"), "10.0.0.7:5", "POST")
-    for foreign in ({"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}):
+    origin = {"origin": "https://evil.example"}
+    for foreign in (origin, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}):
         with pytest.raises(Forbidden):
             gate.check(incoming(**cookie, **foreign), "10.0.0.7:5", "POST")
 
@@ -113,5 +121,3 @@ def test_a_forwarded_user_counts_from_a_trusted_proxy_only():
         gate.check(incoming(x_forwarded_user="ann", host="gw.example"), "10.0.0.7:5", "GET")
     with pytest.raises(Unauthorized):
         gate.check(incoming(**LOCAL), "127.0.0.1:5", "GET")
-
-

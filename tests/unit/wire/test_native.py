@@ -31,7 +31,7 @@ def spliced(body: bytes, wire: str = CHAT, model: str = "up", *, drop: bool = Tr
 @settings(deadline=None, max_examples=200)
 @given(st.dictionaries(st.text(max_size=10), json_values, max_size=6))
 def test_every_untouched_member_keeps_its_bytes(members):
-    """Upstream members are the client's but for the declared changes (SPEC 2.1), digit for digit and space for space."""
+    """Upstream members are the client's but for the declared changes (SPEC 2.1): digit for digit, blank for blank."""
     members.pop("stream", None)
     members.pop("stream_options", None)
     members["model"] = "asked"
