@@ -61,14 +61,12 @@ class _Upstream(asyncio.Protocol):
         self._pieces[0] = sse_head() + self._pieces[0]
         self._pieces[-1] += b"0\r\n\r\n"
         self._pieces.reverse()
-        if b"quick" in body:
-            self._every_s = 0.001
-        self._next()
+        self._next(0.001 if b"quick" in body else self._every_s)
 
-    def _next(self) -> None:
+    def _next(self, every_s: float) -> None:
         self._transport.write(self._pieces.pop())
         if self._pieces:
-            self._timer = asyncio.get_running_loop().call_later(self._every_s, self._next)
+            self._timer = asyncio.get_running_loop().call_later(every_s, self._next, every_s)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
@@ -175,9 +173,10 @@ async def call_all(port: int, wire: Wire, count: int, when_open: Callable[[], No
     while not all(call.begun for call in calls):
         await asyncio.sleep(0.02)
     all_open_s = time.monotonic() - began
-    assert not any(call.ended.done() for call in calls), "some streams ended before all had begun"
+    early = sum(call.ended.done() for call in calls)
     await asyncio.to_thread(when_open)
     await asyncio.wait_for(asyncio.gather(*(call.ended for call in calls)), 60)
+    assert not early, f"{early} streams ended before all had begun"
     return Streams(calls, all_open_s, time.monotonic() - began)
 
 
