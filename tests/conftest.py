@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 is_here, package = SERVERS[name]
                 if not is_here() and not REQUIRE_SERVERS:
                     item.add_marker(pytest.mark.skip(reason=f"needs {name} (Debian: apt-get install {package})"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of later garbage collections: many tests ask for one, to see leaks."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
