@@ -127,8 +127,13 @@ class Caller:
         self._head_only = False
 
     @classmethod
-    async def connect(cls, port: int, *, receive_buffer: int = 0) -> Self:
-        """Open a connection. A small `receive_buffer` makes a client that stalls soon."""
+    async def connect(cls, port: int | str, *, receive_buffer: int = 0) -> Self:
+        """Open a connection to a port, or to the path of a unix socket.
+
+        A small `receive_buffer` makes a client that stalls soon.
+        """
+        if isinstance(port, str):
+            return cls(*await asyncio.open_unix_connection(port, limit=1 << 20))
         sock = socket.socket()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

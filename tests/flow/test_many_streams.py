@@ -14,7 +14,7 @@ from tests.fakes.crowd import Crowd, call_all, warm_up, words_of
 from tests.fakes.gateway import fds, rss
 from tests.fakes.wires import CHAT, MESSAGES, Wire
 
-EVENTS, EVERY_S = 14, 0.5
+EVENTS, EVERY_S = 10, 0.5
 STREAM_BYTES = 60_000
 """SPEC 3.5: what an open stream may cost."""
 
