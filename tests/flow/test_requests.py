@@ -191,6 +191,57 @@ def test_ten_thousand_requests_on_one_connection_leave_nothing_behind(front: Fro
     run(main)
 
 
+@each_wire
+def test_requests_sent_together_are_answered_in_turn(front: Front, wire: Wire) -> None:
+    """Pipelined requests wait for one another; none is taken for a client that says too much and leaves."""
+
+    async def main() -> None:
+        events = wire.events("first")
+        async with Origin(scripts=[[0.3, sse(*events)], reply(wire), reply(wire)], port=front.upstream):
+            async with await Caller.connect(front.port) as caller:
+                asks = [request(wire.path, wire.ask(stream=stream)) for stream in (True, False, False)]
+                await caller.send(b"".join(asks))
+                assert wire.text((await caller.whole()).body) == "first"
+                for _ in range(2):
+                    assert (await caller.whole()).body == wire.answer()
+
+    run(main)
+
+
+@each_wire
+def test_a_client_may_wait_to_be_asked_for_its_body(front: Front, wire: Wire) -> None:
+    """`Expect: 100-continue`: asked for where it is wanted, refused where it is not."""
+
+    async def main() -> None:
+        expects = [("expect", "100-continue")]
+        data = json.dumps(wire.ask()).encode()
+        async with Origin(reply(wire), port=front.upstream), await Caller.connect(front.port) as caller:
+            await caller.send(request(wire.path, b"", headers=expects, length=len(data)))
+            assert await caller.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            assert (await caller.exchange(data)).body == wire.answer()
+        async with await Caller.connect(front.port) as caller:
+            found = await caller.exchange(request(wire.path, b"", headers=expects, length=40 << 20))
+            refused(front, wire, found, 413, "too_large", "limit")
+
+    run(main)
+
+
+@each_wire
+def test_a_client_of_http_1_0_gets_its_stream(front: Front, wire: Wire) -> None:
+    """Without chunks, up to the end of the connection."""
+
+    async def main() -> None:
+        events = wire.events("old", usage=False)
+        data = request(wire.path, wire.ask(stream=True)).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+        async with Origin(sse(*events), port=front.upstream), await Caller.connect(front.port) as caller:
+            await caller.send(data)
+            head, _, body = (await asyncio.wait_for(caller.reader.read(-1), 20)).partition(b"\r\n\r\n")
+        assert b"transfer-encoding" not in head.lower()
+        assert body == b"".join(events)
+
+    run(main)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 BAD_BODIES: list[tuple[str, bytes, str]] = [
