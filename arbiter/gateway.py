@@ -21,7 +21,7 @@ from arbiter.attempt.ladder import Doors
 from arbiter.attempt.live import Live, StreamRelay, Taker
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Snapshot
-from arbiter.errors import ArbiterError, ClientGone, Garbled, InternalError, Unavailable, UpstreamStatus
+from arbiter.errors import ArbiterError, ClientGone, ErrorClass, Garbled, InternalError, Unavailable, UpstreamStatus
 from arbiter.ledger.book import Book, clipped
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.row import RequestRow
@@ -259,6 +259,11 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
             # Only the body was none for a client; when to come back is.
             headers += [pair for pair in to_client(error.upstream_headers) if pair[0] != "content-type"]
         source = "gateway" if row.attempts == 0 else "upstream"
+    if error.code is ErrorClass.RATE_LIMITED_TRANSIENT and not any(
+        name.startswith("retry-after") for name, _ in headers
+    ):
+        # The provider did not say when; a 429 that says nothing ends some agents' work (Codex).
+        headers.append(("retry-after", "1"))
     headers += [
         ("x-arbiter-trace-id", row.trace_id),
         ("x-arbiter-request-id", row.id),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arbiter.errors import ArbiterError, ErrorClass, UpstreamStatus
+from arbiter.errors import ArbiterError, ErrorClass, Retry, UpstreamStatus
 from arbiter.wire import faults
 from arbiter.wire.json import encode
 
@@ -38,6 +38,10 @@ ERROR_TYPES: dict[ErrorClass, str] = {
 }
 """`error.type` by class."""
 
+IN_STREAM_RETRY = "overloaded_error"
+"""`error.type` of an event for a stream that broke off or fell silent. Agents try again after this one; opencode takes an
+`api_error` in a stream for final."""
+
 
 def status_of(error: ArbiterError) -> int:
     """Return the HTTP status for `error`: Anthropic's clients know a busy upstream as 529."""
@@ -49,16 +53,19 @@ def write_error(error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str
     status = status_of(error)
     headers = [("content-type", "application/json"), *error.headers]
     faults.add_retry_after(headers, status, error)
-    return status, headers, encode(_body(error, trace_id))
+    return status, headers, encode(_body(error, trace_id, ERROR_TYPES[error.code]))
 
 
 def write_error_event(error: ArbiterError, trace_id: str) -> bytes:
-    """Return the event that ends a stream which failed. No `message_stop` follows it (SPEC 2.7)."""
-    return b"event: error\ndata: " + encode(_body(error, trace_id)) + b"\n\n"
+    """Return the event that ends a stream which failed. No `message_stop` follows it (SPEC 2.7).
+
+    There is no status to judge by in here, only the type: where another try may help, it is the one that says so.
+    """
+    kind = ERROR_TYPES[error.code] if error.retry is Retry.NEVER else IN_STREAM_RETRY
+    return b"event: error\ndata: " + encode(_body(error, trace_id, kind)) + b"\n\n"
 
 
-def _body(error: ArbiterError, trace_id: str) -> dict[str, object]:
-    kind = ERROR_TYPES[error.code]
+def _body(error: ArbiterError, trace_id: str, kind: str) -> dict[str, object]:
     if isinstance(error, UpstreamStatus) and error.status == 402:
         kind = "billing_error"
     inner: dict[str, object] = {"type": kind, "message": str(error)}

@@ -96,6 +96,25 @@ def test_retry_after_leaves_as_whole_seconds(front: Front, wire: Wire, value: st
 
 
 @each_wire
+@pytest.mark.parametrize(
+    ("body", "wait"),
+    [
+        (b'{"error":{"message":"slow down"}}', "1"),
+        (b'{"error":{"message":"pay","code":"insufficient_quota"}}', None),
+    ],
+    ids=["transient", "quota"],
+)
+def test_a_passing_429_never_leaves_bare(front: Front, wire: Wire, body: bytes, wait: str | None) -> None:
+    """New Codex stops for good at a 429 that does not say when; a used-up quota is no matter of seconds."""
+
+    async def main() -> None:
+        found = await asked(front, wire, answer(body, status="429 X", headers=[JSON]))
+        assert (found.status, found.body, found.header("retry-after")) == (429, body, wait)
+
+    run(main)
+
+
+@each_wire
 @each_way
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
 def test_a_refusal_of_our_key_is_our_configurations_fault(front: Front, wire: Wire, stream: bool, status: str) -> None:

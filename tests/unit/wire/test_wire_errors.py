@@ -76,7 +76,7 @@ def test_an_error_event_ends_a_stream_without_a_terminal_event() -> None:
     assert chat.startswith(b'data: {"error":{"message":"the upstream stopped streaming for 3.0 s"')
     assert chat.endswith(b'"code":"timeout_idle"}}\n\n') and chat.count(b"\n\n") == 1
     messages = anthropic_messages.write_error_event(error, "T")
-    assert messages.startswith(b'event: error\ndata: {"type":"error","error":{"type":"timeout_error"')
+    assert messages.startswith(b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"')
     assert messages.count(b"\n\n") == 1
 
 
