@@ -39,8 +39,8 @@ ERROR_TYPES: dict[ErrorClass, str] = {
 """`error.type` by class."""
 
 IN_STREAM_RETRY = "overloaded_error"
-"""`error.type` of an event for a stream that broke off or fell silent. Agents try again after this one; opencode takes an
-`api_error` in a stream for final."""
+"""`error.type` of an event for a stream that broke off or fell silent. Agents try again after this one; opencode takes
+an `api_error` in a stream for final."""
 
 
 def status_of(error: ArbiterError) -> int:
