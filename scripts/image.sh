@@ -19,9 +19,9 @@ build() {
     packages python3 python3-venv python3-dev gcc libc6-dev
     python3 -m venv /tmp/build
     /tmp/build/bin/pip install --quiet --require-hashes -r "$source/requirements-build.lock"
-    mkdir -p /tmp/work
-    cp -r "$source/arbiter" "$source/setup.py" "$source/pyproject.toml" "$source/README.md" "$source/LICENSE" /tmp/work/
-    (cd /tmp/work && /tmp/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /tmp/wheels .)
+    mkdir -p /tmp/arbiter-source
+    cp -r "$source/arbiter" "$source/setup.py" "$source/pyproject.toml" "$source/README.md" "$source/LICENSE" /tmp/arbiter-source/
+    (cd /tmp/arbiter-source && /tmp/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /tmp/wheels .)
 
     python3 -m venv "$target"
     "$target/bin/pip" install --quiet --require-hashes --only-binary :all: -r "$source/requirements.lock"
@@ -38,7 +38,7 @@ build() {
     find "$packed" \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' \) -delete
     find "$target" -name __pycache__ -prune -exec rm -rf {} +
     "$target/bin/python" -m compileall -q -j 0 "$packed"
-    rm -rf /tmp/build /tmp/work /tmp/wheels
+    rm -rf /tmp/build /tmp/arbiter-source /tmp/wheels
 }
 
 runtime() {

@@ -13,12 +13,12 @@ Source: SPEC 2.5-2.7, 2.10, 7.2.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from arbiter._speedups.py.nesting import is_deeper
 from arbiter._speedups.py.sse import LIMIT_BYTES, Frame, Framer
 
 Mark = tuple[int, int, int, bytes]
@@ -49,7 +49,6 @@ RESTART = 10
 MAX_DEPTH = 200  # SPEC 14.1
 
 _BLANK = b" \t\n\r"
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _RAW_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -67,26 +66,12 @@ def _refuse(constant: str) -> Any:
 _TOLERANT = json.JSONDecoder(parse_constant=_refuse)
 
 
-def _is_too_deep(data: bytes) -> bool:
-    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
-        return False
-    depth = 0
-    for byte in _STRING.sub(b"", data):
-        if byte in b"{[":
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        elif byte in b"}]":
-            depth -= 1
-    return False
-
-
 def decode(data: bytes) -> Any:
     """Decode one JSON text, lone surrogates included (models do send half an emoji).
 
     Errors: ValueError when it is not JSON, or nested deeper than `MAX_DEPTH`.
     """
-    if _is_too_deep(data):
+    if is_deeper(data, MAX_DEPTH):
         raise ValueError("nested too deeply")
     try:
         return msgspec.json.decode(data)
