@@ -2,9 +2,9 @@
 
 Three facts of Granian shape this module (docs/design.md has the measurements):
 
-- `send_bytes` copies into an unbounded channel, so a stalled client would grow the worker. After each
-  `_CHECK_EVERY` bytes the kernel's send queue of the client's socket is looked at; above `_HIGH` the upstream is
-  paused until it is below `_LOW` again.
+- `send_bytes` copies into an unbounded channel, so a stalled client would grow the worker. After each half
+  `limits.stream_buffer` the kernel's send queue of the client's socket is looked at; above the whole of it the upstream
+  is paused until it is below the half again. On a unix socket a stream is bounded by `limits.answer` instead.
 - A response ends, cleanly, when its transport object is freed. `Out` alone owns it and drops it in `close()`.
 - A stream that failed must not end cleanly. `fail_stream` shuts the socket down once the error event has left it.
 """
@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 from arbiter._speedups import sock
 from arbiter.clock import monotonic
+from arbiter.config.snapshot import Limits
+from arbiter.errors import ArbiterError, ClientGone, Garbled
 from arbiter.watch import Watch
 
 Headers = list[tuple[str, str]]
 
-_CHECK_EVERY = 128 << 10
-_HIGH, _LOW = 256 << 10, 128 << 10
 _POLL_S = 0.008
 _STALLED_S = 300.0  # a client that takes not one byte for this long is gone
 _EVENT_LEAVES_S = 0.25
@@ -45,13 +45,20 @@ class Out:
     """
 
     __slots__ = (
-        "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_loop", "_on_gone", "_poll", "_proto", "_server",
-        "_source", "_stalled_since", "_taken", "_transport", "_watcher", "bytes_out", "done", "gone", "last_sent_s",
-        "peer", "started", "status",
+        "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone", "_poll", "_proto",
+        "_server", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher", "bytes_out", "done",
+        "gone", "last_sent_s", "peer", "started", "status",
     )  # fmt: skip
 
     def __init__(
-        self, proto: Any, loop: asyncio.AbstractEventLoop, peer: str, server: str, watch: Watch, keepalive_s: float
+        self,
+        proto: Any,
+        loop: asyncio.AbstractEventLoop,
+        peer: str,
+        server: str,
+        watch: Watch,
+        keepalive_s: float,
+        limits: Limits,
     ) -> None:
         self._proto = proto
         self._loop = loop
@@ -59,6 +66,7 @@ class Out:
         self._watcher: Any = None
         self._on_gone: Callable[[], None] | None = None
         self._source: Source | None = None
+        self._stop: Callable[[ArbiterError], None]  # set with the source
         self._poll: asyncio.TimerHandle | None = None
         self._stalled_since = 0.0
         self._taken = 0  # bytes the stalled client's socket had acknowledged when last looked at
@@ -67,6 +75,7 @@ class Out:
         self.peer = peer  # "ip:port"; empty on a unix socket
         self._server = server
         self._alarms = watch
+        self._limits = limits
         self._keepalive_s = keepalive_s
         self._keepalive: Keepalive | None = None
         self.started = False
@@ -111,9 +120,9 @@ class Out:
         if self._keepalive_s > 0:
             self._keepalive = Keepalive(self, self._alarms, self._keepalive_s, keepalive)
 
-    def draw_from(self, source: Source | None) -> None:
-        """Name the source that a slow client holds back."""
-        self._source = source
+    def draw_from(self, source: Source, stop: Callable[[ArbiterError], None]) -> None:
+        """Name the source that a slow client holds back, and how to end the stream if the client takes nothing more."""
+        self._source, self._stop = source, stop
 
     def send(self, data: bytes) -> None:
         """Send a piece of a started stream."""
@@ -123,7 +132,7 @@ class Out:
         self.bytes_out += len(data)
         self.last_sent_s = monotonic()
         self._checked += len(data)
-        if self._checked >= _CHECK_EVERY:
+        if self._checked >= self._limits.stream_buffer // 2:
             self._checked = 0
             self._hold_back_if_slow()
 
@@ -192,10 +201,15 @@ class Out:
         return self._fd
 
     def _hold_back_if_slow(self) -> None:
-        if self._poll is not None or self._source is None or not self.peer:
+        if self._poll is not None or self._source is None:
+            return
+        if not self.peer:
+            # A unix socket's peers have no names to tell them apart by, so nobody can say how much this one has taken.
+            if self.bytes_out > self._limits.answer:
+                self._stop(Garbled("the stream is over `limits.answer`, which bounds streams on a unix socket"))
             return
         fd = self._socket()
-        if fd >= 0 and sock.queued(fd) > _HIGH:
+        if fd >= 0 and sock.peer_matches(fd, self.peer) and sock.queued(fd) > self._limits.stream_buffer:
             self._source.pause()
             self._stalled_since = monotonic()
             self._taken = sock.acked(fd)
@@ -209,12 +223,14 @@ class Out:
         count, now = sock.acked(fd), monotonic()
         if count != self._taken:
             self._taken, self._stalled_since = count, now
-        if sock.queued(fd) < _LOW:
+        if sock.queued(fd) < self._limits.stream_buffer // 2:
             source.resume()
         elif now - self._stalled_since > _STALLED_S:
+            # As good as gone, with more on its way to it than it will ever take.
             self.gone = True
-            if self._on_gone is not None:
-                self._on_gone()
+            if sock.peer_matches(fd, self.peer):
+                sock.shutdown(fd)
+            self._stop(ClientGone(f"the client took nothing for {_STALLED_S:g} s"))
         else:
             self._poll = self._loop.call_later(_POLL_S, self._look_again)
 

@@ -35,8 +35,9 @@ class Exchange:
         self.incoming = Incoming(scope.headers.items(), scope.query_string)
         peer = "" if worker.on_unix_socket else scope.client
         services = worker.services
-        keepalive_s = services.snapshot.server.keepalive_s
-        self.out = Out(proto, worker.loop, peer, scope.server, services.doors.watch, keepalive_s)
+        snapshot = services.snapshot
+        watch, keepalive_s = services.doors.watch, snapshot.server.keepalive_s
+        self.out = Out(proto, worker.loop, peer, scope.server, watch, keepalive_s, snapshot.limits)
         self.trace_id = ""
 
     def reply(self, status: int, headers: Pairs, body: bytes) -> None:

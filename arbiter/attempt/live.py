@@ -9,6 +9,7 @@ end. How the stream ended is `native.Ending`'s to say.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from arbiter.accounting import facts
@@ -31,7 +32,7 @@ class Taker(Protocol):
 
     def send(self, data: bytes) -> None: ...
 
-    def draw_from(self, source: Answering | None) -> None: ...
+    def draw_from(self, source: Answering, stop: Callable[[ArbiterError], None]) -> None: ...
 
 
 class StreamRelay:
@@ -129,7 +130,7 @@ class StreamRelay:
     async def flow(self, out: Taker) -> ArbiterError | None:
         """Let the stream run into `out`; return once it ended, with what kept it from being complete."""
         self._out = out
-        out.draw_from(self._exchange)
+        out.draw_from(self._exchange, self.stop)
         if self._held:
             held, self._held = b"".join(self._held), []
             out.send(held)

@@ -55,6 +55,23 @@ def test_a_stream_that_dies_is_told_over_a_unix_socket_too(make_front: Any, path
 
 
 @each_wire
+def test_a_stream_over_a_unix_socket_is_bounded_by_its_bytes(make_front: Any, path: str, wire: Wire) -> None:
+    """Nobody can tell how much the client has taken, so `limits.answer` is where it ends, and the client is told."""
+    path += "-small"
+    front = make_front(server={"socket": path}, limits={"answer": "512KiB"})
+
+    async def main() -> None:
+        opening = wire.opening(*["x" * 40_000] * 40)
+        async with Origin([begun(*opening), SILENCE], port=front.upstream), await Caller.connect(path) as caller:
+            found = await caller.exchange(request(wire.path, wire.ask(stream=True)))
+        assert 512 << 10 < len(found.body) < 1 << 20 < len(b"".join(opening))
+        assert "limits.answer" in wire.told(found)
+        assert wire.terminal not in found.body
+
+    run(main)
+
+
+@each_wire
 def test_a_client_that_leaves_a_unix_socket_stops_its_upstream(make_front: Any, path: str, wire: Wire) -> None:
     """Before the first byte and in mid-stream."""
     front = make_front(server={"socket": path})
