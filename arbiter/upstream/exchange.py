@@ -326,10 +326,13 @@ class Exchange:
     # ------------------------------------------------------------------------------------- budgets
 
     def overdue(self, now: float) -> TimedOut | None:
-        """The budget that is used up at `now`, if one is (SPEC 3.3); of two, the one that says more."""
+        """The budget that is used up at `now`, if one is (SPEC 3.3); of two, the one that says more.
+
+        `total` is about streams: a unary request has its one budget.
+        """
         late = self._overdue_in_phase(now)
         total_s, since_start = self._budgets.total_s, now - self.started_at_ns / 1e9
-        if late is None and total_s and since_start >= total_s:
+        if late is None and self._streaming and total_s and since_start >= total_s:
             return TimedOut("total", since_start)
         return late
 

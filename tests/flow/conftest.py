@@ -28,8 +28,9 @@ def make_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeFront]:
     def make(**differences: object) -> Front:
         key = repr(differences)
         if key not in started:
-            started[key] = Front(tmp_path_factory.mktemp("front"), **differences)  # type: ignore[arg-type]
-            started[key].start()
+            gateway = Front(tmp_path_factory.mktemp("front"), **differences)  # type: ignore[arg-type]
+            gateway.start()
+            started[key] = gateway
         return started[key]
 
     yield make
@@ -37,4 +38,6 @@ def make_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeFront]:
         if gateway.process is not None and gateway.process.poll() is None:
             gateway.process.send_signal(signal.SIGTERM)
     for gateway in started.values():
-        gateway.stop()
+        gateway.stop(check=False)
+    for gateway in started.values():
+        gateway.check()
