@@ -1,0 +1,43 @@
+"""What it costs to open a request and write it anew: the depth check on both sides, and the whole of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from arbiter.wire import native
+
+Twin = Callable[[str], ModuleType]
+
+TURN = 'def f(x):\n    return {"a": [x, \'y\'], "b": "…"}  # some code, as agents quote it\n'
+
+
+def body(size: int) -> bytes:
+    """A chat request of about `size` bytes, made of turns of 2 KB."""
+    turns = [{"role": "user" if n % 2 else "assistant", "content": TURN * 25} for n in range(max(1, size // 2048))]
+    tool = {"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}
+    return json.dumps({"model": "asked", "stream": True, "messages": turns, "tools": [tool] * 8}).encode()
+
+
+@pytest.mark.parametrize("kib", [1, 200, 4096])
+def test_depth(twin: Twin, measure: Callable[..., None], kib: int) -> None:
+    data = body(kib << 10)
+    nesting = twin("nesting")
+    measure(lambda: nesting.is_deeper(data, 200), units=1)
+
+
+@pytest.mark.parametrize("kib", [1, 200, 4096])
+def test_open_and_splice(measure: Callable[..., None], kib: int, side: str) -> None:
+    """One level deep, the model renamed, usage asked for. It is msgspec's work, so only the process's own side runs."""
+    if side != native.nesting.__name__.rpartition(".")[0].rpartition(".")[2]:
+        pytest.skip("measured on the side this process runs on")
+    data = body(kib << 10)
+
+    def rewrite() -> native.Spliced:
+        return native.splice(native.open_body(data), native.CHAT, "upstream", stream=True, drop_attribution=False)
+
+    assert json.loads(rewrite().body)["model"] == "upstream"
+    measure(rewrite, units=1)
