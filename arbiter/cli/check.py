@@ -96,7 +96,7 @@ def text(snapshot: Snapshot, file: str) -> str:
                 (
                     provider.name,
                     provider.type,
-                    provider.url,
+                    f"{provider.url} (HTTP/2)" if provider.endpoint.http2 else provider.url,
                     "yes" if provider.key else "no",
                     *(units.duration(budget) if budget else None for _, budget in provider.budgets.items()),
                 )

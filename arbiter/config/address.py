@@ -31,13 +31,20 @@ Fault = Callable[[str, str], ConfigError]
 def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], error: Fault) -> Endpoint:
     """Where a provider's requests go. Errors: what `error(path, message)` makes; no message repeats a URL."""
     here = join(path, "endpoint")
+    http2 = written.http == "2"
     if written.type == "echo":
+        if http2:
+            raise error(join(path, "http"), "the echo provider is built in and has no connection")
         return Endpoint("echo", "echo", 0)
     if written.host is not None and not _AUTHORITY.fullmatch(written.host):
         raise error(join(path, "host"), "expected a host name, with a port where needed")
     tls = _tls(written.tls, join(path, "tls"), base, error)
     url = written.endpoint if written.endpoint is not None else ENDPOINTS[written.type]
     if url.startswith("unix:"):
+        if http2:
+            raise error(
+                join(path, "http"), "HTTP/2 is not built for unix sockets; use 1.1, or an http or https endpoint"
+            )
         return _unix(url, written.host, here, error)
     parts = _split(url, partial(error, here))
     if parts.scheme not in ("http", "https"):
@@ -63,6 +70,7 @@ def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], e
         tls_ca=tls[0],
         tls_cert=tls[1],
         tls_key=tls[2],
+        http2=http2,
     )
 
 

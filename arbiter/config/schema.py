@@ -181,6 +181,10 @@ class Provider(Section):
         list[str], doc("The caller's headers that this provider may see, beside those the format needs.")
     ] = field(default_factory=list)
     host: Annotated[str | None, doc("`Host` header to send in place of the endpoint's own.")] = None
+    http: Annotated[
+        Literal["1.1", "2"],
+        doc("Version of HTTP to speak; `2` is for servers that speak nothing else. Not for unix sockets."),
+    ] = "1.1"
     proxy: Annotated[
         Secret | None,
         doc(

@@ -32,7 +32,8 @@ class Endpoint:
     """One place to connect to, and how: equal endpoints may share connections.
 
     `path` is the base path without a trailing slash ("" or "/v1"). `host_header` is set only where the operator
-    replaced the default. `scheme` is "http", "https", or "echo" (nothing to connect to).
+    replaced the default. `scheme` is "http", "https", or "echo" (nothing to connect to). `http2`: it is spoken to in
+    HTTP/2 and nothing else.
     """
 
     scheme: str
@@ -45,6 +46,7 @@ class Endpoint:
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    http2: bool = False
 
     @property
     def url(self) -> str:
@@ -311,6 +313,7 @@ def _redacted(provider: Provider) -> dict[str, Any]:
         "headers": {name: MASK for name, _ in provider.headers},
         "forward_headers": list(provider.forward_headers),
         "host": endpoint.host_header,
+        "http": "2" if endpoint.http2 else "1.1",
         "proxy": mask(endpoint.proxy or ""),
         "tls": {"ca": endpoint.tls_ca, "cert": endpoint.tls_cert, "key": endpoint.tls_key},
     }

@@ -1,4 +1,5 @@
-"""The roads less travelled: upstreams behind an HTTP proxy or SOCKS5, on httpcore's own connections.
+"""The roads less travelled: upstreams behind an HTTP proxy or SOCKS5, on httpcore's own connections. (And, in
+http2.py, those that speak HTTP/2.)
 
 One httpcore connection per slot; never its pool, whose every start and end looks at all connections. A task pumps the
 answer into the same `Exchange` that the direct connection feeds, so pool, budgets, backpressure and endings are the
@@ -14,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import httpcore
@@ -27,16 +28,25 @@ from .h1 import Stale
 from .pool import DRAIN_BYTES, Origin
 
 _PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
+# OSError: TLS alerts that come after the handshake (a client certificate refused) are not httpcore's to wrap.
+_FAULTS = (
+    ArbiterError,
+    httpcore.ProtocolError,
+    httpcore.NetworkError,
+    httpcore.ProxyError,
+    httpcore.ConnectionNotAvailable,
+    OSError,
+)
 
 
 class Compat:
-    """One connection through a proxy, used by one exchange after the other."""
+    """One connection of httpcore's, used by one exchange after the other."""
 
     def __init__(
         self,
         origin: Origin,
         target: tuple[str, str, int],
-        proxy: str,
+        proxy: str | None,
         context: ssl.SSLContext | None,
         first_probe_s: float,
         tasks: set[asyncio.Task[None]],
@@ -44,9 +54,10 @@ class Compat:
         scheme, host, port = target
         self._origin = origin
         self._target = target
-        self._backend = _Backend(first_probe_s)
+        self._backend = Backend(first_probe_s)
         self._tasks = tasks
-        self._http = _connection(httpcore.Origin(scheme.encode(), host.encode(), port), proxy, context, self._backend)
+        self._via = " through the proxy" if proxy is not None else ""
+        self._http = self._connection(httpcore.Origin(scheme.encode(), host.encode(), port), proxy, context)
         self._exchange: Exchange | None = None
         self._pump: asyncio.Task[None] | None = None
         self._readable = asyncio.Event()
@@ -73,7 +84,7 @@ class Compat:
             method,
             httpcore.URL(scheme=scheme.encode(), host=host.encode(), port=port, target=path),
             headers=[(name, value) for name, _, value in (field.partition(b": ") for field in fields)],
-            content=body,
+            content=self._content(body),
             extensions={"trace": trace},
         )
         self._exchange = exchange
@@ -127,10 +138,12 @@ class Compat:
             response = await self._http.handle_async_request(request)
             try:
                 headers = [(name.decode().lower(), value.decode("latin-1")) for name, value in response.headers]
-                length, encoding, delimited = _framing(headers, bodyless or response.status in (204, 304))
+                length, encoding, delimited = self._framing(headers, bodyless or response.status in (204, 304))
                 exchange.on_head(response.status, headers, length, delimited, encoding)
                 answered = True
                 async for data in response.aiter_stream():
+                    if not data:
+                        continue
                     await self._readable.wait()
                     if self._exchange is not None:
                         exchange.last_activity = monotonic()
@@ -144,7 +157,7 @@ class Compat:
         except asyncio.CancelledError:
             await self._close()
             raise
-        except (ArbiterError, httpcore.ProtocolError, httpcore.NetworkError, httpcore.ProxyError) as error:
+        except _FAULTS as error:
             await self._close()
             self._break(exchange, error, answered=answered, reused=reused)
             return
@@ -175,10 +188,14 @@ class Compat:
             if self.give_slot():
                 self._origin.free()
             exchange.end(self._translate(error, answered=True))
-        elif reused and self._backend.received == 0 and not isinstance(error, ArbiterError):
+        elif reused and self._untouched(error):
             exchange.fail(Stale())
         else:
             exchange.fail(self._translate(error, answered=False))
+
+    def _untouched(self, error: Exception) -> bool:
+        """Whether the upstream cannot have begun with the request that `error` ended before its answer."""
+        return self._backend.received == 0 and not isinstance(error, ArbiterError)
 
     def _translate(self, error: Exception, *, answered: bool) -> ArbiterError:
         if isinstance(error, ArbiterError):
@@ -191,7 +208,35 @@ class Compat:
             return Garbled(f"the upstream's answer is not proper HTTP: {error}")
         if answered:
             return Cut(f"the upstream's answer was cut short: {error}")
-        return Unreachable(f"{self._target[1]}:{self._target[2]} cannot be reached through the proxy: {error}")
+        cause = error.__cause__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return Unreachable(f"the certificate of {self._place} cannot be trusted: {cause.verify_message}")
+        return Unreachable(f"{self._place} cannot be reached{self._via}: {str(error) or 'the connection broke'}")
+
+    @property
+    def _place(self) -> str:
+        return f"{self._target[1]}:{self._target[2]}"
+
+    # ------------------------------------------------------------------------------------- what HTTP/2 does its own way
+
+    def _connection(
+        self, target: httpcore.Origin, proxy: str | None, context: ssl.SSLContext | None
+    ) -> httpcore.AsyncConnectionInterface:
+        """The connection, not yet made. Errors: ConfigFault."""
+        assert proxy is not None, "direct HTTP/1.1 is h1.py's"
+        return _proxied(target, proxy, context, self._backend)
+
+    def _content(self, body: bytes) -> bytes | AsyncIterator[bytes]:
+        return body
+
+    def _framing(self, headers: list[tuple[str, str]], bodyless: bool) -> tuple[int, str, bool]:
+        """(announced length or -1, Content-Encoding, whether only the end of the connection ends the body)."""
+        names = dict(headers)
+        length = int(names.get("content-length", "-1"))
+        encoding = ",".join(value for name, value in headers if name == "content-encoding")
+        return length, encoding, not bodyless and length < 0 and "transfer-encoding" not in names
+
+    # ------------------------------------------------------------------------------------- its end
 
     def _stop(self) -> None:
         pump, self._pump = self._pump, None
@@ -213,7 +258,7 @@ class Compat:
         return task
 
 
-class _Backend(httpcore.AsyncNetworkBackend):
+class Backend(httpcore.AsyncNetworkBackend):
     """httpcore's own backend, with TCP keepalive, and a count of what came: it decides whether to send once more."""
 
     def __init__(self, first_probe_s: float) -> None:
@@ -244,7 +289,7 @@ class _Backend(httpcore.AsyncNetworkBackend):
 
 
 class _Stream(httpcore.AsyncNetworkStream):
-    def __init__(self, inner: httpcore.AsyncNetworkStream, backend: _Backend) -> None:
+    def __init__(self, inner: httpcore.AsyncNetworkStream, backend: Backend) -> None:
         self._inner = inner
         self._backend = backend
 
@@ -269,20 +314,34 @@ class _Stream(httpcore.AsyncNetworkStream):
         return self._inner.get_extra_info(info)
 
 
-def _connection(
-    target: httpcore.Origin, proxy: str, context: ssl.SSLContext | None, backend: _Backend
-) -> httpcore.AsyncConnectionInterface:
-    """The httpcore connection that reaches `target` through `proxy`. Errors: ConfigFault."""
-    parts = urlsplit(proxy)
+class ProxyAddress(NamedTuple):
+    """Where a proxy is, and who we are there."""
+
+    scheme: str
+    host: bytes
+    port: int
+    auth: tuple[bytes, bytes] | None
+
+
+def proxy_address(url: str) -> ProxyAddress:
+    """Read a proxy's URL. Errors: ConfigFault."""
+    parts = urlsplit(url)
     try:
         port = parts.port or _PORTS[parts.scheme]
     except (KeyError, ValueError):
         port = 0
     if parts.scheme not in _PORTS or not port or not parts.hostname:
         raise ConfigFault("a proxy must be a URL with http, https, socks5 or socks5h, a host and a port")
-    host = parts.hostname.encode()
     auth = (unquote(parts.username).encode(), unquote(parts.password or "").encode()) if parts.username else None
-    if parts.scheme.startswith("socks5"):
+    return ProxyAddress(parts.scheme, parts.hostname.encode(), port, auth)
+
+
+def _proxied(
+    target: httpcore.Origin, url: str, context: ssl.SSLContext | None, backend: Backend
+) -> httpcore.AsyncConnectionInterface:
+    """The httpcore connection that reaches `target` through the proxy at `url`. Errors: ConfigFault."""
+    scheme, host, port, auth = proxy_address(url)
+    if scheme.startswith("socks5"):
         from httpcore._async.socks_proxy import AsyncSocks5Connection
 
         return AsyncSocks5Connection(
@@ -290,16 +349,8 @@ def _connection(
         )
     # httpcore's proxy pool makes these connections; it is never used as a pool.
     return httpcore.AsyncHTTPProxy(
-        httpcore.URL(scheme=parts.scheme.encode(), host=host, port=port, target=b"/"),
+        httpcore.URL(scheme=scheme.encode(), host=host, port=port, target=b"/"),
         proxy_auth=auth,
         ssl_context=context,
         network_backend=backend,
     ).create_connection(target)
-
-
-def _framing(headers: list[tuple[str, str]], bodyless: bool) -> tuple[int, str, bool]:
-    """(announced length or -1, Content-Encoding, whether only the end of the connection ends the body)."""
-    names = dict(headers)
-    length = int(names.get("content-length", "-1"))
-    encoding = ",".join(value for name, value in headers if name == "content-encoding")
-    return length, encoding, not bodyless and length < 0 and "transfer-encoding" not in names

@@ -44,7 +44,7 @@ class Poolable(Protocol):
 
 
 class Origin:
-    """All connections that reach one place in one way (scheme, host, port, socket, proxy, TLS identity)."""
+    """All connections that reach one place in one way (scheme, host, port, socket, proxy, TLS identity, protocol)."""
 
     __slots__ = ("_pool", "draining", "hopers", "idle", "idle_for_s", "max_connections", "max_idle", "open", "waiters")
 

@@ -10,23 +10,23 @@ _CONTEXTS = 256  # identities come from the configuration; the bound is against 
 
 
 class Contexts:
-    """TLS contexts, built once per (CA file, certificate, key)."""
+    """TLS contexts, built once per (CA file, certificate, key, protocol)."""
 
     def __init__(self) -> None:
-        self._contexts: dict[tuple[str | None, str | None, str | None], ssl.SSLContext] = {}
+        self._contexts: dict[tuple[str | None, str | None, str | None, bool], ssl.SSLContext] = {}
 
-    def get(self, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
+    def get(self, ca: str | None, cert: str | None, key: str | None, http2: bool = False) -> ssl.SSLContext:
         """The context for this identity. Errors: ConfigFault if a file cannot be used."""
-        identity = (ca, cert, key)
+        identity = (ca, cert, key, http2)
         context = self._contexts.get(identity)
         if context is None:
             if len(self._contexts) >= _CONTEXTS:
                 self._contexts.clear()
-            context = self._contexts[identity] = _build(ca, cert, key)
+            context = self._contexts[identity] = _build(ca, cert, key, http2)
         return context
 
 
-def _build(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
+def _build(ca: str | None, cert: str | None, key: str | None, http2: bool) -> ssl.SSLContext:
     try:
         # `tls.ca` replaces the system's trust: who names a private CA trusts that one.
         context = ssl.create_default_context(cafile=ca)
@@ -38,5 +38,5 @@ def _build(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as error:
             raise ConfigFault(f"tls.cert {cert} cannot be used: {error}") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(["h2"] if http2 else ["http/1.1"])
     return context

@@ -90,7 +90,8 @@ class Transport:
         head = request_head(place.host, out)
         origin = place.origin
         origin.limit(max_connections, idle_connections, idle_for_s)
-        exchange = Exchange(budgets, stream, _interval(budgets, stream, endpoint.proxy is not None), self._active)
+        rare = endpoint.proxy is not None or endpoint.http2
+        exchange = Exchange(budgets, stream, _interval(budgets, stream, rare), self._active)
         connection: Any = origin.try_acquire()
         if connection is None:
             connection = await origin.acquire(budgets.queue_s)
@@ -100,8 +101,8 @@ class Transport:
         reused = connection is not None
         while True:
             if connection is None:
-                if endpoint.proxy is not None:
-                    connection = self._proxied(origin, endpoint, endpoint.proxy, budgets)
+                if rare:
+                    connection = self._compat(origin, endpoint, budgets)
                 else:
                     began_ns = monotonic_ns()
                     connection = await self._open(origin, endpoint, budgets)
@@ -161,15 +162,20 @@ class Transport:
         place = self._places[id(endpoint)] = _Place(endpoint, self._pool.origin(_key(endpoint)), _host(endpoint))
         return place
 
-    def _proxied(self, origin: Origin, endpoint: Endpoint, proxy: str, budgets: Budgets) -> Compat:
-        """A connection through `proxy` in the slot we hold; it connects once the request is there."""
-        from .compat import Compat  # httpcore and what it brings cost memory that most workers never need
+    def _compat(self, origin: Origin, endpoint: Endpoint, budgets: Budgets) -> Compat:
+        """A connection through a proxy or with HTTP/2 in the slot we hold; it connects once the request is there."""
+        # httpcore and what it brings cost memory that most workers never need.
+        from .compat import Compat
+
+        kind = Compat
+        if endpoint.http2:
+            from .http2 import Http2 as kind
 
         try:
-            return Compat(
+            return kind(
                 origin,
                 (endpoint.scheme, endpoint.host, endpoint.port),
-                proxy,
+                endpoint.proxy,
                 self._context(endpoint),
                 budgets.headers_s or _FIRST_PROBE_S,
                 self._tasks,
@@ -226,7 +232,7 @@ class Transport:
     def _context(self, endpoint: Endpoint) -> ssl.SSLContext | None:
         if endpoint.scheme != "https":
             return None
-        return self._contexts.get(endpoint.tls_ca, endpoint.tls_cert, endpoint.tls_key)
+        return self._contexts.get(endpoint.tls_ca, endpoint.tls_cert, endpoint.tls_key, endpoint.http2)
 
     def _watch(self, interval: float) -> None:
         """See to it that the sweeper looks again within `interval`."""
@@ -307,6 +313,7 @@ def _key(endpoint: Endpoint) -> tuple[object, ...]:
         endpoint.tls_ca,
         endpoint.tls_cert,
         endpoint.tls_key,
+        endpoint.http2,
     )
 
 

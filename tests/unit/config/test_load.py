@@ -321,6 +321,9 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("endpoint: https://h/v1#"), 4, "providers.up.endpoint", "no query"),
         (provider("endpoint: https://u@h/v1"), 4, "providers.up.endpoint", "no credentials"),
         (provider("endpoint: unix:rel.sock"), 4, "providers.up.endpoint", "unix:///absolute"),
+        (provider("http: 3"), 4, "providers.up.http", 'expected "1.1" or "2"'),
+        (provider("http: 2\n    endpoint: unix:///a.sock"), 4, "providers.up.http", "unix sockets"),
+        ("providers:\n  up:\n    type: echo\n    http: 2\n", 4, "providers.up.http", "no connection"),
         (provider("host: 'a b'"), 4, "providers.up.host", "expected a host name"),
         (provider("proxy: ftp://x"), 4, "providers.up.proxy", "begins with http://"),
         (provider("proxy: http://x/path"), 4, "providers.up.proxy", "no path"),
@@ -523,6 +526,16 @@ def test_a_providers_own_proxy_wins_and_none_is_none() -> None:
     env = {"HTTPS_PROXY": "http://p"}
     assert read(provider("proxy: socks5://q:1"), env).providers["up"].endpoint.proxy == "socks5://q:1"
     assert read(provider("proxy: none"), env).providers["up"].endpoint.proxy is None
+
+
+def test_the_version_of_http_is_part_of_where_requests_go() -> None:
+    """A number will do; endpoints that differ in it share no connection, configurations no epoch."""
+    text = provider("http: VERSION").replace
+    one, two = read(text("VERSION", "1.1")), read(text("VERSION", "2"))
+    assert not one.providers["up"].endpoint.http2 and two.providers["up"].endpoint.http2
+    assert one.providers["up"].endpoint == read(ONE).providers["up"].endpoint != two.providers["up"].endpoint
+    assert two == read(text("VERSION", '"2"')) and one.epoch != two.epoch
+    assert two.redacted()["providers"]["up"]["http"] == "2"
 
 
 def test_trusted_proxies_are_networks() -> None:
