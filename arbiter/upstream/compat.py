@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import httpcore
+from httpcore._async.socks_proxy import AsyncSocks5Connection
+from socksio import SOCKSError
 
 from ..clock import monotonic
 from ..errors import ArbiterError, BadRequest, ConfigFault, Cut, Garbled, Unreachable
@@ -28,6 +30,8 @@ from .h1 import Stale
 from .pool import DRAIN_BYTES, Origin
 
 _PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
+# That a proxy sends another reply than the one that is due is an assertion in httpcore.
+NO_SOCKS = (SOCKSError, AssertionError)
 # OSError: TLS alerts that come after the handshake (a client certificate refused) are not httpcore's to wrap.
 _FAULTS = (
     ArbiterError,
@@ -314,6 +318,16 @@ class _Stream(httpcore.AsyncNetworkStream):
         return self._inner.get_extra_info(info)
 
 
+class _Socks5(AsyncSocks5Connection):
+    """httpcore's, for proxies that answer something else."""
+
+    async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
+        try:
+            return await super().handle_async_request(request)
+        except NO_SOCKS as error:
+            raise httpcore.ProxyError(f"it does not speak SOCKS5 ({error})") from None
+
+
 class ProxyAddress(NamedTuple):
     """Where a proxy is, and who we are there."""
 
@@ -342,9 +356,7 @@ def _proxied(
     """The httpcore connection that reaches `target` through the proxy at `url`. Errors: ConfigFault."""
     scheme, host, port, auth = proxy_address(url)
     if scheme.startswith("socks5"):
-        from httpcore._async.socks_proxy import AsyncSocks5Connection
-
-        return AsyncSocks5Connection(
+        return _Socks5(
             httpcore.Origin(b"http", host, port), target, proxy_auth=auth, ssl_context=context, network_backend=backend
         )
     # httpcore's proxy pool makes these connections; it is never used as a pool.

@@ -28,9 +28,10 @@ import h2.errors
 import h2.events
 import h2.exceptions
 import httpcore
+from httpcore._async.socks_proxy import _init_socks5_connection
 
 from ..errors import ArbiterError, Cut, Garbled, Unreachable
-from .compat import Backend, Compat, ProxyAddress, proxy_address
+from .compat import NO_SOCKS, Backend, Compat, ProxyAddress, proxy_address
 
 # httpcore cuts what is left of a piece anew for each frame: of a large body in one piece, again and again.
 _PIECE_BYTES = 64 << 10
@@ -59,10 +60,10 @@ class Http2(Compat):
         return bool(poll.poll(0))
 
     @property
-    def _heard(self) -> bool:
-        """Whether anything of HTTP/2 came, ever."""
+    def _ignored(self) -> bool:
+        """Whether the server has had our HTTP/2 and never sent any."""
         assert isinstance(self._http, _Route)
-        return self._http.has_heard()
+        return self._http.is_ignored()
 
     def _connection(
         self, target: httpcore.Origin, proxy: str | None, context: ssl.SSLContext | None
@@ -95,10 +96,7 @@ class Http2(Compat):
             return kind(f"{self._place} reset the stream: {_word(ended.error_code)}")
         if isinstance(ended, h2.events.ConnectionTerminated):
             return kind(f"{self._place} ended the connection: {_word(ended.error_code)}")
-        if (
-            isinstance(error, httpcore.ReadError | httpcore.WriteError | httpcore.RemoteProtocolError)
-            and not self._heard
-        ):
+        if isinstance(error, httpcore.ReadError | httpcore.WriteError | httpcore.RemoteProtocolError) and self._ignored:
             return Unreachable(f"{self._place} closed the connection without a word of HTTP/2; does it speak it?")
         if isinstance(error.__cause__, ssl.SSLError) and "NO_APPLICATION_PROTOCOL" in str(error):
             return Garbled(f"{self._place} {_NOT_HTTP2}")
@@ -136,8 +134,8 @@ class _Route(httpcore.AsyncConnectionInterface):
     def has_expired(self) -> bool:
         return False
 
-    def has_heard(self) -> bool:
-        return self._made is not None and self._made.frames.has_begun
+    def is_ignored(self) -> bool:
+        return self._made is not None and not self._made.frames.has_begun
 
     async def _connect(self) -> _Frames:
         """Errors: Garbled for a server without HTTP/2, ProxyError, NetworkError."""
@@ -156,13 +154,10 @@ class _Route(httpcore.AsyncConnectionInterface):
 
 
 async def _through_socks(proxy: ProxyAddress, target: httpcore.Origin, backend: Backend) -> httpcore.AsyncNetworkStream:
-    from httpcore._async.socks_proxy import _init_socks5_connection
-    from socksio import SOCKSError
-
     stream = await backend.connect_tcp(proxy.host.decode(), proxy.port)
     try:
         await _init_socks5_connection(stream, host=target.host.decode(), port=target.port, auth=proxy.auth)  # type: ignore[arg-type]
-    except (SOCKSError, AssertionError) as error:  # that it got another reply than it expects is an assertion
+    except NO_SOCKS as error:
         raise httpcore.ProxyError(f"it does not speak SOCKS5 ({error})") from None
     return stream
 

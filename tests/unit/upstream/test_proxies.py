@@ -94,6 +94,38 @@ def test_a_proxy_that_refuses_makes_the_upstream_unreachable(run: Run, tmp_path:
     run(main)
 
 
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+@pytest.mark.parametrize("said", [CLOSE, b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\x00"])
+def test_a_proxy_that_is_no_socks_proxy_makes_the_upstream_unreachable(run: Run, said: object, http2: bool) -> None:
+    """At once, whichever of its replies is none."""
+
+    async def main() -> None:
+        async with Origin(greeting=[said, CLOSE]) as origin:  # type: ignore[list-item]
+            transport = Transport()
+            endpoint = endpoint_of(origin, http2=http2, proxy=f"socks5://127.0.0.1:{origin.port}")
+            with pytest.raises(Unreachable, match=r"does not speak SOCKS5|cannot be reached"):
+                await ask(transport, endpoint)
+            assert counts(transport)[0] == 0
+            await transport.close()
+
+    run(main)
+
+
+def test_a_tls_alert_after_the_handshake_is_no_wait(run: Run, tmp_path: Path) -> None:
+    """TLS 1.3 refuses a missing client certificate only then."""
+    ca = authority(tmp_path)
+
+    async def main() -> None:
+        async with Origin(answer(b"a"), tls=ca.server(client_ca=True)) as origin, HttpProxy() as proxy:
+            transport = Transport()
+            with pytest.raises(Unreachable):
+                await ask(transport, endpoint_of(origin, proxy=proxy.url, tls_ca=ca.file))
+            assert counts(transport)[0] == 0
+            await transport.close()
+
+    run(main)
+
+
 def test_a_proxy_that_is_not_there_makes_the_upstream_unreachable(run: Run) -> None:
     """Refused, not configured wrong."""
 
