@@ -59,9 +59,10 @@ def write_error(error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str
 def write_error_event(error: ArbiterError, trace_id: str) -> bytes:
     """Return the event that ends a stream which failed. No `message_stop` follows it (SPEC 2.7).
 
-    There is no status to judge by in here, only the type: where another try may help, it is the one that says so.
+    There is no status to judge by in here, only the type: where the same request may well succeed, it is the one that
+    says so.
     """
-    kind = ERROR_TYPES[error.code] if error.retry is Retry.NEVER else IN_STREAM_RETRY
+    kind = IN_STREAM_RETRY if error.retry is Retry.SAME else ERROR_TYPES[error.code]
     return b"event: error\ndata: " + encode(_body(error, trace_id, kind)) + b"\n\n"
 
 
