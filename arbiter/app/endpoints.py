@@ -9,7 +9,7 @@ import msgspec
 from arbiter import __version__, gateway
 from arbiter import metrics as numbers
 from arbiter.app.body import read_body
-from arbiter.errors import HeadersTooLarge
+from arbiter.errors import HeadersTooLarge, NotFound
 from arbiter.routing.plan import Caller
 from arbiter.routing.router import is_allowed
 
@@ -86,6 +86,16 @@ def model_list(worker: Worker, caller: Caller) -> bytes:
             "last_id": data[-1]["id"] if data else None,
         }
     )
+
+
+async def not_built(exchange: Exchange, route: Route) -> None:
+    """An endpoint of OpenAI's that clients may try. Errors: NotFound, always."""
+    raise NotFound(f"{route.path} is not built yet; this gateway speaks /v1/chat/completions and /v1/messages")
+
+
+async def websocket(exchange: Exchange, route: Route) -> None:
+    """Codex asks for a WebSocket first. 426 sends it to HTTP at once; any other refusal costs it seconds of retries."""
+    exchange.reply(426, [*JSON, ("upgrade", "HTTP/1.1")], b'{"code":426,"detail":"Upgrade Required: use POST"}')
 
 
 async def root(exchange: Exchange, route: Route) -> None:

@@ -493,6 +493,22 @@ def test_a_wrong_method_names_the_right_one_and_an_unknown_path_is_json(front: F
     run(main)
 
 
+def test_what_is_not_built_says_so_where_an_sdk_shows_it(front: Front) -> None:
+    """An endpoint that clients expect and we lack answers in their own shape; Codex's WebSocket is sent to HTTP at once."""
+
+    async def main() -> None:
+        for path in ("/v1/responses", "/responses/compact", "/openai/v1/embeddings"):
+            found = await ask(front.port, path, method="POST")
+            assert (found.status, found.json["error"]["code"]) == (404, "not_found")
+            assert "not built yet" in found.json["error"]["message"]
+            assert found.header("x-arbiter-error-source") == "gateway"
+        upgrade = [("connection", "upgrade"), ("upgrade", "websocket")]
+        found = await ask(front.port, "/v1/responses", method="GET", headers=upgrade)
+        assert found.status == 426
+
+    run(main)
+
+
 def test_a_head_has_the_headers_of_its_get_and_no_body(front: Front) -> None:
     """Claude Code asks `HEAD /` before anything else, wherever its base URL points."""
 
