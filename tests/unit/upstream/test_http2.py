@@ -328,8 +328,10 @@ def test_a_connection_that_closed_while_idle_is_not_used(run: Run) -> None:
             await first.flush()
             assert await answered(transport, at(origin)) == b"b"
             assert len(origin.peers) == 1
+            (kept,) = next(iter(transport._pool.origins.values())).idle
+            assert kept.is_usable()
             first.close()
-            await origin.until(lambda: first.ended.is_set())
+            await origin.until(lambda: not kept.is_usable(), "that the hang-up is seen")
             exchange = await ask(transport, at(origin))
             assert await exchange.read(9) == b"c" and not exchange.reused
             assert len(origin.requests) == 3
@@ -352,6 +354,7 @@ def test_a_server_without_http2_is_told_apart(run: Run, tmp_path: Path, secure: 
                 transport = Transport()
                 with pytest.raises(Garbled, match=r'does not speak HTTP/2; set `http: "1.1"`'):
                     await ask(transport, at(origin, tls_ca=ca.file if secure else None))
+                assert len(origin.requests) == (0 if secure else 1)  # nothing is said before TLS has agreed
                 assert counts(transport)[0] == 0
                 await transport.close()
 
