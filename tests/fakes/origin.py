@@ -90,7 +90,7 @@ class Peer:
         sock = self.writer.get_extra_info("socket")
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+        _abort(self.writer)
 
     async def gone(self) -> None:
         """Wait until the client ends the connection."""
@@ -163,7 +163,7 @@ class Origin:
         assert self._server is not None
         self._server.close()
         for peer in self.peers:
-            peer.writer.transport.abort()
+            _abort(peer.writer)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -244,6 +244,12 @@ LAST_CHUNK = b"0\r\n\r\n"
 def chunked(*pieces: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
     """A whole chunked response."""
     return chunked_head(headers=headers) + b"".join(map(chunk, pieces)) + LAST_CHUNK
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    # Until Python 3.11.4 a TLS transport that was closed twice has lost its protocol, and `abort` trips over that.
+    if getattr(writer.transport, "_ssl_protocol", writer) is not None:
+        writer.transport.abort()
 
 
 async def _read_request(peer: Peer) -> Request | None:
