@@ -15,7 +15,7 @@ from arbiter import __version__, clock
 from arbiter.config.snapshot import Snapshot
 from arbiter.ledger import query
 from arbiter.ledger.recorder import RecorderState
-from arbiter.ledger.store import Readable, StoreDown
+from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
 
 STORE_OFF = "nothing is recorded: `storage.url` is `none`"
 
@@ -46,11 +46,8 @@ class Api:
 
     def requests(self, request: Request) -> Response:
         """A page of requests, newest first."""
-        repeated = [name for name in request.query_params if len(request.query_params.getlist(name)) > 1]
-        if repeated:
-            return fault(400, f"{repeated[0]}: given more than once", parameter=repeated[0])
         try:
-            filters = query.parse(request.query_params, clock.now_ms())
+            filters = query.parse(query.once(request.query_params.multi_items()), clock.now_ms())
         except query.BadParameter as error:
             return fault(400, str(error), parameter=error.name)
         if self._store is None:
@@ -123,12 +120,13 @@ class Api:
 
     def _describe_store(self) -> dict[str, Any]:
         if self._store is None:
-            return {"healthy": True, "reason": STORE_OFF, "requests": None, "attempts": None}
+            return {"healthy": True, "reason": STORE_OFF, "requests_about": None, "attempts_about": None}
         try:
             counts = self._store.counts()
         except StoreDown as error:
-            return {"healthy": False, "reason": str(error), "requests": None, "attempts": None}
-        return {"healthy": True, "reason": "", "requests": counts.requests, "attempts": counts.attempts}
+            is_busy = isinstance(error, QueryTooSlow)
+            return {"healthy": is_busy, "reason": str(error), "requests_about": None, "attempts_about": None}
+        return {"healthy": True, "reason": "", "requests_about": counts.requests, "attempts_about": counts.attempts}
 
 
 def json(value: Any, status: int = 200) -> Response:
@@ -148,4 +146,7 @@ def store_off() -> Response:
 
 
 def store_down(error: StoreDown) -> Response:
+    """503, with a reason that tells a store that fails from a question that asks too much of it."""
+    if isinstance(error, QueryTooSlow):
+        return fault(503, str(error), reason="query_too_slow")
     return fault(503, f"the store cannot be read: {error}", reason="store_down")

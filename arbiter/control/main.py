@@ -30,6 +30,8 @@ PR_SET_PDEATHSIG = 1
 KEEP_ALIVE_S = 300
 GRACE_S = 3
 RECORDER_BUSY_S = 1.0
+# Readers share one connection: whoever scans for longer keeps the others from it.
+QUERY_S = 5.0
 
 log = logging.getLogger("arbiter.control")
 
@@ -49,7 +51,7 @@ def run(snapshot: Snapshot, socket_path: Path, parent_pid: int, stopping: Path |
     reader: Reader | None = None
     if path is not None:
         recorder = Recorder(snapshot.state_dir, storage.journal_max, lambda: SqliteStore(path, busy_s=RECORDER_BUSY_S))
-        reader = Reader(lambda: SqliteStore(path, readonly=True))
+        reader = Reader(lambda: SqliteStore(path, readonly=True, query_s=QUERY_S))
         recorder.start()
     app = make_app(reader, recorder.state if recorder is not None else None, snapshot)
     config = uvicorn.Config(

@@ -26,11 +26,12 @@ from arbiter.control import show, timeline
 from arbiter.ledger import query
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.recorder import RecorderState
-from arbiter.ledger.store import Readable, StoreDown
+from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
 
 HOME = "/admin/ui/"
 ROWS = 50
 FILTERS = ("trace", "provider", "client", "status", "errors", "since", "cursor")
+OWN = ("fragment", "seen")  # what the page itself asks with
 
 # The page has no inline script or style, so the browser may refuse all of them, ours and others'.
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -67,10 +68,24 @@ class Pages:
             undefined=jinja2.StrictUndefined,
         )
         self._templates.filters.update(
-            clock=show.clock, count=show.count, duration=show.duration, iso=show.iso, size=show.size, text=show.text
+            clock=show.clock,
+            count=show.count,
+            duration=show.duration,
+            iso=show.iso,
+            later=show.later,
+            size=show.size,
+            status=show.status,
+            text=show.text,
+            tokens=show.tokens,
+            upstream=show.upstream,
         )
         self._templates.globals.update(
-            version=__version__, epoch=snapshot.epoch, home=HOME, stretches=timeline.stretches, phases=timeline.PHASES
+            version=__version__,
+            epoch=snapshot.epoch,
+            home=HOME,
+            stretches=timeline.stretches,
+            partial=show.PARTIAL,
+            min_prefix=query.MIN_PREFIX,
         )
 
     def routes(self) -> list[BaseRoute]:
@@ -95,6 +110,8 @@ class Pages:
                 found = 404 if opened is not None and entry is None else 200
                 return self._render("detail.html", found, entry=entry, opened=opened)
             listing = self._list(request)
+        except QueryTooSlow as error:
+            return self._render("slow.html", 503, reason=str(error))
         except StoreDown as error:
             return self._render("down.html", 503, reason=str(error))
         except BadParameter as error:
@@ -119,8 +136,12 @@ class Pages:
     def _list(self, request: Request) -> dict[str, Any]:
         """What the list shows. Errors: StoreDown, BadParameter."""
         assert self._store is not None
+        given = query.once(request.query_params.multi_items())
+        for name in given:
+            if name not in FILTERS and name not in OWN:
+                raise BadParameter(name, f"the page has no such filter; it has {', '.join(FILTERS)}")
         # An empty field of the form asks for nothing.
-        asked = {name: value for name, value in request.query_params.items() if name in FILTERS and value}
+        asked = {name: value for name, value in given.items() if name in FILTERS and value}
         filters = msgspec.structs.replace(query.parse(asked, clock.now_ms()), limit=ROWS)
         page = self._store.requests(filters)
         books = self._recorder_state() if self._recorder_state is not None else RecorderState()
@@ -136,6 +157,7 @@ class Pages:
             "try_line": self._try_line(),
             "storage": self._snapshot.redacted()["storage"]["url"],
         }
+        shown["is_partial"] = any(entry.is_partial for entry in page.entries)
         known = (page.entries[0].request.id if page.entries else "", len(page.entries), books.healthy, books.reason)
         shown["seen"] = f"{zlib.crc32(repr((known, _waiting(books), asked)).encode()):08x}"
         return shown

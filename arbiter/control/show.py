@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import datetime
 
+from arbiter.ledger.row import AttemptRow, RequestRow
+
 DASH = "–"
+
+PARTIAL = "~ counted until the stream was cut: the provider did not report the final number"
 
 
 def duration(us: int | None) -> str:
-    """Microseconds as `0.4 ms`, `85 ms`, `1.23 s`, `12.3 s`, `4 min 5 s`: three digits tell enough."""
+    """Microseconds as `< 0.1 ms`, `0.4 ms`, `85 ms`, `1.23 s`, `12.3 s`, `4 min 5 s`: three digits tell enough."""
     if us is None:
         return DASH
+    if us < 50:
+        return "< 0.1 ms"
     if us < 9_950:
         return f"{us / 1000:.1f} ms"
     if us < 999_500:
@@ -45,6 +51,37 @@ def clock(ms: int) -> str:
 def iso(ms: int) -> str:
     """Unix milliseconds as ISO 8601, for machines."""
     return _moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def later(us: int) -> str:
+    """How long after the beginning; nothing for what began at once."""
+    return "" if us < 50 else f"+{duration(us)}"
+
+
+def status(row: RequestRow | AttemptRow) -> str:
+    """How it ended, in two words at most: `200 ok`, `400 bad_request`, `499 cancelled`, `interrupted`."""
+    word = row.error_class if row.outcome == "error" and row.error_class else row.outcome
+    return f"{row.status} {word}" if row.status else word
+
+
+def upstream(attempt: AttemptRow) -> str:
+    """Where an attempt went; echo has no address after its colon."""
+    return attempt.endpoint.rstrip(":")
+
+
+def tokens(attempt: AttemptRow) -> str:
+    """An attempt's counts in one line, as the provider reported them."""
+    if attempt.usage_source == "missing":
+        return "not reported"
+    parts = [f"{count(attempt.input_tokens)} in"]
+    if attempt.cached_tokens is not None:
+        parts.append(f"{count(attempt.cached_tokens)} cached")
+    if attempt.cache_write_tokens:
+        parts.append(f"{count(attempt.cache_write_tokens)} written to the cache")
+    parts.append(f"{count(attempt.output_tokens)} out")
+    if attempt.reasoning_tokens:
+        parts.append(f"{count(attempt.reasoning_tokens)} of it reasoning")
+    return ", ".join(parts)
 
 
 def text(value: object) -> str:

@@ -6,7 +6,7 @@ import base64
 import binascii
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from arbiter.ledger.row import AttemptRow, RequestRow
 
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 50
+MIN_PREFIX = 8  # characters of a trace id that may stand for it
 
 PARAMETERS = ("trace", "provider", "client", "status", "errors", "since", "limit", "cursor")
 
@@ -34,7 +35,7 @@ class BadParameter(ValueError):
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Which requests; None asks for all. `before` is where the page before this one ended: (received_ms, id)."""
 
-    trace: str | None = None  # ours, or the one the client sent
+    trace: str | None = None  # ours, or the one the client sent; whole, or at least its first MIN_PREFIX characters
     provider: str | None = None  # of any attempt, also a failed one
     client: str | None = None
     status: int | None = None  # what the client got
@@ -55,12 +56,27 @@ class Entry(msgspec.Struct, frozen=True):
         reported = [value for value in (getattr(attempt, field) for attempt in self.attempts) if value is not None]
         return sum(reported) if reported else None
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether a total holds counts of a stream that ended before the provider's last word on them."""
+        return any(attempt.usage_source in ("partial", "estimated") for attempt in self.attempts)
+
 
 class Page(msgspec.Struct, frozen=True):
     """Requests, newest first. `next` is the cursor of the page after this one; None on the last."""
 
     entries: list[Entry]
     next: str | None
+
+
+def once(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Query parameters as a map. Errors: BadParameter for one given twice, which nobody should guess at."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name in found:
+            raise BadParameter(name, "given more than once")
+        found[name] = value
+    return found
 
 
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:

@@ -12,13 +12,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from arbiter import clock
 from arbiter.ledger import query, schema
 from arbiter.ledger.query import Entry, Filters, Page
 from arbiter.ledger.records import Row, storable
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing
+from arbiter.ledger.store import Counts, Position, QueryTooSlow, StoreDown, StoreMissing
 
 BUSY_S = 5.0
+# How many steps SQLite's machine takes between two looks at the clock: a fraction of a millisecond.
+STEPS_PER_LOOK = 10_000
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -63,12 +66,16 @@ _ATTEMPTS = _Table("attempts", AttemptRow)
 class SqliteStore:
     """One connection to the file. Calls from several threads take turns.
 
-    Shapes: with `readonly` nothing is made or migrated, and writing fails.
-    Errors: StoreDown, from here and from every method; StoreMissing when there is no file to read.
+    Shapes: with `readonly` nothing is made or migrated, and writing fails. With `query_s` a question to the rows may
+    take so long, and wait so long for its turn; None is for ever.
+    Errors: StoreDown, from here and from every method; StoreMissing when there is no file to read; QueryTooSlow.
     """
 
-    def __init__(self, path: Path, *, readonly: bool = False, busy_s: float = BUSY_S) -> None:
+    def __init__(
+        self, path: Path, *, readonly: bool = False, busy_s: float = BUSY_S, query_s: float | None = None
+    ) -> None:
         self.path = path
+        self._query_s = query_s
         self._lock = threading.Lock()
         if readonly and not path.exists():
             raise StoreMissing(f"there is no store at {path}")
@@ -117,9 +124,9 @@ class SqliteStore:
         return int(found[0]) if found else 0
 
     def requests(self, filters: Filters) -> Page:
-        where, values = _where(filters)
-        sql = f"{_REQUESTS.select}{where} ORDER BY received_ms DESC, id DESC LIMIT ?"
-        with self._lock, self._translated():
+        with self._asking():
+            where, values = _where(filters, prefix=filters.trace is not None and not self._is_whole(filters.trace))
+            sql = f"{_REQUESTS.select}{where} ORDER BY received_ms DESC, id DESC LIMIT ?"
             found = self._db.execute(sql, (*values, filters.limit + 1)).fetchall()
             rows = [_REQUESTS.load(RequestRow, values) for values in found[: filters.limit]]
             attempts = self._attempts([row.id for row in rows])
@@ -128,7 +135,7 @@ class SqliteStore:
         return Page(entries, query.write_cursor(rows[-1]) if more else None)
 
     def request(self, request_id: str) -> Entry | None:
-        with self._lock, self._translated():
+        with self._asking():
             found = self._db.execute(f"{_REQUESTS.select} WHERE id = ?", (request_id,)).fetchone()
             if found is None:
                 return None
@@ -136,11 +143,13 @@ class SqliteStore:
         return Entry(_REQUESTS.load(RequestRow, found), attempts.get(request_id, []))
 
     def counts(self) -> Counts:
-        with self._lock, self._translated():
+        # COUNT(*) reads a whole index. Row numbers are given out in order, and nothing is deleted from the middle.
+        span = "(SELECT MAX(rowid) FROM {0}) - (SELECT MIN(rowid) FROM {0}) + 1"
+        with self._asking():
             requests, attempts = self._db.execute(
-                "SELECT (SELECT COUNT(*) FROM requests), (SELECT COUNT(*) FROM attempts)"
+                f"SELECT {span.format('requests')}, {span.format('attempts')}"
             ).fetchone()
-        return Counts(requests, attempts)
+        return Counts(requests or 0, attempts or 0)
 
     def close(self) -> None:
         with self._lock, contextlib.suppress(sqlite3.Error):
@@ -157,6 +166,33 @@ class SqliteStore:
                 " ON CONFLICT (journal) DO UPDATE SET position = excluded.position",
                 (position.journal, position.sequence),
             )
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Our turn to look at rows, and no longer than `query_s`. Errors: StoreDown, QueryTooSlow."""
+        limit_s = self._query_s
+        if not self._lock.acquire(timeout=-1 if limit_s is None else limit_s):
+            raise QueryTooSlow(f"other questions have kept the store busy for {limit_s:g} s: ask again")
+        try:
+            if limit_s is None:
+                with self._translated():
+                    yield
+                return
+            until = clock.monotonic() + limit_s
+            self._db.set_progress_handler(lambda: clock.monotonic() > until, STEPS_PER_LOOK)
+            try:
+                with self._translated():
+                    yield
+            finally:
+                with contextlib.suppress(sqlite3.Error):  # closed meanwhile
+                    self._db.set_progress_handler(None, 0)
+        finally:
+            self._lock.release()
+
+    def _is_whole(self, trace: str) -> bool:
+        """Whether some request has exactly this trace id: then it does not stand for longer ones."""
+        sql = "SELECT 1 FROM requests WHERE trace_id = ? OR client_trace_id = ? LIMIT 1"
+        return self._db.execute(sql, (trace, trace)).fetchone() is not None
 
     def _attempts(self, request_ids: Sequence[str]) -> dict[str, list[AttemptRow]]:
         by_request: dict[str, list[AttemptRow]] = {}
@@ -204,13 +240,21 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise QueryTooSlow(
+                    f"this takes more than {self._query_s:g} s: narrow the filters, for example with `since`"
+                ) from error
             raise StoreDown(f"{self.path}: {error}") from error
 
 
-def _where(filters: Filters) -> tuple[str, list[Any]]:
+def _where(filters: Filters, *, prefix: bool) -> tuple[str, list[Any]]:
+    """The conditions of a listing. With `prefix`, a long enough trace also means every id that begins with it."""
     parts: list[str] = []
     values: list[Any] = []
-    if filters.trace is not None:
+    if filters.trace is not None and prefix and len(filters.trace) >= query.MIN_PREFIX:
+        parts.append("(trace_id BETWEEN ? AND ? OR client_trace_id BETWEEN ? AND ?)")
+        values += 2 * [filters.trace, filters.trace + "\U0010ffff"]  # the last character there is: nothing is beyond
+    elif filters.trace is not None:
         parts.append("(trace_id = ? OR client_trace_id = ?)")
         values += [filters.trace, filters.trace]
     if filters.provider is not None:

@@ -22,6 +22,10 @@ class StoreMissing(StoreDown):
     """There is no store yet where one was to be read."""
 
 
+class QueryTooSlow(StoreDown):
+    """The question takes longer than it may; the store is well, and a narrower one is answered."""
+
+
 class Position(msgspec.Struct, frozen=True):
     """How far a journal has been stored: up to and including this sequence number."""
 
@@ -30,7 +34,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How many rows there are."""
+    """About how many rows there are: told from the first and the last row's number, without counting."""
 
     requests: int
     attempts: int
@@ -46,7 +50,7 @@ class Readable(Protocol):
         """One request with its attempts."""
 
     def counts(self) -> Counts:
-        """How many rows there are."""
+        """About how many rows there are, at the same small cost for any number."""
 
     def close(self) -> None:
         """Let go of the connection; idempotent."""
@@ -92,6 +96,8 @@ class Reader:
             store = self._store
         try:
             return question(store)
+        except QueryTooSlow:
+            raise
         except StoreDown:
             with self._lock:
                 if self._store is store:

@@ -9,6 +9,7 @@ import pytest
 from starlette.routing import Mount, Route
 
 from arbiter.config.load import demo_snapshot
+from arbiter.control import main
 from arbiter.control.api import Api
 from arbiter.control.app import make_app
 from arbiter.ledger import journal, query, recorder, schema
@@ -53,6 +54,8 @@ def test_the_figures_are_those_of_the_code():
     assert recorder.PAUSE_S <= 0.25 and "250 ms" in LEDGER
     assert journal.QUEUE_ROWS == 10_000 and "10,000 rows" in LEDGER
     assert query.MAX_LIMIT == 500 and "1 to 500" in ADMIN
+    assert query.MIN_PREFIX == 8 and "first 8 or more characters" in ADMIN
+    assert main.QUERY_S == 5 and "more than 5 s" in ADMIN
     assert query.DEFAULT_LIMIT == 50 and "50 if not given" in ADMIN
 
 

@@ -16,6 +16,7 @@ from tests.fakes.admin import serving
 from tests.fakes.rows import attempt_row, request_row
 
 CONFIG = "providers: { openai: { type: openai, key: sk-test-0123456789, models: [gpt-5.2] } }"
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(15, 19, 24)"
 ROWS = "document.querySelectorAll('a.row').length"
 
 
@@ -81,12 +82,17 @@ def test_a_browser_sees_requests_arrive_and_opens_them(tmp_path):
         page.until("window.held > 0")
         assert page.js("document.getElementById('live').textContent") == "Paused"
 
-        # The theme is a choice that lasts.
-        assert page.js("document.documentElement.dataset.theme") == "dark"
+        # The theme is the system's, also when that changes, until somebody chooses; a choice lasts.
+        ground = "getComputedStyle(document.body).backgroundColor"
+        button = "document.getElementById('theme').textContent"
+        for scheme, colour, offered in (("dark", DARK, "Light"), ("light", LIGHT, "Dark"), ("dark", DARK, "Light")):
+            page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            page.until(f"{ground} === '{colour}' && {button} === '{offered}'")
         page.js("document.getElementById('theme').click()")
+        assert page.js(ground) == LIGHT
         page.open(f"{base}/admin/ui/")
         assert page.js("document.documentElement.dataset.theme") == "light"
-        assert page.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert (page.js(ground), page.js(button)) == (LIGHT, "Dark")
 
         assert page.problems == []
         assert [url for url in page.asked if not url.startswith(base)] == []

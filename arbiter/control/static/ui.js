@@ -1,11 +1,12 @@
 // What the page needs beside htmx: the theme, local times, the Live button, and the keyboard. Loaded in the head, so
-// that a light page never flashes dark.
+// that a page whose reader chose a theme never flashes in the other.
 "use strict";
 (() => {
   const root = document.documentElement;
   const recall = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
   const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* private windows may refuse */ } };
-  const other = () => (root.dataset.theme === "light" ? "dark" : "light");
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
+  const other = () => ((root.dataset.theme || (systemDark.matches ? "dark" : "light")) === "light" ? "dark" : "light");
 
   const chosen = recall("arbiter-theme");
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
@@ -71,6 +72,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     refresh(document);
     showLive();
+    systemDark.addEventListener("change", showTheme);
     document.addEventListener("click", (event) => {
       const button = event.target.closest("button");
       if (!button) return;

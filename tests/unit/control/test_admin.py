@@ -23,9 +23,10 @@ from arbiter.config.load import parse
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.app import make_app
 from arbiter.control.main import listen
+from arbiter.control.show import PARTIAL
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
-from arbiter.ledger.store import Position, Reader
+from arbiter.ledger.store import Position, QueryTooSlow, Reader
 from tests.fakes.admin import serving
 from tests.fakes.rows import attempt_row, request_row
 
@@ -139,6 +140,7 @@ def test_requests_come_newest_first_with_their_tokens_added_up(running):
     ("asked", "found"),
     [
         ("trace=mine", ["r00000001"]),
+        ("trace=00000000", ["r00000003", "r00000002", "r00000001"]),
         (f"trace={2:032x}", ["r00000002"]),
         ("provider=spare", ["r00000002"]),
         ("client=ci", ["r00000003", "r00000001"]),
@@ -187,7 +189,7 @@ def test_the_state_tells_versions_books_and_whatever_others_add(tmp_path):
         answer = one.json("/admin/api/state")
     assert answer["epoch"] == snapshot().epoch
     assert answer["control"]["pid"] == os.getpid() and answer["control"]["uptime_s"] >= 0
-    assert answer["store"] == {"healthy": True, "reason": "", "requests": 3, "attempts": 4}
+    assert answer["store"] == {"healthy": True, "reason": "", "requests_about": 3, "attempts_about": 4}
     assert answer["journal"]["depth"] == 3 and answer["recorder"]["recorded"] == 9
     assert answer["workers"] == [{"pid": 7, "key": "k", "alive": True}]
     assert answer["streams"] == 12
@@ -210,6 +212,30 @@ def test_nothing_recorded_is_not_the_same_as_nothing_happened(tmp_path):
         SqliteStore(place).close()  # it came back: no restart needed
         assert one.json("/admin/api/requests") == {"requests": [], "next": None}
         assert "No request yet" in one.page()
+
+
+class Slow:
+    """A store whose every question takes too long."""
+
+    def _ask(self, *_: Any) -> Any:
+        raise QueryTooSlow("this takes more than 5 s: narrow the filters")
+
+    requests = request = counts = _ask
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_question_that_takes_too_long_is_told_from_a_store_that_is_down(tmp_path):
+    with site(tmp_path, Slow()) as one:
+        for target in ("/admin/api/requests?provider=openai", "/admin/api/requests/x"):
+            answer = one.json(target, 503)
+            assert answer["reason"] == "query_too_slow" and "narrow the filters" in answer["detail"]
+        store = one.json("/admin/api/state")["store"]
+        assert (store["healthy"], store["requests_about"]) == (True, None)
+        page = one.page("/admin/ui/?provider=openai", 503)
+        assert "narrow the filters" in page and "cannot be read" not in page
+        assert one.get("/admin/ui/requests")[0] == 503
 
 
 def test_unknown_paths_and_methods_answer_in_one_shape(running):
@@ -241,6 +267,47 @@ def test_the_page_shows_each_request_and_opens_to_its_attempts(running):
     assert "No such request" in running.page("/admin/ui/requests/nobody", 404)
 
 
+def test_the_list_says_what_went_wrong_beside_the_status(running):
+    page = running.page()
+    assert ">502 transport<" in page and ">200 ok<" in page and ">interrupted<" in page
+    assert ">502 transport<" in running.page("/admin/ui/requests/r00000002?fragment=1")
+
+
+def test_the_page_says_in_words_what_an_odd_request_was(tmp_path):
+    """No model, an upstream without an address or a connection, a moment too short to tell, counts cut off."""
+    path = tmp_path / "arbiter.db"
+    store = SqliteStore(path)
+    refused = request_row(1, model_asked=None, model=None, provider=None, attempts=0, outcome="error", status=400)
+    echo = {"connect_us": None, "headers_us": 20, "first_event_us": None, "last_event_us": None, "total_us": 40}
+    short = request_row(2, total_us=60, first_byte_us=30, fidelity="verbatim")
+    cut = request_row(3, outcome="cancelled", error_class="client_disconnected", status=499, message="the client left")
+    store.write(
+        [
+            refused,
+            short,
+            attempt_row(short, provider="echo", endpoint="openai-chat:echo:", upstream_request_id="theirs", **echo),
+            cut,
+            attempt_row(cut, usage_source="partial", outcome="cancelled", cached_tokens=None),
+        ],
+        Position("j", 1),
+    )
+    store.close()
+    with site(tmp_path, Reader(lambda: SqliteStore(path, readonly=True))) as one:
+        listed = one.page()
+        assert listed.count(">~</span>") == 2 and PARTIAL in listed
+        assert ">499 cancelled<" in listed and ">400 error<" in listed
+        assert PARTIAL not in one.page("/admin/ui/?status=200")
+        nameless = one.page("/admin/ui/requests/r00000001")
+        assert "<h2>Request without a model</h2>" in nameless and "<title>Request without a model" in nameless
+        echoed = one.page("/admin/ui/requests/r00000002?fragment=1")
+        assert ">openai-chat:echo<" in echoed and "Connection" not in echoed
+        assert "0.0 ms" not in echoed and "+" not in echoed and echoed.count("&lt; 0.1 ms") >= 2
+        assert "<dt>Request sent</dt><dd>verbatim" in echoed and "<dt>Provider's id</dt>" in echoed
+        left = one.page("/admin/ui/requests/r00000003?fragment=1")
+        assert "<strong>client_disconnected</strong> the client left" in left
+        assert ">partial<" in left and "counted until the stream was cut" in left and "<dd>new" in left
+
+
 def test_what_clients_sent_is_text_on_the_page_never_markup(running):
     for target in ("/admin/ui/", "/admin/ui/requests/r00000002", "/admin/ui/?trace=%22%3E%3Cscript%3E"):
         page = running.page(target)
@@ -264,7 +331,12 @@ def test_the_page_filters_as_the_api_does(running):
     page = running.page("/admin/ui/?errors=true&trace=&provider=")
     assert re.findall(r'id="row-(\w+)"', page) == ["r00000003", "r00000002"]
     assert "Nothing matches" in running.page("/admin/ui/?trace=nobody")
-    assert "status" in running.page("/admin/ui/?status=x", 400)
+    assert "8 characters" in running.page("/admin/ui/?trace=0000000")
+    assert "8 characters" not in running.page("/admin/ui/?trace=nobody-at-all")
+    for asked, name in (("status=x", "status"), ("limit=foo", "limit"), ("colour=1", "colour")):
+        assert f"{name}: " in running.page(f"/admin/ui/?{asked}", 400)
+        assert f"{name}: " in running.page(f"/admin/ui/requests/r00000001?{asked}", 400)
+    assert "trace: given more than once" in running.page("/admin/ui/?trace=a&trace=b", 400)
     assert running.get("/admin/ui/requests?status=x")[0] == 400
 
 
@@ -314,8 +386,8 @@ def test_every_way_in_leads_to_the_page(running):
 def test_colours_have_the_contrast_that_wcag_aa_asks_for(theme):
     """4.5:1 for every text colour on every ground it stands on, 3:1 for what carries meaning without words."""
     css = (ROOT / "arbiter/control/static/ui.css").read_text()
-    block = re.search(r":root \{(.*?)\}" if theme == "dark" else r'data-theme="light"\] \{(.*?)\}', css, re.DOTALL)[1]
-    colours = dict(re.findall(r"--([\w]+(?:-\w+)?): (#[0-9a-f]{6})", block))
+    pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", css)
+    colours = {name: dark if theme == "dark" else light for name, light, dark in pairs}
 
     def light(colour: str) -> float:
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -429,8 +501,8 @@ def test_a_killed_control_is_replaced_and_misses_nothing(tmp_path):
         assert one.json("/admin/api/state")["store"] == {
             "healthy": True,
             "reason": "",
-            "requests": 600,
-            "attempts": 600,
+            "requests_about": 600,
+            "attempts_about": 600,
         }
 
 

@@ -86,7 +86,7 @@ def test_whatever_was_measured_the_line_holds(started, total, **fields):
 
 def test_numbers_are_short_and_unknown_is_a_dash():
     assert [show.duration(us) for us in (None, 0, 420, 85_400, 999_600, 1_234_000, 12_340_000, 245_000_000)] == [
-        "–", "0.0 ms", "0.4 ms", "85 ms", "1.00 s", "1.23 s", "12.3 s", "4 min 5 s",
+        "–", "< 0.1 ms", "0.4 ms", "85 ms", "1.00 s", "1.23 s", "12.3 s", "4 min 5 s",
     ]  # fmt: skip
     assert [show.size(value) for value in (None, 0, 1023, 4096, 3 << 20)] == [
         "–",

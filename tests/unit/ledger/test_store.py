@@ -13,7 +13,7 @@ from arbiter.ledger import schema
 from arbiter.ledger.query import BadParameter, Filters, parse, read_cursor, since, write_cursor
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.sqlite import SqliteStore
-from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing
+from arbiter.ledger.store import Counts, Position, QueryTooSlow, Reader, StoreDown, StoreMissing
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
 
 AT = Position("j", 1)
@@ -84,6 +84,7 @@ def test_filters(store):
         Filters(): every,
         Filters(trace=ok.trace_id): [ok.id],
         Filters(trace="theirs"): [failed.id],
+        Filters(trace="their"): [],
         Filters(provider="spare"): [failed.id],
         Filters(client="other"): [failed.id],
         Filters(status=499): [cancelled.id],
@@ -94,6 +95,80 @@ def test_filters(store):
     }
     for filters, expected in cases.items():
         assert ids(store.requests(filters)) == expected, filters
+
+
+def test_the_beginning_of_a_trace_stands_for_it(store):
+    """From 8 characters on; all it may mean are listed, but one that is meant exactly is meant alone."""
+    one = request_row(1, trace_id="0123456789abcdef" * 2)
+    other = request_row(2, trace_id="0123456789fedcba" * 2)
+    theirs = request_row(3, client_trace_id="session-1")
+    longer = request_row(4, client_trace_id="session-10")
+    wild = request_row(5, client_trace_id="sess%on_1é\U0010ffff")
+    store.write([one, other, theirs, longer, wild], AT)
+    for asked, found in {
+        "01234567": [other, one],
+        "0123456": [],
+        "0123456789a": [one],
+        one.trace_id: [one],
+        "session-": [longer, theirs],
+        "session-1": [theirs],
+        "session-10": [longer],
+        "sess%on_": [wild],
+        "sess%on_1é": [wild],
+        "%%%%%%%%": [],
+        "________": [],
+    }.items():
+        assert ids(store.requests(Filters(trace=asked))) == [row.id for row in found], asked
+    page = store.requests(Filters(trace="01234567", limit=1))
+    assert ids(store.requests(Filters(trace="01234567", before=read_cursor(page.next)))) == [one.id]
+
+
+def scan(db):
+    """A query that never ends by itself."""
+    db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n").fetchone()
+
+
+def test_a_question_that_takes_too_long_is_ended_and_the_next_one_answered(store):
+    """Not a store that is down: the connection stays, and a reader keeps it."""
+    store.write([request_row(1)], AT)
+    opened = []
+
+    def open_store():
+        opened.append(SqliteStore(store.path, readonly=True, query_s=0.05))
+        return opened[-1]
+
+    reader = Reader(open_store)
+    assert ids(reader.requests(Filters())) == ["r00000001"]
+    with pytest.raises(QueryTooSlow, match=r"more than 0\.05 s: narrow the filters"), opened[0]._asking():
+        scan(opened[0]._db)
+    assert ids(reader.requests(Filters())) == ["r00000001"]
+    reader.close()
+    assert len(opened) == 1
+
+
+def test_a_question_waits_its_turn_only_so_long(store):
+    one = SqliteStore(store.path, readonly=True, query_s=0.05)
+    with one._asking(), pytest.raises(QueryTooSlow, match="ask again"):
+        one.requests(Filters())
+    assert one.requests(Filters()).entries == []
+    one.close()
+
+
+def test_rows_are_told_without_counting_them(store):
+    """The first and the last row number; what is deleted at the old end is out of it."""
+    assert store.counts() == Counts(0, 0)
+    store.write([request_row(number) for number in range(50)], AT)
+    store.write([request_row(number) for number in range(60)], AT)  # known ones use up no number
+    db = sqlite3.connect(store.path)
+    db.execute("DELETE FROM requests WHERE received_ms < ?", (BEGAN_MS + 10_000,))
+    db.commit()
+    assert store.counts() == Counts(50, 0)
+    steps = []
+    db.set_progress_handler(lambda: steps.append(1) and 0, 1)
+    store._db.close()
+    store._db = db
+    assert store.counts() == Counts(50, 0)
+    assert len(steps) < 100
 
 
 def test_listing_and_look_ups_use_an_index(store):
@@ -107,6 +182,11 @@ def test_listing_and_look_ups_use_an_index(store):
             "requests_newest",
         ),
         ("SELECT * FROM requests WHERE trace_id = 'x' OR client_trace_id = 'x'", "requests_trace"),
+        (
+            "SELECT * FROM requests WHERE (trace_id BETWEEN 'x' AND 'y' OR client_trace_id BETWEEN 'x' AND 'y')"
+            " ORDER BY received_ms DESC, id DESC LIMIT 50",
+            "requests_client_trace",
+        ),
         ("SELECT * FROM attempts WHERE request_id IN ('x') ORDER BY request_id, number, id", "attempts_request"),
     ):
         steps = " ".join(row[3] for row in db.execute("EXPLAIN QUERY PLAN " + sql))
