@@ -7,6 +7,7 @@ left damaged is no reason not to serve: it is moved aside, and a new one begins.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ import socket
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -55,6 +57,50 @@ def check(snapshot: Snapshot) -> None:
         _check_directory(snapshot.state_dir, "state")
         if snapshot.storage.path is not None:
             _check_directory(snapshot.storage.path.parent, "storage.url")
+
+
+@contextlib.contextmanager
+def state_held(snapshot: Snapshot) -> Iterator[None]:
+    """The state directory is ours alone within. Errors: CannotStart where another gateway has it.
+
+    A record lock (POSIX): it belongs to this process and no child inherits it, so it ends with the supervisor however
+    that ends, and the next one need not wait for children that are still on their way out.
+    """
+    if snapshot.storage.url == "none":
+        yield
+        return
+    held = _hold(snapshot.state_dir)
+    try:
+        yield
+    finally:
+        if held >= 0:
+            os.close(held)
+
+
+def _hold(state_dir: Path) -> int:
+    """The descriptor that holds the lock; -1 where a full disk has no room for its file."""
+    try:
+        held = os.open(state_dir / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return -1
+        raise CannotStart(f"{state_dir / 'lock'} cannot be opened: {error.strerror}") from error
+    try:
+        fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+        owner = os.pread(held, 300, 0).decode("utf-8", "replace").strip()
+        os.close(held)
+        raise CannotStart(
+            f"{state_dir} is in use by another gateway ({owner}); "
+            "stop that one, or set ARBITER_DATA_DIR (or `state` and `storage.url`) to another place"
+        ) from error
+    except OSError as error:
+        os.close(held)
+        raise CannotStart(f"{state_dir} cannot be locked: {error.strerror}; put it on a local disk") from error
+    with contextlib.suppress(OSError):  # a full disk: only the words are missing then
+        os.ftruncate(held, 0)
+        os.pwrite(held, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return held
 
 
 def make_run_dir(state_dir: Path) -> Path:
@@ -118,7 +164,7 @@ def _check_address(server: Server) -> None:
 
 
 def _is_taken(error: OSError) -> bool:
-    return error.errno in (98, 48)  # EADDRINUSE on Linux and elsewhere
+    return error.errno == errno.EADDRINUSE
 
 
 def _check_unix_socket(path: Path) -> None:
@@ -126,8 +172,13 @@ def _check_unix_socket(path: Path) -> None:
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise CannotStart(f"{path}: there is something that is not a socket; choose another path with --socket")
-    except FileNotFoundError:
-        _check_directory(path.parent, "server.socket")
+    except FileNotFoundError as error:
+        if not path.parent.is_dir():
+            message = f"{path}: there is no directory {path.parent}; make it, or choose another path with --socket"
+            raise CannotStart(message) from error
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            message = f"{path}: {path.parent} cannot be written; choose another path with --socket"
+            raise CannotStart(message) from error
         return
     except OSError as error:
         raise CannotStart(f"{path}: {error.strerror}; choose another path with --socket") from error
@@ -149,7 +200,7 @@ def _check_directory(path: Path, key: str) -> None:
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        if error.errno == 28:  # ENOSPC: room may come, and requests are served without it (SPEC 7.6)
+        if error.errno == errno.ENOSPC:  # room may come, and requests are served without it (SPEC 7.6)
             return
         raise CannotStart(
             f"{path} cannot be written: {error.strerror}; "

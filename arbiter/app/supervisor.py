@@ -19,6 +19,7 @@ import dataclasses
 import multiprocessing
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import sys
@@ -60,15 +61,16 @@ def serve(snapshot: Snapshot, control: Control, *, source: Source | None = None,
     """Run the gateway until it is told to stop; returns the exit code (0, or 1 where it could not go on)."""
     os.umask(0o077)  # SPEC 14.3: whatever any of our processes makes is for this user only
     linux.allow_open_files()
-    snapshot = _with_admin_token(snapshot)
     try:
         preflight.check(snapshot)
-        run_dir = preflight.make_run_dir(snapshot.state_dir)
-        try:
-            preflight.set_damage_aside(snapshot)
-            return Supervisor(snapshot, control, run_dir, source=source, demo=demo).run()
-        finally:
-            shutil.rmtree(run_dir, ignore_errors=True)
+        with preflight.state_held(snapshot):
+            run_dir = preflight.make_run_dir(snapshot.state_dir)
+            try:
+                preflight.set_damage_aside(snapshot)
+                snapshot = _with_admin_token(snapshot)
+                return Supervisor(snapshot, control, run_dir, source=source, demo=demo).run()
+            finally:
+                shutil.rmtree(run_dir, ignore_errors=True)
     except CannotStart as error:
         print(f"arbiter: {error}", file=sys.stderr)
         return 1
@@ -80,7 +82,8 @@ def _with_admin_token(snapshot: Snapshot) -> Snapshot:
     if admin.token or admin.forward_auth_header or server.socket or server.bind in ("127.0.0.1", "::1", "localhost"):
         return snapshot
     token = secrets.token_urlsafe(24)
-    print(f"arbiter: no admin.token is configured; for this run it is {token}", file=sys.stderr, flush=True)
+    what = "/admin/ needs this token, made for this run only (set admin.token to keep one)"
+    print(f"arbiter: {what}: {token}", file=sys.stderr, flush=True)
     snapshot = dataclasses.replace(snapshot, admin=dataclasses.replace(admin, token=token))
     # Printed once means that no log line shows it again.
     log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
@@ -324,10 +327,10 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
         if not self._is_announced and all(worker.has_served for worker in self._workers):
             self._is_announced = True
             server = self._snapshot.server
-            where = f"unix:{server.socket}" if server.socket else f"http://{_shown(server.bind)}:{server.port}"
-            _log.info("serving", url=where, workers=server.workers, version=__version__, epoch=self._snapshot.epoch)
+            url = f"unix:{server.socket}" if server.socket else f"http://{_in_url(server.bind)}:{server.port}"
+            _log.info("serving", url=url, workers=server.workers, version=__version__, epoch=self._snapshot.epoch)
             if self._demo:
-                _say_hello(where)
+                _say_hello(self._snapshot)
 
 
 def _told(exit_code: int | None) -> str | int | None:
@@ -338,19 +341,24 @@ def _told(exit_code: int | None) -> str | int | None:
     return exit_code
 
 
-def _shown(bind: str) -> str:
-    """An address a person can open: every interface is also this one."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
+def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _say_hello(url: str) -> None:
+def _say_hello(snapshot: Snapshot) -> None:
+    server = snapshot.server
+    # An address that a person can open: every interface is also this one.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.bind, server.bind)
+    url = f"unix:{server.socket}" if server.socket else f"http://{_in_url(host)}:{server.port}"
+    called = [sys.executable, "-m", "arbiter"] if sys.argv[0].endswith("__main__.py") else [sys.argv[0]]
+    requests = shlex.join([*called, "requests", "--db", str(snapshot.storage.path)])
     body = '{"model":"echo","messages":[{"role":"user","content":"hello"}]}'
     print(
         f"\nArbiter is serving at {url} on its embedded echo provider.\n\n"
         f"  try it     curl {url}/v1/chat/completions -H 'content-type: application/json' \\\n"
         f"               -d '{body}'\n"
         f"  watch it   {url}/admin/ui/\n"
+        f"  list it    {requests}\n"
         "  stop it    Ctrl-C\n",
         flush=True,
     )

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shlex
 import signal
 import socket
+import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fakes.client import Caller, Ending, exchange, run
-from tests.fakes.gateway import Gateway, until
+from tests.fakes.gateway import ROOT, Gateway, free_port, until
 from tests.fakes.load import call, check_books, config, new_name
 from tests.fakes.witness import Witness
 
@@ -86,6 +90,68 @@ def test_a_place_for_rows_that_cannot_be_written_is_named(tmp_path: Path) -> Non
     gateway.config["storage"] = {"url": "none"}
     with gateway:  # nothing is recorded, so nothing needs the place
         assert ask_once(gateway) == 200
+
+
+def test_a_data_directory_in_use_is_named_with_who_uses_it(tmp_path: Path) -> None:
+    """Two gateways would take each other's rows for those of dead workers."""
+    with Gateway(ECHO, tmp_path / "first") as first:
+        shared = {"state": f"lmdb://{first.data / 'state'}", "storage": {"url": f"sqlite:///{first.database}"}}
+        second = Gateway({**ECHO, **shared}, tmp_path / "second")
+        said = complaint(second.refuses())
+        assert f"{first.data / 'state'} is in use" in said and f"pid {first.pid} " in said
+        assert "token" not in said
+        assert ask_once(first) == 200
+    with second:  # the first has left
+        assert ask_once(second) == 200
+
+
+def test_a_killed_gateway_leaves_no_lock(tmp_path: Path) -> None:
+    """Also while its children are still on their way out."""
+    with Gateway(ECHO, tmp_path) as gateway:
+        children = gateway.children
+        for pid in children:
+            os.kill(pid, signal.SIGSTOP)  # none of them notices that the supervisor is gone
+        gateway.kill()
+        try:
+            gateway.config["server"]["port"] = gateway.port = free_port()
+            gateway.start()
+            assert ask_once(gateway) == 200
+        finally:
+            for pid in children:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+
+def test_a_token_is_made_only_for_a_gateway_that_starts(tmp_path: Path) -> None:
+    with Gateway(ECHO, tmp_path / "first") as first:
+        open_to_all = {"admin": {}, "server": {"bind": "0.0.0.0", "port": first.port}}
+        second = Gateway({**ECHO, **open_to_all}, tmp_path / "second")
+        assert "in use" in complaint(said := second.refuses()) and "token" not in said
+
+
+def test_a_socket_in_no_directory_is_refused(tmp_path: Path) -> None:
+    """The directory decides who gets at the socket: nothing is made up."""
+    gateway = Gateway({**ECHO, "server": {"socket": str(tmp_path / "no" / "x.sock")}}, tmp_path)
+    assert f"there is no directory {tmp_path / 'no'}" in complaint(gateway.refuses())
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_demo_says_how_to_read_its_rows(tmp_path: Path) -> None:
+    """Word for word: the command that it prints lists what was asked."""
+    port = free_port()
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    with (tmp_path / "log").open("wb") as out:
+        command = [sys.executable, "-m", "arbiter", "demo", "--port", str(port)]
+        demo = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        said = until(lambda: "list it" in (text := (tmp_path / "log").read_text()) and text, "the demo's banner")
+        (listing,) = re.findall(r"list it +(.+)", said)
+        listed = subprocess.run(shlex.split(listing), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+        assert (listed.returncode, listed.stdout) == (0, "no request yet\n"), listed
+        assert f"url=http://127.0.0.1:{port}" in said
+    finally:
+        demo.terminate()
+        demo.wait(30)
 
 
 def garbage(file: Path) -> None:
