@@ -49,6 +49,9 @@ def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], e
     parts = _split(url, partial(error, here))
     if parts.scheme not in ("http", "https"):
         known = ("http", "https", "unix")
+        if "://" not in url:
+            example = ENDPOINTS[written.type]
+            raise error(here, f"expected a URL; write https:// (or http://) in front of the host, as in {example}")
         raise error(here, f"expected a URL with http, https or unix{nearest(parts.scheme, known)}")
     if parts.username is not None or parts.password is not None:
         raise error(here, "no credentials in a URL; use key or headers")

@@ -100,11 +100,14 @@ class Decoder:
     def _struct(self, node: Node, type_: inspect.StructType, path: str) -> Section:
         fields = {field.encode_name: field for field in type_.fields}
         not_built: frozenset[str] = getattr(type_.cls, "not_built", frozenset())
+        hints: dict[str, str] = getattr(type_.cls, "hints", {})
         values: dict[str, Any] = {}
         for key, mark, item in self._pairs(node, path, "a mapping"):
             here = join(path, key)
             if key not in fields:
                 self.lines[here] = mark.line + 1
+                if key in hints:
+                    raise self.error(here, hints[key])
                 if key in not_built:
                     raise self.error(here, "not built yet; remove it")
                 raise self.error(here, f"unknown key{_elsewhere(key, path) or nearest(key, fields)}")

@@ -38,16 +38,21 @@ from arbiter.config.snapshot import (
 from arbiter.config.source import ConfigError, read_secret, read_text, variable
 from arbiter.config.words import check_header, check_identifier, check_name, check_secret
 
-__all__ = ["ConfigError", "Flags", "Source", "config_path", "demo_snapshot", "load", "parse"]
+__all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
 DEFAULT_PATH = "arbiter.yaml"
 _WIRES = {"openai": "openai-chat", "ollama": "openai-chat", "anthropic": "anthropic-messages", "echo": "any"}
 _HEADERS_S = {"anthropic": 120.0}
+_WHERE = frozenset({"bind", "port", "socket", "workers"})
 _SMALLEST = """the smallest useful file is:
 
   providers:
     openai: { type: openai, key: "${OPENAI_API_KEY}", models: [gpt-5.2] }
 """
+
+
+class NoConfig(ConfigError):
+    """No file was named, and there is none in the usual place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ def load(path: Path | None, env: Mapping[str, str], flags: Flags = Flags()) -> S
     """Read and resolve a configuration file. Errors: ConfigError."""
     chosen = config_path(path, env)
     if path is None and not env.get("ARBITER_CONFIG") and not chosen.exists():
-        raise ConfigError(
+        raise NoConfig(
             f"there is no {DEFAULT_PATH} here; name one with --config or ARBITER_CONFIG, "
             f"try `arbiter demo`, which needs none, or write one: {_SMALLEST}"
         )
@@ -171,7 +176,10 @@ class _Resolver:
             plugins=self._plugins(),
             epoch="",
         )
-        canonical = msgspec.json.encode(snapshot.redacted(), order="deterministic")
+        # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
+        resolved = snapshot.redacted()
+        resolved["server"] = {key: value for key, value in resolved["server"].items() if key not in _WHERE}
+        canonical = msgspec.json.encode(resolved, order="deterministic")
         epoch = hashlib.sha256(canonical).hexdigest()[:12]
         return replace(snapshot, epoch=epoch, warnings=tuple(self.warnings))
 
@@ -194,7 +202,11 @@ class _Resolver:
             if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= 65535:
                 raise ConfigError("PORT: expected a whole number from 1 to 65535")
             port = int(text)
-        if flags.socket is not None or flags.bind is not None or flags.port is not None:
+        if flags.bind is not None or flags.port is not None:
+            socket = flags.socket
+            if socket is not None:
+                self.warnings.append("--socket takes the place of address and port: --bind and --port are ignored")
+        elif flags.socket is not None:
             socket = flags.socket
         bind, port = flags.bind or bind, flags.port or port
         if not _is_address(bind):

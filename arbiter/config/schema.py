@@ -3,6 +3,7 @@
 Nothing here acts. `decode` fills these from YAML, `load` resolves them, `reference` prints them for `docs/config.md`
 and `arbiter check --schema`. Durations are held in seconds, sizes in bytes; a field's unit is in its Python name, the
 file's spelling is its `name`. `not_built` lists keys that are planned: writing one is an error that says so.
+`hints` has words of its own for keys that are likely to be written and are none.
 """
 
 from __future__ import annotations
@@ -24,12 +25,19 @@ class Section(Struct, forbid_unknown_fields=True):
     """A mapping of the file with known keys."""
 
     not_built: ClassVar[frozenset[str]] = frozenset()
+    hints: ClassVar[dict[str, str]] = {}
 
 
 class Server(Section):
     bind: Annotated[str, doc("Address to listen on. `0.0.0.0` (every interface) in the container image.")] = "127.0.0.1"
     port: Annotated[int, doc("TCP port to listen on.", ge=1, le=65535)] = 8080
-    socket: Annotated[str | None, doc("Path of a unix socket to listen on instead of an address and a port.")] = None
+    socket: Annotated[
+        str | None,
+        doc(
+            "Path of a unix socket to listen on instead of an address and a port. Its directory must exist; only the "
+            "gateway's own user may connect (0600)."
+        ),
+    ] = None
     workers: Annotated[
         Literal["auto"] | Annotated[int, Meta(ge=1, le=256)], doc("Worker processes; `auto` is one per usable core.")
     ] = "auto"
@@ -79,6 +87,9 @@ class Auth(Section):
 
 class Client(Section):
     not_built = frozenset({"budgets", "group", "metadata", "models", "rate_limits", "expires", "overrides"})
+    hints: ClassVar[dict[str, str]] = {
+        "key": "no key stands in this file, only its key_hash; `arbiter keys new NAME` makes the pair"
+    }
 
     name: Annotated[str, doc("Who calls; appears in rows, logs and metrics. Unique.")]
     key_hash: Annotated[
@@ -133,7 +144,6 @@ class Tls(Section):
 class Provider(Section):
     not_built = frozenset(
         {
-            "keys",
             "auth",
             "auto_models",
             "relay",
@@ -146,6 +156,7 @@ class Provider(Section):
             "speechless",
         }
     )
+    hints: ClassVar[dict[str, str]] = {"keys": "several keys are not built yet; `key:` takes one"}
 
     type: Annotated[
         Literal["openai", "anthropic", "ollama", "echo"],
@@ -202,7 +213,10 @@ class Alias(Section):
     display_name: Annotated[str | None, doc("What `/models` shows people.")] = None
     advertise_as: Annotated[
         str | None,
-        doc("A second name under which `/models` lists it and clients may ask for it (Claude Code wants `claude-…`)."),
+        doc(
+            "The name under which `/models` lists it, in place of its own; both may be asked for "
+            "(Claude Code lists only names that begin with `claude`)."
+        ),
     ] = None
 
 
@@ -215,7 +229,14 @@ class Routing(Section):
 
 
 class Admin(Section):
-    token: Annotated[Secret, doc("Opens `/admin/`. Empty: only callers on the same host.")] = ""
+    token: Annotated[
+        Secret,
+        doc(
+            "Needed for `/admin/`, also on the same host: browsers get a form, programs send `Authorization: Bearer "
+            "TOKEN`. Empty: on a loopback address or a unix socket only callers on the same host are let in, and need "
+            "none; on any other address a token is made at each start and printed on standard error."
+        ),
+    ] = ""
     forward_auth_header: Annotated[
         str | None, doc("Header in which a proxy of `server.trusted_proxies` names the user it has let in.")
     ] = None

@@ -211,7 +211,9 @@ class PluginSpec:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One configuration, whole. `epoch` is a short hash of all of it but the secrets; equal epochs behave alike.
+    """One configuration, whole.
+
+    `epoch` is a short hash of all of it but the secrets and where it listens; equal epochs behave alike.
 
     `models` answers a bare model name: the provider that listed it first, and the model. `providers` keep the file's
     order. `aliases` holds an alias under its name and, the same object, under its `advertise_as`.

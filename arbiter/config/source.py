@@ -90,7 +90,7 @@ def compose(text: str, file: str) -> Node | None:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise ConfigError(_say(error), line=mark.line + 1 if mark else None, file=file) from None
+        raise ConfigError(_say(error, text), line=mark.line + 1 if mark else None, file=file) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise ConfigError("a character that YAML does not allow", line=line, file=file) from None
@@ -99,8 +99,10 @@ def compose(text: str, file: str) -> Node | None:
         raise ConfigError("is not YAML that can be read", file=file) from None
 
 
-def _say(error: yaml.MarkedYAMLError) -> str:
+def _say(error: yaml.MarkedYAMLError, text: str) -> str:
     problem = error.problem or "not YAML"
+    if flow := _say_of_braces(error, text):
+        return flow
     if "alias" in problem:  # it would print the word after the *, which may be the start of a password
         return "an alias (*name) without its anchor (&name); put quotes around a value that begins with *"
     if "tab" in problem or "'\\t'" in problem:
@@ -117,6 +119,24 @@ def _say(error: yaml.MarkedYAMLError) -> str:
     return "not YAML here: " + re.sub(r"'(?!<)[^']{2,}'|\"[^\"]{2,}\"", "…", problem)
 
 
+def _say_of_braces(error: yaml.MarkedYAMLError, text: str) -> str:
+    """What is wrong within `{ }` or `[ ]`; empty where it is something else."""
+    place, opened = error.problem_mark, error.context_mark
+    if not place or not opened or not (error.context or "").startswith("while parsing a flow"):
+        return ""
+    if found := _UNQUOTED.match(text, max(0, place.index - 1)):
+        return f'inside {{ }} and [ ] write quotes around a variable: "${{{found[1] or "NAME"}}}"'
+    if "<stream end>" in (error.problem or ""):
+        # Where a value is missing the mark stands behind its bracket, else at it.
+        *_, last = [None, *_BRACKET.finditer(text, 0, opened.index + 1)]
+        return f"a {last[0]} of line {text.count(chr(10), 0, last.start()) + 1} is not closed" if last else ""
+    if place.line > opened.line:
+        return f"a {text[opened.index]} of line {opened.line + 1} is not closed, or a comma is missing before this"
+    return ""
+
+
+_BRACKET = re.compile(r"(?<!\$)[{[]")
+_UNQUOTED = re.compile(r"\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\})?")
 _VARIABLE = re.compile(r"(\$?)\$\{([^}]*)(\}?)")
 _REFERENCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 

@@ -90,6 +90,12 @@ def test_flags_win_over_the_environment_which_wins_over_the_file() -> None:
     assert read(text, env, Flags(socket="/run/b.sock")).server.socket == "/run/b.sock"
 
 
+def test_a_port_beside_a_socket_is_ignored_with_a_warning() -> None:
+    both = read(ONE, flags=Flags(socket="/run/b.sock", port=3333))
+    assert both.server.socket == "/run/b.sock" and "--port are ignored" in both.warnings[0]
+    assert read(ONE, flags=Flags(socket="/run/b.sock")).warnings == ()
+
+
 def test_a_host_variable_that_is_no_address_is_ignored_with_a_warning() -> None:
     """Compiler environments export HOST=x86_64-linux-gnu; that must not keep a gateway from starting."""
     snapshot = read(ONE, {"HOST": "x86_64-linux-gnu"})
@@ -310,7 +316,6 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("key: ${no-pe}"), 4, "providers.up.key", "neither ${NAME} nor"),
         (provider("key: ${A:-${B}}"), 4, "providers.up.key", "neither ${NAME} nor"),
         (provider("key: ${A"), 4, "providers.up.key", "neither ${NAME} nor"),
-        (provider("endpoint: api.openai.com"), 4, "providers.up.endpoint", "expected a URL with http"),
         (provider("endpoint: htps://x"), 4, "providers.up.endpoint", 'did you mean "https"'),
         (provider("endpoint: ftp://x"), 4, "providers.up.endpoint", "expected a URL with http, https or unix"),
         (provider("endpoint: https://"), 4, "providers.up.endpoint", "expected a host"),
@@ -332,7 +337,9 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("headers: { Host: x }"), 4, "providers.up.headers.Host", "use host:"),
         (provider("headers: { 'a b': x }"), 4, 'providers.up.headers."a b"', "not the name of a header"),
         (provider("forward_headers: [Authorization]"), 4, "providers.up.forward_headers[0]", "never forwarded"),
-        (provider("keys: []"), 4, "providers.up.keys", "not built yet"),
+        (provider("keys: []"), 4, "providers.up.keys", "several keys are not built yet; `key:` takes one"),
+        (provider("endpoint: api.openai.com"), 4, "providers.up.endpoint", "write https:// (or http://) in front"),
+        (provider("endpoint: localhost:8000/v1"), 4, "providers.up.endpoint", "write https:// (or http://) in front"),
         (provider("retry: { attempts: 1 }"), 4, "providers.up.retry", "not built yet"),
         (ONE + "budgets: []\n", 2, "budgets", "not built yet"),
         (ONE + "routing: { rules: [] }\n", 2, "routing.rules", "not built yet"),
@@ -359,7 +366,7 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (ONE + "storage: { url: 'postgresql://h/d' }\n", 2, "storage.url", "not built yet"),
         (ONE + "storage: { url: 'sqlite://' }\n", 2, "storage.url", "expected sqlite:///"),
         (ONE + "plugins: [{ use: nonsense }]\n", 2, "plugins[0].use", "expected module:Class"),
-        (ONE + "clients: [{ name: a, key: arb-x }]\n", 2, "clients[0].key", "unknown key"),
+        (ONE + "clients: [{ name: a, key: arb-x }]\n", 2, "clients[0].key", "`arbiter keys new NAME` makes the pair"),
         (ONE + "clients: [{ name: a, key_hash: arb-x }]\n", 2, "clients[0].key_hash", "never the key itself"),
         (ONE + f"clients: [{{ name: a, key_hash: '{HASH[:-1]}' }}]\n", 2, "clients[0].key_hash", "expected sha256:"),
         (
@@ -370,7 +377,14 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         ),
         (ONE + "admin: { token: 'a b' }\n", 2, "admin.token", "visible ASCII"),
         (ONE + "admin: { forward_auth_header: 'x y' }\n", 2, "admin.forward_auth_header", "not the name of a header"),
-        ("a: [\n", 2, "", "not YAML here"),
+        ("a: [\n", 2, "", "a [ of line 1 is not closed"),
+        ('a: { b: [\n "${X}",\n', 3, "", "a [ of line 1 is not closed"),
+        ("a:\n  b: { c: 1\n", 3, "", "a { of line 2 is not closed"),
+        ("a:\n  b: { c: 1\n  d: 2\n", 3, "", "a { of line 2 is not closed, or a comma is missing"),
+        ("a:\n  b: { c: 1, d: [x]\n\ne:\n  f: 1\n", 4, "", "a { of line 2 is not closed, or a comma is missing"),
+        ("a: { b: ${X_1}, c: 1 }\n", 1, "", 'write quotes around a variable: "${X_1}"'),
+        ("a: [Bearer ${X:-y}]\n", 1, "", 'write quotes around a variable: "${X}"'),
+        ("a: { b: ${!} }\n", 1, "", 'write quotes around a variable: "${NAME}"'),
         ("a: b: c\n", 1, "", "a second ':' on the line"),
         ("a:\n\tb: 1\n", 2, "", "indent with spaces"),
         ("a: @x\n", 1, "", "put quotes around it"),
@@ -548,3 +562,10 @@ def test_trusted_proxies_are_networks() -> None:
 def test_an_epoch_is_short_and_the_same_for_the_same_file() -> None:
     assert re.fullmatch(r"[0-9a-f]{12}", read(ONE).epoch)
     assert read(ONE).epoch == read("# a comment\n" + ONE).epoch
+
+
+def test_where_it_listens_is_no_part_of_the_epoch() -> None:
+    """`arbiter check` names the epoch that `arbiter serve --port …` records."""
+    elsewhere = Flags(bind="::1", port=9, workers=3)
+    assert read(ONE).epoch == read(ONE, flags=elsewhere).epoch == read(ONE, flags=Flags(socket="/run/a.sock")).epoch
+    assert read("server: { drain: 1s }\n" + ONE).epoch != read(ONE).epoch
