@@ -1,6 +1,6 @@
 """The echo provider's language: a prompt in, a scripted answer out. No I/O, no clock.
 
-A line of the newest user text that begins with `/echo` is a directive, and so is an `x-echo-*` header; docs/echo.md
+A line of the newest user text that begins with `/echo` is a directive, and so is an `x-echo` header; docs/echo.md
 describes each. What remains of a conversation without directives is the default: the newest user text comes back word
 by word, a required tool is called, and a tool's result is talked about, so that an agent's loop comes to its end.
 """
@@ -100,14 +100,19 @@ def read(request: Request, headers: Sequence[tuple[str, str]], new_id: Callable[
     spoken = _spoken(request)
     newest = spoken[-1] if spoken else Message("user", "")
     asked = next((message for message in reversed(spoken) if message.role == "user"), newest)
+    is_answer = newest.role == "tool"
+    # Only the first round obeys `after`: an agent's loop must end.
+    is_after = is_answer and _rounds(spoken) == 1
     for line in _in_headers(headers):
-        if newest.role != "tool" or not line.startswith("tool "):  # a loop must end
+        if line.startswith("after "):
+            if is_after:
+                scribe.follow(line.removeprefix("after "))
+        elif not is_answer or not line.startswith("tool "):  # a loop must end
             scribe.follow(line)
     lines = [line.strip() for line in _texts(asked, "\n").splitlines()]
     directives = [line.removeprefix("/echo ") for line in lines if line.startswith("/echo ")]
-    if newest.role == "tool":
-        # Only the first round obeys `after`: an agent's loop must end.
-        after = directives if _rounds(spoken) == 1 else []
+    if is_answer:
+        after = directives if is_after else []
         directives = [line.removeprefix("after ") for line in after if line.startswith("after ")]
     else:
         directives = [line for line in directives if not line.startswith("after ")]
@@ -245,6 +250,10 @@ def count_output(acts: Sequence[Act]) -> tuple[int, int]:
 # --- The directives ---------------------------------------------------------------------------------------------------
 
 
+class _Unclear(Exception):
+    """A directive cannot be followed; its text says why, to whoever wrote it."""
+
+
 class _Scribe:
     """Writes one script, directive by directive. A method `do_x` is the directive `x`."""
 
@@ -259,11 +268,12 @@ class _Scribe:
         """
         name, _, rest = line.strip().partition(" ")
         if name not in DIRECTIVES:
-            raise BadRequest(f"echo: there is no directive {name!r}; known are {', '.join(DIRECTIVES)}")
+            known = ", ".join([*DIRECTIVES, "after"])
+            raise BadRequest(f'echo: there is no directive "{name[:80]}"; known are {known}')
         try:
             DIRECTIVES[name](self, rest.strip())
-        except (ValueError, KeyError, msgspec.DecodeError) as error:
-            raise BadRequest(f"echo: cannot follow {line.strip()[:200]!r}: {error}") from error
+        except _Unclear as error:
+            raise BadRequest(f'echo: cannot follow "{line.strip()[:200]}": {error}') from error
 
     def call(self, name: str, arguments: str) -> Iterator[Act]:
         number = self.script.calls
@@ -289,7 +299,7 @@ class _Scribe:
     def do_tool(self, rest: str) -> None:
         name, _, arguments = rest.partition(" ")
         if not name:
-            raise ValueError("a tool needs a name")
+            raise _Unclear("a tool needs a name")
         self.script.acts += self.call(name, arguments.strip() or "{}")
 
     def do_tokens(self, rest: str) -> None:
@@ -303,11 +313,17 @@ class _Scribe:
         if rest == "none":
             self.script.no_usage = True
             return
-        given = dict(pair.split("=", 1) for pair in rest.split())
-        self.script.usage = Usage(**{_COUNTS[name]: int(value) for name, value in given.items()})
+        counts = {}
+        for name, equals, value in (pair.partition("=") for pair in rest.split()):
+            if not equals or name not in _COUNTS:
+                raise _Unclear(f"usage is none, or NAME=NUMBER with one of {', '.join(_COUNTS)}")
+            counts[_COUNTS[name]] = _number(value)
+        self.script.usage = Usage(**counts)
 
     def do_finish(self, rest: str) -> None:
         word, _, sequence = rest.partition(" ")
+        if word not in set(Finish):
+            raise _Unclear(f"an answer ends with one of {', '.join(Finish)}")
         self.script.finish = Finish(word)
         self.script.stop_sequence = sequence or None
 
@@ -317,7 +333,7 @@ class _Scribe:
     def do_header(self, rest: str) -> None:
         name, colon, value = rest.partition(":")
         if not colon or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise ValueError("a header is written name: value")
+            raise _Unclear("a header is written NAME: VALUE")
         self.script.headers.append((name.lower(), value.strip()))
 
     def do_error(self, rest: str) -> None:
@@ -326,6 +342,8 @@ class _Scribe:
         while found := re.match(r"(retry-after|class)=(\S+)\s*", rest):
             rest = rest[found.end() :]
             if found[1] == "class":
+                if found[2] not in set(ErrorClass):
+                    raise _Unclear(f"there is no such class; there are {', '.join(ErrorClass)}")
                 code = ErrorClass(found[2])
             else:
                 self.script.headers.append(("retry-after", found[2]))
@@ -395,28 +413,39 @@ _COUNTS = {
 def _quoted(text: str) -> str:
     """Return text as written, or, where it is one JSON string, what that string says (line breaks, blanks)."""
     if len(text) > 1 and text[0] == text[-1] == '"':
-        return str(json.loads(text, strict=False))
+        try:
+            said = str(json.loads(text, strict=False))
+            said.encode()
+        except ValueError:
+            raise _Unclear("what stands in double quotes is no JSON string") from None
+        return said
     return text
 
 
 def _seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)", text)
     if not found:
-        raise ValueError("a duration is written 200ms, 1.5s or 1m")
+        raise _Unclear("a duration is written 200ms, 1.5s or 1m")
     return min(float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0}[found[2]], MAX_S)
 
 
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,15}", text):
+        raise _Unclear("expected a number")
+    return int(text)
+
+
 def _bounded(text: str, most: int) -> int:
-    number = int(text)
+    number = _number(text)
     if not 0 < number <= most:
-        raise ValueError(f"a number from 1 to {most}")
+        raise _Unclear(f"a number goes from 1 to {most}")
     return number
 
 
 def _status(text: str) -> int:
-    status = int(text)
+    status = _number(text)
     if not 200 <= status <= 599:
-        raise ValueError("a status is a number from 200 to 599")
+        raise _Unclear("a status is a number from 200 to 599")
     return status
 
 

@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from arbiter import __version__
 from arbiter.clock import now_ms
 from arbiter.config.snapshot import Provider
+from arbiter.errors import HeadersTooLarge
 
 Pairs = list[tuple[str, str]]
 
@@ -51,6 +52,11 @@ class Incoming:
         self.fields = fields
         self.size = size  # bytes of the header block, as RFC 9112 writes it
         self.query = query
+
+    def check_size(self, limit: int) -> None:
+        """Errors: HeadersTooLarge over `limit` bytes."""
+        if self.size > limit:
+            raise HeadersTooLarge(f"the request's headers are over the limit of {limit} bytes (`limits.headers`)")
 
     def get(self, name: str) -> str | None:
         return self.fields.get(name)
@@ -103,7 +109,7 @@ def to_upstream(provider: Provider, wire: str, incoming: Incoming, *, stream: bo
         if provider.key:
             headers.append(("authorization", f"Bearer {provider.key}"))
     if provider.type == "echo":
-        headers += [(name, value) for name, value in fields.items() if name.startswith("x-echo-")]
+        headers += [(name, value) for name, value in fields.items() if name == "x-echo" or name.startswith("x-echo-")]
     for name in provider.forward_headers:
         if name in fields and name not in NEVER_FORWARDED:
             headers = [pair for pair in headers if pair[0] != name]
@@ -156,5 +162,6 @@ def retry_after_s(value: str) -> int | None:
 
 
 def visible(text: str) -> str:
-    """`text` as a header value: anything that a header cannot hold becomes `?`."""
+    """`text` as a header value of at most 256 characters: anything that a header cannot hold becomes `?`."""
+    text = text[:256]
     return text if text.isascii() and text.isprintable() else "".join(c if " " <= c <= "~" else "?" for c in text)

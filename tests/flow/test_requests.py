@@ -431,6 +431,19 @@ def test_an_upload_that_breaks_off_is_one_row_and_no_attempt(front: Front, wire:
 
 
 @each_wire
+def test_the_echo_provider_takes_directives_from_headers(front: Front, wire: Wire) -> None:
+    """docs/echo.md: `x-echo: DIRECTIVE`, or `x-echo-NAME: VALUE`."""
+
+    async def main() -> None:
+        body = {**wire.ask(), "model": "echo"}
+        found = await ask(front.port, wire.path, body, headers=[("x-echo", "text told by a header")])
+        assert (found.status, b"told by a header" in found.body) == (200, True)
+        assert (await ask(front.port, wire.path, body, headers=[("x-echo-error", "418 tea")])).status == 418
+
+    run(main)
+
+
+@each_wire
 def test_headers_over_the_limit_are_a_431(front: Front, wire: Wire) -> None:
     """64 KiB of headers are enough for anybody; counted by us, since the server takes more."""
 
@@ -494,7 +507,7 @@ def test_a_wrong_method_names_the_right_one_and_an_unknown_path_is_json(front: F
 
 
 def test_what_is_not_built_says_so_where_an_sdk_shows_it(front: Front) -> None:
-    """An endpoint that clients expect and we lack answers in their own shape; Codex's WebSocket is sent to HTTP at once."""
+    """An endpoint that clients expect and we lack answers in their own shape; a WebSocket is sent to HTTP at once."""
 
     async def main() -> None:
         for path in ("/v1/responses", "/responses/compact", "/openai/v1/embeddings"):

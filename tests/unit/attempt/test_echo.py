@@ -388,6 +388,9 @@ def test_directives_may_come_as_headers(wire: str) -> None:
         "tokens 0",
         "delay soon",
         "usage in=x",
+        "usage in",
+        'raw "\\ud800"',
+        "after",
         "usage sideways=1",
         "finish never",
         "error teapot",
@@ -400,7 +403,16 @@ def test_directives_may_come_as_headers(wire: str) -> None:
 )
 def test_a_directive_that_cannot_be_followed_is_a_400(line: str) -> None:
     exchange, body = run(whole(CHAT, f"/echo {line}"))
-    assert exchange.status == 400 and json.loads(body)["error"]["message"].startswith("echo: ")
+    message = json.loads(body)["error"]["message"]
+    assert exchange.status == 400 and message.startswith("echo: ")
+    # In words of ours: what Python says of the same is no help to whoever wrote the prompt.
+    assert not re.search(r"literal|not a valid|dictionary|Error|Expecting|[Ii]nvalid|char \d", message)
+
+
+def test_an_unknown_directive_is_told_the_known_ones() -> None:
+    _, body = run(whole(CHAT, "/echo dance"))
+    message = json.loads(body)["error"]["message"]
+    assert 'no directive "dance"' in message and message.endswith(", ".join([*DIRECTIVES, "after"]))
 
 
 def test_every_directive_is_documented_and_tested() -> None:
