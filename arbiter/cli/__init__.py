@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except ConfigError as error:
         complain(str(error))
-        if not str(error).endswith("\n"):
-            print("arbiter: see docs/config.md for every key; `arbiter check` reads the file again", file=sys.stderr)
+        if error.path and arguments.command == "serve" and not str(error).endswith("\n"):
+            complain("docs/config.md explains every key")
         return FAILED
     except CommandError as error:
         complain(str(error))

@@ -74,19 +74,31 @@ def text(snapshot: Snapshot, file: str) -> str:
     where = f"unix:{server.socket}" if server.socket else f"{server.bind}:{server.port}"
     parts = [f"{file} is valid (epoch {snapshot.epoch})\n"]
     parts.append(
-        f"\nListens on {where} with {server.workers} worker(s). Keys: {snapshot.auth.mode}, "
-        f"{len(snapshot.clients)} client(s). Rows: {snapshot.storage.url}. State: {snapshot.state_dir}.\n"
+        f"\nListens on {where}, with {_count(server.workers, 'worker')}. "
+        f"auth.mode is {snapshot.auth.mode}, with {_count(len(snapshot.clients), 'client')}.\n"
+        f"Rows go to {snapshot.storage.url}, state is in {snapshot.state_dir}.\n"
     )
-    names: list[tuple[str | None, ...]] = [(name, p.name, m.upstream, None) for name, (p, m) in snapshot.models.items()]
+    names: list[tuple[str | None, ...]] = [
+        (name, p.name, p.wire, m.upstream, "") for name, (p, m) in snapshot.models.items()
+    ]
     names += [
-        (name, alias.provider, model.upstream if model else None, f"alias of {alias.provider}/{alias.model}")
+        (
+            name,
+            alias.provider,
+            snapshot.providers[alias.provider].wire,
+            model.upstream if model else None,
+            f"alias of {alias.provider}/{alias.model}",
+        )
         for name, alias in snapshot.aliases.items()
         if name not in snapshot.models  # a declared model wins
         for model in [snapshot.providers[alias.provider].model(alias.model)]
     ]
     if snapshot.default_provider:
-        names.append(("(any other)", snapshot.default_provider, "the same name", "routing.default_provider"))
-    parts.append("\nModels\n" + render(("asked for", "provider", "sent as", "why"), names))
+        default = snapshot.providers[snapshot.default_provider]
+        names.append(("(any other)", default.name, default.wire, "the same name", "routing.default_provider"))
+    head = ("asked for", "provider", "format", "sent as", "why")
+    columns = len(head) if any(row[-1] for row in names) else len(head) - 1
+    parts.append("\nModels\n" + render(head[:columns], [row[:columns] for row in names]))
     phases = [phase for phase, _ in next(iter(snapshot.providers.values())).budgets.items()]
     parts.append(
         "\nProviders and timeouts (- is off)\n"
@@ -111,3 +123,7 @@ def text(snapshot: Snapshot, file: str) -> str:
     if snapshot.warnings:
         parts.append("\nWarnings\n" + "".join(f"  {warning}\n" for warning in snapshot.warnings))
     return "".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number or 'no'} {what}s"

@@ -19,7 +19,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "no configuration, no key, no network. What it records is gone when it ends, unless ARBITER_DATA_DIR is set.",
         allow_abbrev=False,
     )
-    options.add_listen(command)
+    options.add_listen(command, "1")
     command.set_defaults(run=run)
 
 

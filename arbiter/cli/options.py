@@ -18,11 +18,12 @@ def add_config(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_listen(command: argparse.ArgumentParser) -> None:
+def add_listen(command: argparse.ArgumentParser, workers: str) -> None:
+    """Where to listen, and with how many; `workers` says what that is by default."""
     command.add_argument("--bind", type=_address, metavar="ADDRESS", help="address to listen on (env HOST)")
     command.add_argument("--port", type=_port, metavar="PORT", help="port to listen on (env PORT)")
     command.add_argument("--socket", metavar="PATH", help="unix socket to listen on, in place of address and port")
-    command.add_argument("--workers", type=_workers, metavar="N", help="worker processes (default: one per core)")
+    command.add_argument("--workers", type=_workers, metavar="N", help=f"worker processes (default: {workers})")
 
 
 def flags(arguments: argparse.Namespace) -> Flags:

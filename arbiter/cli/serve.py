@@ -23,7 +23,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     options.add_config(command)
-    options.add_listen(command)
+    options.add_listen(command, "server.workers, else one per core")
     command.set_defaults(run=run)
 
 

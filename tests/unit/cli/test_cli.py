@@ -46,13 +46,25 @@ def test_check_shows_what_the_file_comes_to(config: Path, capsys: pytest.Capture
     assert main(["check"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("arbiter.yaml is valid (epoch ")
-    assert re.search(r"^gpt-5\.2 +openai +gpt-5\.2 +-$", out, re.MULTILINE)
-    assert re.search(r"^fast +openai +gpt-5\.2-mini-2026 +alias of openai/mini$", out, re.MULTILINE)
-    assert re.search(r"^\(any other\) +openai", out, re.MULTILINE)
+    assert "auth.mode is require, with no clients." in out
+    assert re.search(r"^asked for +provider +format +sent as +why$", out, re.MULTILINE)
+    assert re.search(r"^gpt-5\.2 +openai +openai-chat +gpt-5\.2$", out, re.MULTILINE)
+    assert re.search(r"^fast +openai +openai-chat +gpt-5\.2-mini-2026 +alias of openai/mini$", out, re.MULTILINE)
+    assert re.search(r"^\(any other\) +openai +openai-chat", out, re.MULTILINE)
     assert re.search(r"^openai +openai +https://api\.openai\.com/v1 +yes +10s +250ms +60s +- +- +600s +-$", out, re.M)
     assert re.search(r"^body +32MiB$", out, re.MULTILINE)
     assert "auth.mode is require and there are no clients" in out
     assert "SECRET" not in out
+
+
+def test_check_explains_names_only_where_there_is_something_to_explain(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("providers: { e: { type: echo, models: [m] } }\nserver: { workers: 1 }\n")
+    main(["check"])
+    out = capsys.readouterr().out
+    assert re.search(r"^asked for +provider +format +sent as$", out, re.MULTILINE)
+    assert "with 1 worker." in out
 
 
 def test_check_speaks_json_too(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,10 +99,10 @@ def test_an_invalid_file_is_one_line_on_standard_error_and_exit_code_1(
     for command in (["check"], ["serve"]):
         assert main(command) == 1
         out, err = capsys.readouterr()
-        assert (
-            out == "" and err.splitlines()[0] == 'arbiter: arbiter.yaml:1: serve: unknown key; did you mean "server"?'
-        )
-        assert "Traceback" not in err
+        lines = err.splitlines()
+        assert out == "" and lines[0] == 'arbiter: arbiter.yaml:1: serve: unknown key; did you mean "server"?'
+        # Whoever serves for the first time is told where the keys are; `check` is for those who know.
+        assert lines[1:] == (["arbiter: docs/config.md explains every key"] if command == ["serve"] else [])
     assert main(["check", "--json"]) == 1
     problem = json.loads(capsys.readouterr().out)
     assert problem == {
