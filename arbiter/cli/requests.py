@@ -13,7 +13,7 @@ import msgspec
 from arbiter import clock
 from arbiter.cli import CommandError, options
 from arbiter.cli.table import render
-from arbiter.config.load import Source
+from arbiter.config.load import NoConfig, Source
 from arbiter.ledger import query
 from arbiter.ledger.query import BadParameter, Entry, Filters
 from arbiter.ledger.sqlite import SqliteStore
@@ -74,7 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _path(arguments: argparse.Namespace) -> Path:
     if arguments.db is not None:
         return Path(arguments.db)
-    path = Source(arguments.config, dict(os.environ)).load().storage.path
+    try:
+        path = Source(arguments.config, dict(os.environ)).load().storage.path
+    except NoConfig as error:
+        raise CommandError(
+            "which store? There is no arbiter.yaml here: name one with --config FILE, "
+            "or the SQLite file itself with --db PATH (`arbiter demo` prints its own at the start)"
+        ) from error
     if path is None:
         raise CommandError("nothing is recorded: `storage.url` is `none`; set it to sqlite:///PATH")
     return path

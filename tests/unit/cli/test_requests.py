@@ -92,6 +92,7 @@ def test_the_configuration_names_the_store(db):
     ("words", "code", "said"),
     [
         (["--db", "nowhere.db"], 1, "there is no store at nowhere.db"),
+        ([], 1, "--config FILE, or the SQLite file itself with --db PATH"),
         (["--db", "."], 1, "the store cannot be read"),
         (["--db", "nowhere.db", "--since", "soon"], 1, "--since"),
         (["--limit", "0"], 2, "--limit"),
