@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, options
+from arbiter.cli import CommandError, one_request, options
 from arbiter.cli.table import render
 from arbiter.config.load import NoConfig, Source
+from arbiter.control import show
 from arbiter.ledger import query
 from arbiter.ledger.query import BadParameter, Entry, Filters
 from arbiter.ledger.sqlite import SqliteStore
@@ -22,9 +23,9 @@ from arbiter.ledger.store import StoreDown, StoreMissing
 DEFAULT_ROWS = 20
 MOST_ROWS = 100_000
 
-HEAD = (
-    "time", "trace", "client", "model", "provider", "status", "ms", "ttft", "in", "cached", "out", "outcome",
-)  # fmt: skip
+HEAD = ("time", "trace", "client", "model", "provider", "status", "ms", "ttft", "in", "cached", "out")
+MOST_COLUMNS = 118
+TRACE_COLUMNS = 12  # enough for `--trace`, and to be told apart
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,11 +33,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "requests",
         help="list recorded requests",
         description="List recorded requests, newest first. Times are local; ms and ttft (time to the first byte sent "
-        "to the client) are milliseconds; tokens are added up over a request's attempts.",
+        "to the client) are milliseconds; tokens are added up over a request's attempts. With --trace, a single "
+        "request is shown with its attempts.",
         allow_abbrev=False,
     )
     command.add_argument("--json", action="store_true", help="print a JSON array, with each request's attempts")
-    command.add_argument("--trace", metavar="ID", help="only this trace id, the gateway's or the client's own")
+    command.add_argument(
+        "--trace",
+        metavar="ID",
+        help=f"only this trace id, the gateway's or the client's own; {query.MIN_PREFIX} characters do",
+    )
     command.add_argument("--limit", type=_limit, default=DEFAULT_ROWS, metavar="N", help="at most N (default: 20)")
     command.add_argument("--errors", action="store_true", help="only those that failed or were interrupted")
     command.add_argument("--since", metavar="WHEN", help="only since then: 15m, 1h, 7d ago, or an ISO 8601 time")
@@ -50,24 +56,35 @@ def run(arguments: argparse.Namespace) -> int:
         since_ms = query.since(arguments.since, clock.now_ms()) if arguments.since is not None else None
     except BadParameter as error:
         raise CommandError(f"--{error}") from error
-    filters = Filters(trace=arguments.trace, errors=arguments.errors, since_ms=since_ms)
+    trace = None if arguments.trace is None else arguments.trace.encode("utf-8", "replace").decode()
+    filters = Filters(trace=trace, errors=arguments.errors, since_ms=since_ms)
     try:
         store = SqliteStore(_path(arguments), readonly=True)
         try:
-            entries = _take(store, filters, arguments.limit)
+            found = _take(store, filters, arguments.limit + 1)  # one more tells whether what is shown is all
         finally:
             store.close()
     except StoreMissing as error:
         raise CommandError(f"{error}; it is made when the gateway starts") from error
     except StoreDown as error:
         raise CommandError(f"the store cannot be read: {error}") from error
+    entries = found[: arguments.limit]
     if arguments.json:
         lines = [msgspec.json.encode(query.as_json(entry, attempts=True)).decode() for entry in entries]
         print("[" + ",\n ".join(lines) + "]")
+    elif trace is not None and len(found) == 1:
+        print(one_request.tell(entries[0]), end="")
     elif entries:
-        print(render(HEAD, [_row(entry) for entry in entries]), end="")
+        year = datetime.datetime.now().year
+        print(
+            render(HEAD, [_row(entry, year) for entry in entries], MOST_COLUMNS, "client model provider status"), end=""
+        )
+        if any(entry.is_partial for entry in entries):
+            print(show.PARTIAL)
+    elif trace is not None and len(trace) < query.MIN_PREFIX:
+        print(f"no request matches; the beginning of a trace id needs at least {query.MIN_PREFIX} characters")
     else:
-        print("no request fits" if filters != Filters() else "no request yet")
+        print("no request matches" if filters != Filters() else "no request yet")
     return 0
 
 
@@ -99,26 +116,31 @@ def _take(store: SqliteStore, filters: Filters, limit: int) -> list[Entry]:
     return entries
 
 
-def _row(entry: Entry) -> tuple[Any, ...]:
+def _row(entry: Entry, year: int) -> tuple[Any, ...]:
     request = entry.request
+    received = datetime.datetime.fromtimestamp(request.received_ms / 1000)
     return (
-        datetime.datetime.fromtimestamp(request.received_ms / 1000).strftime("%Y-%m-%d %H:%M:%S"),
-        request.trace_id,
+        received.strftime("%m-%d %H:%M:%S" if received.year == year else "%Y-%m-%d %H:%M:%S"),
+        request.trace_id[:TRACE_COLUMNS],
         request.client,
         request.model_asked,
         request.provider,
-        request.status,
+        show.status(request),
         _ms(request.total_us),
         _ms(request.first_byte_us),
-        entry.total("input_tokens"),
-        entry.total("cached_tokens"),
-        entry.total("output_tokens"),
-        request.outcome if request.error_class is None else f"{request.outcome} {request.error_class}",
+        *(_tokens(entry, field) for field in ("input_tokens", "cached_tokens", "output_tokens")),
     )
 
 
+def _tokens(entry: Entry, field: str) -> str | None:
+    total = entry.total(field)
+    return None if total is None else f"~{total}" if entry.is_partial else str(total)
+
+
 def _ms(us: int | None) -> str | None:
-    return None if us is None else f"{us / 1000:.1f}"
+    if us is None:
+        return None
+    return "<0.1" if us < 50 else f"{us / 1000:.1f}" if us < 99_950 else f"{us / 1000:.0f}"
 
 
 def _limit(text: str) -> int:

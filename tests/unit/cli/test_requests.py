@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def arbiter(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TZ": "UTC"}
     env.pop("ARBITER_CONFIG", None)
-    command = [sys.executable, "-m", "arbiter", *map(str, words)]
+    command = [sys.executable, "-m", "arbiter", *(word if isinstance(word, bytes) else str(word) for word in words)]
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
 
 
@@ -52,13 +54,75 @@ def test_a_table_newest_first(db):
         "in",
         "cached",
         "out",
-        "outcome",
     ]
     assert len(lines) == 3
-    assert lines[2].split() == [
-        "2026-09-21", "14:13:22", f"{2:032x}", "ci", "swift", "openai", "502",
-        "900.0", "-", "-", "-", "-", "error", "transport",
+    year = [] if datetime.datetime.now(datetime.UTC).year == 2026 else ["2026"]
+    assert lines[2].replace("2026-", "2026 ").split() == [
+        *year, "09-21", "14:13:22", "000000000000", "ci", "swift", "openai", "502", "transport",
+        "900", "-", "-", "-", "-",
     ]  # fmt: skip
+
+
+def test_a_table_of_long_names_fits_a_console(tmp_path):
+    """Names give way, numbers never do; only counts that were cut off bring the line that explains them."""
+    store = SqliteStore(tmp_path / "a.db")
+    long = request_row(
+        1, client="the-client-of-the-team-next-door", model_asked="模型-" * 20, provider="the-provider-next-door",
+        outcome="error", error_class="rate_limited_transient", status=429, total_us=7_260_000_000,
+    )  # fmt: skip
+    store.write([long, attempt_row(long)], Position("j", 1))
+    whole = arbiter("requests", "--db", tmp_path / "a.db").stdout.splitlines()
+    assert len(whole) == 3
+    cut = request_row(2)
+    store.write([cut, attempt_row(cut, usage_source="partial", cached_tokens=None)], Position("j", 2))
+    store.close()
+    *table, note = arbiter("requests", "--db", tmp_path / "a.db").stdout.splitlines()
+    wide = [sum(2 if unicodedata.east_asian_width(c) == "W" else 1 for c in line) for line in whole + table]
+    assert max(wide) == 118
+    assert table[3].split()[-5:] == ["7260000", "120", "1200", "800", "64"] and "…" in table[3]
+    assert table[2].split()[-5:] == ["900", "120", "~1200", "-", "~64"]
+    assert note.startswith("~ counted until the stream was cut")
+
+
+def test_a_trace_of_one_request_tells_its_story(tmp_path):
+    """All of it: what went wrong in its own words, and each attempt with its phases and tokens."""
+    store = SqliteStore(tmp_path / "a.db")
+    failed = request_row(
+        7, trace_id="0123456789abcdef" * 2, attempts=2, outcome="error", error_class="transport", status=502,
+        message="openai is unreachable\x1b[31m", fidelity="model-only", labels={"issue": "12"},
+    )  # fmt: skip
+    first = attempt_row(
+        failed, outcome="error", error_class="timeout_headers", status=None, message="no answer",
+        first_event_us=None, last_event_us=None, timeout_phase="headers", timeout_wait_ms=60_000,
+        usage_source="missing",
+    )  # fmt: skip
+    second = attempt_row(failed, 2, provider="echo", endpoint="openai-chat:echo:", usage_source="partial")
+    twin = request_row(8, trace_id="0123456789fedcba" * 2, model_asked=None, attempts=0)
+    store.write([failed, first, second, twin], Position("j", 1))
+    store.close()
+
+    def ask(*words: object) -> str:
+        done = arbiter("requests", "--db", tmp_path / "a.db", "--trace", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    told = ask("0123456789a")
+    head, one, two = told.split("\n\n")
+    assert head.startswith("swift: 502 transport\n  message       openai is unreachable?[31m\n")
+    assert failed.trace_id in head and "issue=12" in head and "model-only" in head
+    assert one.startswith("Attempt 1, openai: timeout_headers\n") and "no answer" in one and "not reported" in one
+    assert "connected 15 ms, waited for the response 80 ms" in one and "headers after 60.0 s" in one
+    assert two.startswith("Attempt 2, echo: 200 ok\n  upstream      openai-chat:echo\n")
+    assert "1,200 in, 800 cached, 64 out (counted until the stream was cut)" in two
+    assert ask("0123456789f").startswith("Request without a model: 200 ok\n")
+    assert "No upstream was tried." in ask("0123456789f")
+
+    # What may mean two is a list, also when only one of them is wanted.
+    assert len(ask("01234567").splitlines()) == 5  # and what `~` means
+    assert ask("01234567", "--limit", 1).startswith("time ")
+    assert ask("0123456") == "no request matches; the beginning of a trace id needs at least 8 characters\n"
+    assert ask("nobody-here") == "no request matches\n"
+    assert ask(b"\xff\xfe-no-text") == "no request matches\n"
 
 
 def test_json_brings_the_attempts(db):
@@ -108,5 +172,5 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path, words, code, said):
 def test_an_empty_store_says_so(tmp_path):
     SqliteStore(tmp_path / "a.db").close()
     assert arbiter("requests", "--db", tmp_path / "a.db").stdout == "no request yet\n"
-    assert arbiter("requests", "--db", tmp_path / "a.db", "--errors").stdout == "no request fits\n"
+    assert arbiter("requests", "--db", tmp_path / "a.db", "--errors").stdout == "no request matches\n"
     assert json.loads(arbiter("requests", "--db", tmp_path / "a.db", "--json").stdout) == []
