@@ -21,7 +21,17 @@ from arbiter.attempt.ladder import Doors
 from arbiter.attempt.live import Live, StreamRelay, Taker
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Snapshot
-from arbiter.errors import ArbiterError, ClientGone, ErrorClass, Garbled, InternalError, Unavailable, UpstreamStatus
+from arbiter.errors import (
+    ArbiterError,
+    BadRequest,
+    ClientGone,
+    ErrorClass,
+    Garbled,
+    InternalError,
+    Unavailable,
+    UpstreamError,
+    UpstreamStatus,
+)
 from arbiter.ledger.book import Book, clipped
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.row import RequestRow
@@ -34,6 +44,7 @@ from arbiter.wire import native
 from arbiter.wire.format import Format
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
+_MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
@@ -138,18 +149,18 @@ class Call:
 async def serve(call: Call, out: ClientEnd) -> None:
     """Answer one call and settle it: exactly one row, whatever happens."""
     services, row = call.services, call.row
-    book = Book(services.journal, services.metrics, row)
+    book = Book(services.journal, services.metrics, row, services.doors.blot)
     services.in_flight += 1
     services.waiting[call] = task = call.task
     try:
         await _answer(call, out, book)
         row.outcome = "ok"
     except ArbiterError as error:
-        _note(row, error)
+        _note(call, error)
         await _tell(call, out, error)
     except asyncio.CancelledError:
         over = Unavailable("the gateway is shutting down") if services.is_over and not out.gone else None
-        _note(row, over or ClientGone("the client hung up"))
+        _note(call, over or ClientGone("the client hung up"))
         if over is None and not out.gone:
             raise
         if task is not None:
@@ -160,7 +171,7 @@ async def serve(call: Call, out: ClientEnd) -> None:
         # A bug of ours costs this request, not the worker. The log says more than the client needs to know.
         _log.error("a request failed inside the gateway", trace_id=row.trace_id, error=bug)
         failure = InternalError(f"the gateway failed on this request; its log says why under trace id {row.trace_id}")
-        _note(row, failure)
+        _note(call, failure)
         await _tell(call, out, failure)
     finally:
         services.in_flight -= 1
@@ -177,6 +188,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     body = await call.read_body()
     row.bytes_in = len(body)
     opened = native.open_body(body, call.snapshot.limits.json_depth)
+    if len(opened.model) > _MODEL_CHARS:
+        raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
     row.model_asked = opened.model
     row.stream = stream = opened.stream and call.endpoint != "count_tokens"
     plan = services.router.plan(opened.model, caller)
@@ -197,7 +210,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, pr
     call.services.waiting.pop(call, None)
     row.fidelity = live.fidelity
     if live.facts is not None and live.facts.model is not None:
-        row.model = live.facts.model
+        row.model = live.facts.model[:_MODEL_CHARS]
     row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
     waited_us = live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
     row.overhead_us = max(0, row.first_byte_us - waited_us)
@@ -232,7 +245,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, pr
     live.close(error)
     row.repairs = stream.native.repairs or None
     if live.facts is not None and live.facts.model is not None:
-        row.model = live.facts.model
+        row.model = live.facts.model[:_MODEL_CHARS]
     if error is not None:
         if stream.last_words:
             await _end_failed(call, out, stream.last_words)
@@ -258,7 +271,7 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
         if isinstance(error, UpstreamStatus):
             # Only the body was none for a client; when to come back is.
             headers += [pair for pair in to_client(error.upstream_headers) if pair[0] != "content-type"]
-        source = "gateway" if row.attempts == 0 else "upstream"
+        source = "upstream" if isinstance(error, UpstreamError) else "gateway"
     if error.code is ErrorClass.RATE_LIMITED_TRANSIENT and not any(
         name.startswith("retry-after") for name, _ in headers
     ):
@@ -297,10 +310,11 @@ def _own_headers(row: RequestRow, live: Live, warning: str | None) -> Pairs:
     ]
 
 
-def _note(row: RequestRow, error: ArbiterError) -> None:
+def _note(call: Call, error: ArbiterError) -> None:
+    row = call.row
     row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
     row.error_class = error.code.value
-    row.message = clipped(str(error))
+    row.message = clipped(call.services.doors.blot(str(error)))
 
 
 def _settle(call: Call, out: ClientEnd, book: Book) -> None:

@@ -73,16 +73,30 @@ class Log:
         self._logger.handle(record)
 
 
+class Blotter:
+    """Keeps secrets out of texts: each one that it knows becomes `***`, plain or as JSON writes it."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        known |= {json.dumps(secret)[1:-1] for secret in known}
+        # Longest first: one secret may be the beginning of another.
+        words = sorted(known, key=len, reverse=True)
+        self._words = re.compile("|".join(map(re.escape, words))) if words else None
+        self._bytes = re.compile(b"|".join(re.escape(word.encode()) for word in words)) if words else None
+
+    def __call__(self, text: str) -> str:
+        return self._words.sub("***", text) if self._words else text
+
+    def raw(self, data: bytes) -> bytes:
+        return self._bytes.sub(b"***", data) if self._bytes else data
+
+
 class _Lines(logging.Formatter):
     """What both spellings share: the fields of a line in order, and the fence against secrets."""
 
     def __init__(self, secrets: Iterable[str], traceback: bool) -> None:
         super().__init__()
-        known = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
-        known |= {json.dumps(secret)[1:-1] for secret in known}
-        # Longest first: one secret may be the beginning of another.
-        words = sorted(known, key=len, reverse=True)
-        self._secrets = re.compile("|".join(map(re.escape, words))) if words else None
+        self._blot = Blotter(secrets)
         self._traceback = traceback
 
     def format(self, record: logging.LogRecord) -> str:
@@ -92,7 +106,7 @@ class _Lines(logging.Formatter):
             line = self.line(
                 {"level": "error", "message": "a log line could not be written", "error": type(error).__name__}
             )
-        return self._secrets.sub("***", line) if self._secrets else line
+        return self._blot(line)
 
     def members(self, record: logging.LogRecord) -> dict[str, object]:
         at = datetime.fromtimestamp(record.created, UTC)

@@ -5,6 +5,8 @@ A heavy query therefore runs in another process and cannot touch a stream.
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import html
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
@@ -13,10 +15,13 @@ from arbiter.app.auth import COOKIE
 from arbiter.app.body import read_body
 from arbiter.config.snapshot import Budgets, Endpoint
 from arbiter.errors import ArbiterError, Unauthorized, Unreachable
+from arbiter.log import Log
 from arbiter.upstream.exchange import Outgoing
 
 if TYPE_CHECKING:
     from arbiter.app.rsgi import Exchange
+
+_log = Log(__name__)
 
 _BUDGETS = Budgets(queue_s=5, connect_s=2, unary_s=30)
 _ANSWER_BYTES = 64 << 20
@@ -24,6 +29,8 @@ _ANSWER_BYTES = 64 << 20
 _TO_CONTROL = ("accept", "content-type", "if-none-match", "if-modified-since", "user-agent")
 _FROM_CONTROL = frozenset(("connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"))
 _SIGN_IN = "/admin/sign-in"
+_FORM_BYTES = 4096
+_WRONG_TOKEN_S = 0.5  # guessing is to be slow, and a person's slip is not
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
@@ -58,6 +65,9 @@ async def answer(exchange: Exchange) -> None:
             _page(exchange, 401, "")
             return
         raise
+    if not exchange.path.isascii():
+        exchange.not_found()  # no route of ours, and nothing that a request line could carry on
+        return
     snapshot = worker.services.snapshot
     body = await read_body(exchange.proto, incoming, snapshot.limits, worker.services.doors.watch)
     headers = [
@@ -94,14 +104,21 @@ class _Restarting(ArbiterError):
 async def _sign_in(exchange: Exchange) -> None:
     """A browser's form with the token; answered with the cookie that stands for it."""
     worker = exchange.worker
+    if not worker.gate.wants_token:
+        exchange.not_found()
+        return
     if exchange.method != "POST":
         _page(exchange, 200, "")
         return
-    body = await read_body(
-        exchange.proto, exchange.incoming, worker.services.snapshot.limits, worker.services.doors.watch
-    )
-    token = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
+    limits = dataclasses.replace(worker.services.snapshot.limits, body=_FORM_BYTES)
+    body = await read_body(exchange.proto, exchange.incoming, limits, worker.services.doors.watch)
+    try:
+        token = parse_qs(body.decode("utf-8", "replace"), max_num_fields=8).get("token", [""])[0]
+    except ValueError:
+        token = ""
     if not worker.gate.accepts(token.strip()):
+        _log.warn("a sign-in with a wrong admin token", peer=exchange.out.peer)
+        await asyncio.sleep(_WRONG_TOKEN_S)
         _page(exchange, 401, "That is not the token.")
         return
     cookie = f"{COOKIE}={worker.gate.cookie}; Path=/admin; HttpOnly; SameSite=Strict"

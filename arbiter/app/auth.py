@@ -89,17 +89,16 @@ class Gate:
 
 def is_loopback(incoming: Incoming, peer: str) -> bool:
     """Did this come from this machine, and by no detour? A proxy or a foreign web page on it does not count."""
-    if not peer:
-        return True  # a unix socket
-    if not _is_loopback_address(address_of(peer)):
+    # A unix socket has no peer's address, and usually a proxy in front of it: the rest counts there all the more.
+    if peer and not _is_loopback_address(address_of(peer)):
         return False
     fields = incoming.fields
     if "forwarded" in fields or any(name.startswith("x-forwarded-") for name in fields):
         return False
-    if not _is_loopback_name(fields.get("host", "")):
+    if not _is_loopback_name(_host_of(f"//{fields.get('host', '')}")):
         return False
     origin = fields.get("origin")
-    if origin is not None and not _is_loopback_name(urlsplit(origin).netloc):
+    if origin is not None and not _is_loopback_name(_host_of(origin)):
         return False
     return fields.get("sec-fetch-site", "none") in ("none", "same-origin")
 
@@ -112,7 +111,7 @@ def _refuse_foreign(incoming: Incoming, method: str) -> None:
     origin = incoming.get("origin")
     if site is not None and site not in ("same-origin", "none"):
         raise Forbidden("this was sent by a page of another site")
-    if origin is not None and urlsplit(origin).netloc != incoming.get("host"):
+    if origin is not None and origin.partition("//")[2] != incoming.get("host"):
         raise Forbidden("this was sent by a page of another site")
 
 
@@ -131,9 +130,16 @@ def _is_loopback_address(address: str) -> bool:
     return ip.is_loopback
 
 
-def _is_loopback_name(host: str) -> bool:
-    name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
-    return name.lower().rstrip(".") == "localhost" or _is_loopback_address(name)
+def _host_of(url: str) -> str:
+    """The host that a browser would contact for `url`; empty where there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback_name(name: str) -> bool:
+    return name.rstrip(".") == "localhost" or _is_loopback_address(name)
 
 
 def _cookie(incoming: Incoming) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from arbiter import __version__, gateway
 from arbiter import metrics as numbers
 from arbiter.app.body import read_body
-from arbiter.errors import HeadersTooLarge, NotFound
+from arbiter.errors import NotFound
 from arbiter.routing.plan import Caller
 from arbiter.routing.router import is_allowed
 
@@ -29,10 +29,7 @@ async def generate(exchange: Exchange, route: Route) -> None:
     keys = worker.keys
 
     def identify() -> Caller:
-        if incoming.size > limits.headers:
-            raise HeadersTooLarge(
-                f"the request's headers are over the limit of {limits.headers} bytes (`limits.headers`)"
-            )
+        incoming.check_size(limits.headers)
         return keys.identify(incoming)
 
     assert route.format is not None, "a generating route has a format"

@@ -12,6 +12,8 @@ Three facts of Granian shape this module (docs/design.md has the measurements):
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -107,6 +109,8 @@ class Out:
         self.bytes_out = len(body)
         if body:
             self._proto.response_bytes(status, headers, body)
+            if len(body) > self._limits.stream_buffer:
+                self._bound_stall()
         else:
             self._proto.response_empty(status, headers)
 
@@ -199,6 +203,17 @@ class Out:
             port = int(self._server.rpartition(":")[2] or 0)
             self._fd = sock.find(self.peer, port)
         return self._fd
+
+    def _bound_stall(self) -> None:
+        """A large answer has left our hands; have the kernel give the connection up if the client takes none of it."""
+        fd = self._socket()
+        if fd < 0:
+            return
+        try:
+            with socket.socket(fileno=os.dup(fd)) as client:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(_STALLED_S * 1000))
+        except OSError:
+            return  # it is gone already
 
     def _hold_back_if_slow(self) -> None:
         if self._poll is not None or self._source is None:

@@ -82,6 +82,7 @@ class App:
             methods = _ROUTES.get(path)
             if methods is None:
                 if path.startswith("/admin/") or path == "/admin":
+                    exchange.incoming.check_size(worker.services.snapshot.limits.headers)
                     await admin.answer(exchange)
                 else:
                     exchange.not_found()
@@ -91,6 +92,8 @@ class App:
                 allow = ", ".join(sorted(methods))
                 exchange.reply(405, [("content-type", "application/json"), ("allow", allow)], _WRONG_METHOD)
                 return
+            if route.format is None:  # a model call is refused for it further in, where it has a row
+                exchange.incoming.check_size(worker.services.snapshot.limits.headers)
             await route.answer(exchange, route)
         except ArbiterError as error:
             _refuse(exchange, error)

@@ -16,7 +16,7 @@ from arbiter.attempt.ladder import Doors
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
 from arbiter.ledger.journal import Journal, NullJournal
-from arbiter.log import Log
+from arbiter.log import Blotter, Log
 from arbiter.metrics import Metrics
 from arbiter.routing.router import Router
 from arbiter.upstream.transport import Transport
@@ -53,7 +53,11 @@ class Worker:
             else NullJournal()
         )
         self.services = gateway.Services(
-            snapshot, Router(snapshot), Doors(Transport(), Echo(), Watch(loop)), journal, metrics
+            snapshot,
+            Router(snapshot),
+            Doors(Transport(), Echo(), Watch(loop), Blotter(snapshot.secrets())),
+            journal,
+            metrics,
         )
         self.keys = Keys(snapshot)
         self.gate = Gate(snapshot)

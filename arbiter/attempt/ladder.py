@@ -17,6 +17,7 @@ from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.config.snapshot import Provider
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, Garbled, KeyRefused, UpstreamStatus
+from arbiter.log import Blotter
 from arbiter.routing.plan import Plan
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
@@ -29,11 +30,15 @@ ERROR_BODY_BYTES = 1 << 20  # of an error answer; more than any vendor's, and no
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """The ways out: the network, and the embedded echo provider."""
+    """The ways out: the network, and the embedded echo provider.
+
+    `blot` takes our own secrets out of what comes back: an upstream's debug page may repeat the key that we sent.
+    """
 
     transport: Transport
     echo: Echo
     watch: Watch
+    blot: Blotter
 
     def send(self, provider: Provider, out: Outgoing, ask: Ask) -> Awaitable[Answering]:
         if provider.type == "echo":
@@ -66,7 +71,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
         exchange = await doors.send(provider, out, ask)
         attempt.answered(exchange)
         if exchange.status >= 300:
-            body = await exchange.read(ERROR_BODY_BYTES)
+            body = doors.blot.raw(await exchange.read(ERROR_BODY_BYTES))
             raise _refusal(provider, ask.format.parse_error(exchange.status, exchange.headers, body))
         live = Live(rung, attempt, exchange, spliced.fidelity)
         if ask.stream and _is_event_stream(exchange):

@@ -11,11 +11,14 @@ from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut
 from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.log import Blotter
 from arbiter.metrics import Metrics
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
 
 MESSAGE_BYTES = 2048  # SPEC 7.2
+WORD_CHARS = 256  # of an id or a name that the upstream chose
+TOOL_NAMES = 256
 
 
 class Pen(Protocol):
@@ -45,7 +48,8 @@ class Attempt:
         row.status = exchange.status
         row.reused_connection = exchange.reused
         row.queue_us, row.connect_us, row.headers_us = exchange.queue_us, exchange.connect_us, exchange.headers_us
-        row.upstream_request_id = exchange.header("request-id") or exchange.header("x-request-id")
+        request_id = exchange.header("request-id") or exchange.header("x-request-id")
+        row.upstream_request_id = _word(request_id, self._book.blot)
 
     def whole(self) -> None:
         """The whole answer is here."""
@@ -67,7 +71,7 @@ class Attempt:
         row.finished_ms = now_ms()
         row.total_us = self._since_sent_us(monotonic_ns())
         if facts is not None:
-            _take(row, facts)
+            _take(row, facts, self._book.blot)
             if facts.first_event_ns:
                 row.first_event_us = self._since_sent_us(facts.first_event_ns)
                 row.last_event_us = self._since_sent_us(facts.last_event_ns)
@@ -80,7 +84,7 @@ class Attempt:
         else:
             row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
             row.error_class = error.code.value
-            row.message = clipped(str(error))
+            row.message = clipped(self._book.blot(str(error)))
             if isinstance(error, TimedOut):
                 row.timeout_phase, row.timeout_wait_ms = error.phase, round(error.waited_s * 1000)
         self._book.note(row)
@@ -89,10 +93,11 @@ class Attempt:
 class Book:
     """All attempts of one request, and the request's own row."""
 
-    __slots__ = ("_metrics", "_pen", "request")
+    __slots__ = ("_metrics", "_pen", "blot", "request")
 
-    def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow) -> None:
+    def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow, blot: Blotter) -> None:
         self._pen = pen
+        self.blot = blot
         self._metrics = metrics
         self.request = request
 
@@ -142,13 +147,14 @@ class Book:
         self._pen.settle(self.request)
 
 
-def _take(row: AttemptRow, facts: Facts) -> None:
-    row.response_id = facts.response_id
-    row.model_served = facts.model
-    row.finish_reason, row.finish_inferred = facts.finish, facts.finish_inferred
+def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
+    # What an upstream chose is kept as long as it is what it claims to be: an id, a name.
+    row.response_id = _word(facts.response_id, blot)
+    row.model_served = _word(facts.model, blot)
+    row.finish_reason, row.finish_inferred = _word(facts.finish, blot), facts.finish_inferred
     row.events = facts.events
     row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes
-    row.tool_names = list(facts.tool_names) or None
+    row.tool_names = [name[:WORD_CHARS] for name in facts.tool_names[:TOOL_NAMES]] or None
     row.usage_source = facts.usage_source
     usage = facts.usage
     if usage is not None:
@@ -156,6 +162,10 @@ def _take(row: AttemptRow, facts: Facts) -> None:
         row.cache_write_tokens = usage.cache_write
         row.cache_write_5m_tokens, row.cache_write_1h_tokens = usage.cache_write_5m, usage.cache_write_1h
         row.output_tokens, row.reasoning_tokens, row.total_tokens = usage.output, usage.reasoning, usage.total
+
+
+def _word(text: str | None, blot: Blotter) -> str | None:
+    return blot(text[:WORD_CHARS]) if text is not None else None
 
 
 def clipped(message: str) -> str:

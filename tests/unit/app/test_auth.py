@@ -77,6 +77,14 @@ LOCAL = {"host": "localhost:8080"}
         ({**LOCAL, "origin": "https://evil.example"}, "127.0.0.1:5", False),
         ({**LOCAL, "origin": "null"}, "127.0.0.1:5", False),
         ({**LOCAL, "origin": "http://localhost:8080"}, "127.0.0.1:5", True),
+        ({**LOCAL, "origin": "http://["}, "127.0.0.1:5", False),
+        ({**LOCAL, "origin": "http://localhost:80@evil.example"}, "127.0.0.1:5", False),
+        ({"host": "localhost:80@evil.example"}, "127.0.0.1:5", False),
+        ({"host": "["}, "127.0.0.1:5", False),
+        (LOCAL, "", True),  # a unix socket
+        ({**LOCAL, "x_forwarded_for": "1.2.3.4"}, "", False),  # with the usual proxy in front of it
+        ({"host": "gateway.example"}, "", False),
+        ({**LOCAL, "sec_fetch_site": "cross-site"}, "", False),
         ({**LOCAL, "sec_fetch_site": "cross-site"}, "127.0.0.1:5", False),
         ({**LOCAL, "sec_fetch_site": "same-origin"}, "127.0.0.1:5", True),
     ],

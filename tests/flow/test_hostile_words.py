@@ -1,0 +1,58 @@
+"""What a caller or an upstream may choose is bounded where it is kept, and our own secrets come back to nobody."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.fakes.client import ask, run
+from tests.fakes.origin import answer
+from tests.fakes.wires import JSON, UPSTREAM_KEY, WIRES, Front, Wire
+from tests.flow.test_upstream_errors import asked
+
+each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
+
+
+@each_wire
+def test_a_models_name_has_a_bound(front: Front, wire: Wire) -> None:
+    """It stands in rows, headers, messages and the log: 30 MB of it in each would take the administration down."""
+
+    async def main() -> None:
+        found = await ask(front.port, wire.path, {**wire.ask(), "model": "m" * 300_000})
+        assert found.status == 400
+        assert "longer than 256" in wire.complaint(found)
+        row = front.row(found.trace_id)
+        assert (row["model_asked"], row["error_class"]) == (None, "bad_request")
+        assert len(json.dumps(row)) < 4096
+
+    run(main)
+
+
+@each_wire
+def test_an_upstreams_words_are_kept_as_long_as_words_are(front: Front, wire: Wire) -> None:
+    async def main() -> None:
+        whole = json.loads(wire.answer())
+        body = json.dumps({**whole, "id": "i" * 100_000, "model": "m" * 100_000}).encode()
+        found = await asked(front, wire, answer(body, headers=[JSON]))
+        assert (found.status, found.body) == (200, body)
+        row = front.row(found.trace_id)
+        (attempt,) = row["attempts"]
+        assert len(attempt["response_id"]) == len(attempt["model_served"]) == len(row["model"]) == 256
+
+    run(main)
+
+
+@each_wire
+@pytest.mark.parametrize("status", ["400 Bad", "401 Unauthorized", "500 Oh"])
+def test_an_upstream_that_repeats_our_key_does_not_tell_it_to_anyone(front: Front, wire: Wire, status: str) -> None:
+    """Debug pages print the request they got; neither the caller nor the row is to learn the key from them."""
+
+    async def main() -> None:
+        told = {"error": {"message": f"cannot do this with {UPSTREAM_KEY}", "type": "x"}}
+        found = await asked(front, wire, answer(json.dumps(told).encode(), status=status, headers=[JSON]))
+        assert b"cannot do this with ***" in found.body
+        assert UPSTREAM_KEY.encode() not in found.body
+        assert UPSTREAM_KEY not in json.dumps(front.row(found.trace_id))
+
+    run(main)
