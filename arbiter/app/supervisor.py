@@ -44,7 +44,10 @@ from arbiter.log import Log
 
 _log = Log(__name__)
 
-_BACKLOG = 4096  # idle keep-alive connections count against Granian's backpressure; excess clients would hang
+_BACKLOG = 4096
+# Granian counts idle keep-alive connections against this, and lets whoever comes after them hang: the limit of open
+# files is to be met first.
+_BACKPRESSURE = 1 << 20
 _KILL_AFTER_S = 5.0  # beyond server.drain
 _QUICK_S = 5.0  # a child that lived shorter than this died young
 _GIVE_UP_AFTER = 5  # so many failed starts in a row while nobody serves
@@ -169,7 +172,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             http=HTTPModes.http1,
             websockets=False,
             backlog=_BACKLOG,
-            backpressure=_BACKLOG,
+            backpressure=_BACKPRESSURE,
             log_level=LogLevels.error,
             log_dictconfig=_GRANIAN_LOG,
         )
