@@ -247,6 +247,31 @@ def test_headers_are_bounded_whole_or_in_pieces(h1: ModuleType) -> None:
     assert read(h1, [interim * (h1.MAX_HEAD_BYTES // len(interim) + 1)])[0] == h1.FAILED
 
 
+def test_header_lines_are_bounded_in_number(h1: ModuleType) -> None:
+    """Of the head, of interim answers and the head together, of trailers: 256 pass, one more is a fault."""
+    many = b"".join(b"quota%d:\n" % n for n in range(h1.MAX_FIELDS))
+    start, one = b"HTTP/1.1 204 No Content\r\n", b"a: b\r\n"
+    interim = b"HTTP/1.1 103 Early Hints\r\n"
+    for before, after, state in (
+        (start, b"\r\n", h1.DONE),
+        (interim, b"\r\n" + start + b"\r\n", h1.DONE),
+        (CHUNKED + b"0\r\n", b"\r\n", h1.DONE),
+    ):
+        for data, expected in ((before + many + after, state), (before + one + many + after, h1.FAILED)):
+            for pieces in ([data], [data[at : at + 100] for at in range(0, len(data), 100)]):
+                core = h1.H1Core()
+                for piece in pieces:
+                    core.feed(piece)
+                assert core.state == expected
+                assert core.fault == ("" if expected == h1.DONE else "it has more than 256 header lines")
+    assert read(h1, [interim + many + b"\r\n" + start + one + b"\r\n"])[0] == h1.FAILED
+    core = h1.H1Core()
+    for _ in range(2):
+        core.begin(False)
+        core.feed(start + many + b"\r\n")
+        assert (core.state, len(core.headers)) == (h1.DONE, h1.MAX_FIELDS)
+
+
 def test_chunk_lines_and_trailers_are_bounded(h1: ModuleType) -> None:
     """An extension or a trailer without end is a fault, not a buffer."""
     start = CHUNKED

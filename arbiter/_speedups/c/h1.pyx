@@ -21,6 +21,7 @@ HEAD, BODY, DONE, FAILED = 0, 1, 2, 3
 MAX_HEAD_BYTES = 256 << 10
 MAX_SIZE_LINE_BYTES = 4 << 10
 MAX_TRAILER_BYTES = 16 << 10
+MAX_FIELDS = 256
 
 cdef enum:
     IN_HEAD = 0
@@ -41,6 +42,7 @@ cdef enum:
     HEAD_LIMIT = 256 << 10
     SIZE_LINE_LIMIT = 4 << 10
     TRAILER_LIMIT = 16 << 10
+    FIELD_LIMIT = 256
     NAME_LIMIT = 256  # longer names take the slower way to lower case
 
 # Per byte: TOKEN = may stand in a field name, BAD = may not stand in a value or a reason.
@@ -96,6 +98,7 @@ cdef class H1Core:
         bint _bodyless
         bint _chunked
         bint _closing
+        int _fields
         Py_ssize_t _head_bytes
         long long _left
         unsigned char *_tail
@@ -129,6 +132,7 @@ cdef class H1Core:
         self._bodyless = bodyless
         self._chunked = False
         self._closing = False
+        self._fields = 0
         self._head_bytes = 0
         self._left = -1
         self._drop_tail()
@@ -300,6 +304,9 @@ cdef class H1Core:
             unsigned char small[NAME_LIMIT]
             long long length
             str name, value
+        if self._fields == FIELD_LIMIT:
+            return self._fail(f"it has more than {FIELD_LIMIT} header lines")
+        self._fields += 1
         while colon < size and KIND[line[colon]] & TOKEN:
             colon += 1
         if colon == 0 or colon == size or line[colon] != c':':
@@ -371,6 +378,7 @@ cdef class H1Core:
             self._step = DATA
         else:
             self._step = TRAILER
+            self._fields = 0
             self._head_bytes = 0
         return True
 

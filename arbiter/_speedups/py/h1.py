@@ -40,6 +40,9 @@ MAX_SIZE_LINE_BYTES = 4 << 10
 
 MAX_TRAILER_BYTES = 16 << 10
 
+MAX_FIELDS = 256
+"""Header lines of one answer, interim ones included, and again of its trailers. Providers send some thirty."""
+
 _STATUS, _FIELD, _DATA, _SIZE, _CRLF, _TRAILER, _NOTHING = range(7)
 
 _PREFIX = b"HTTP/1."
@@ -64,6 +67,7 @@ class H1Core:
         "_bodyless",
         "_chunked",
         "_closing",
+        "_fields",
         "_head_bytes",
         "_left",
         "_step",
@@ -112,6 +116,7 @@ class H1Core:
         self._bodyless = bodyless
         self._chunked = False
         self._closing = False
+        self._fields = 0
         self._head_bytes = 0
         self._left = -1
         self._step = _STATUS
@@ -205,6 +210,9 @@ class H1Core:
         return True
 
     def _field(self, line: bytes) -> bool:
+        if self._fields == MAX_FIELDS:
+            return self._fail(f"it has more than {MAX_FIELDS} header lines")
+        self._fields += 1
         name, colon, value = line.partition(b":")
         if not colon or _NAME.fullmatch(name) is None or _NOT_IN_VALUE.search(value):
             return self._fail("a header line is malformed")
@@ -237,6 +245,7 @@ class H1Core:
             self._step = _DATA
         else:
             self._step = _TRAILER
+            self._fields = 0
             self._head_bytes = 0
         return True
 
