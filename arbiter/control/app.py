@@ -28,13 +28,16 @@ def make_app(
 
     `extra` adds members to /admin/api/state, for what other processes know.
     """
-    return Starlette(
+    app = Starlette(
         routes=[
             *Api(store, recorder_state, snapshot, extra).routes(),
             *Pages(store, recorder_state, snapshot).routes(),
         ],
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )
+    # A redirect would name the host that the worker knows us by, which nobody else can reach.
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _refused(request: Request, error: Exception) -> Response:

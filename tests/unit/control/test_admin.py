@@ -240,6 +240,7 @@ def test_a_question_that_takes_too_long_is_told_from_a_store_that_is_down(tmp_pa
 
 def test_unknown_paths_and_methods_answer_in_one_shape(running):
     assert running.json("/admin/api/nothing", 404) == {"code": 404, "detail": "Not Found"}
+    assert running.json("/admin/api/state/", 404) == {"code": 404, "detail": "Not Found"}  # never redirected
     status, headers, body = running.get("/admin/api/requests", "DELETE")
     assert (status, json.loads(body)) == (405, {"code": 405, "detail": "Method Not Allowed"})
     assert "GET" in headers["allow"]
