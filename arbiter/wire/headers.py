@@ -36,6 +36,10 @@ TO_CLIENT_NAMES = frozenset(
 )
 TO_CLIENT_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-", "x-codex-")
 TO_CLIENT_PARTS = ("ratelimit", "rate-limit", "quota")
+TO_CLIENT_PAIRS = 100
+TO_CLIENT_BYTES = 64 << 10
+"""Of an upstream's headers no more than this crosses, counted as HTTP writes them. Clients bound what they read, and
+Granian's own map of headers ends its process at some 24,000 names."""
 
 
 class Incoming:
@@ -140,11 +144,34 @@ def _may_cross(name: str) -> bool:
 def to_client(headers: Iterable[tuple[str, str]]) -> Pairs:
     """The upstream's headers that the client gets; `retry-after` leaves as whole seconds: all Claude Code reads."""
     out = [pair for pair in headers if _may_cross(pair[0])]
+    if len(out) > TO_CLIENT_PAIRS or sum([len(name) + len(value) + 4 for name, value in out]) > TO_CLIENT_BYTES:
+        out = _most_wanted(out)
     for place, (name, value) in enumerate(out):
         if name == "retry-after" and not value.isdecimal():
             seconds = retry_after_s(value)
             out[place] = (name, str(seconds if seconds is not None else 1))
     return out
+
+
+def _most_wanted(pairs: Pairs) -> Pairs:
+    """Those of `pairs` that there is room for, in their order: first the names we know, then those about limits."""
+
+    def rank(pair: tuple[str, str]) -> int:
+        name = pair[0]
+        if name in TO_CLIENT_NAMES:
+            return 0
+        return 1 if any(part in name for part in TO_CLIENT_PARTS) else 2
+
+    kept: list[int] = []
+    room = TO_CLIENT_BYTES
+    for place in sorted(range(len(pairs)), key=lambda place: rank(pairs[place])):
+        size = len(pairs[place][0]) + len(pairs[place][1]) + 4
+        if size <= room:
+            room -= size
+            kept.append(place)
+            if len(kept) == TO_CLIENT_PAIRS:
+                break
+    return [pairs[place] for place in sorted(kept)]
 
 
 def retry_after_s(value: str) -> int | None:
