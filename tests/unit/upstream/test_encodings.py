@@ -141,8 +141,8 @@ def test_the_work_on_many_members_is_in_proportion_to_them(monkeypatch: pytest.M
         assert meter.given + meter.copied <= 4 * len(body) + 1024 * members
         return meter.calls, meter.given, meter.copied
 
-    few, many = work(100), work(200)
-    assert all(two <= 2.1 * one for one, two in zip(few, many, strict=True)), (few, many)
+    few, many = work(200), work(400)
+    assert all(two <= 2.2 * one for one, two in zip(few, many, strict=True)), (few, many)
 
 
 def test_too_many_members_cost_no_more_than_the_allowed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
