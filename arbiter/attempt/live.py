@@ -9,6 +9,7 @@ end. How the stream ended is `native.Ending`'s to say.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,12 +17,15 @@ from arbiter.accounting import facts
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.books import Attempt
 from arbiter.clock import monotonic_ns
-from arbiter.errors import ArbiterError, ClientGone, Cut
+from arbiter.errors import ArbiterError, ClientGone, Cut, InternalError
+from arbiter.log import Log
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
 from arbiter.watch import Alarm, Watch
 from arbiter.wire.format import Format
 from arbiter.wire.native import Ending, NativeStream
+
+_log = Log(__name__)
 
 _AFTERGLOW_S = 2.0  # how long the usage that follows the finish reason is waited for once the client left
 _HELD_BYTES = 64 << 10  # comments before the first event beyond this are dropped, not kept for the client
@@ -56,8 +60,23 @@ class StreamRelay:
         self._afterglow: Alarm | None = None
 
     # --- pushed by the socket -----------------------------------------------------------------------------------------
+    # Nobody above these two could tell the waiting client: what is raised within them ends the stream here.
 
     def on_data(self, data: bytes) -> None:
+        try:
+            self._take(data)
+        except Exception as bug:
+            self._break_off(bug)
+
+    def on_end(self, error: ArbiterError | None) -> None:
+        try:
+            self._finish(error)
+        except Exception as bug:
+            self._break_off(bug)
+
+    def _take(self, data: bytes) -> None:
+        if self._error is not None:
+            return
         stream = self.native
         piece = stream.feed(data)
         self.last_event_ns = now = monotonic_ns()
@@ -75,7 +94,7 @@ class StreamRelay:
                 self._exchange.abort()
             self._stop(self._verdict(None))
 
-    def on_end(self, error: ArbiterError | None) -> None:
+    def _finish(self, error: ArbiterError | None) -> None:
         if self._is_over:
             return
         piece = self.native.end(error)
@@ -103,6 +122,19 @@ class StreamRelay:
         for waiter in (self._first, self._ended):
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
+
+    def _break_off(self, bug: Exception) -> None:
+        """End the stream after a failure inside the gateway, which none of the waits would otherwise hear of."""
+        if self._error is not None:
+            return
+        if isinstance(bug, ArbiterError):
+            error = bug
+        else:
+            error = InternalError("the gateway failed while it read the upstream's stream; its log says why")
+            _log.error("a stream failed inside the gateway", error=bug)
+        with contextlib.suppress(Exception):
+            self._exchange.abort()
+        self._stop(error)
 
     @property
     def _is_over(self) -> bool:
@@ -160,8 +192,12 @@ class StreamRelay:
     def _enough(self) -> None:
         if not self._is_over:
             self._exchange.abort()
-            self.native.end(None)
-            self._stop(None)
+            try:
+                self.native.end(None)
+            except Exception as bug:
+                self._break_off(bug)
+            else:
+                self._stop(None)
 
     def stop(self, error: ArbiterError) -> None:
         """End the stream from our side (the gateway is shutting down)."""

@@ -198,9 +198,12 @@ class NativeStream:
         self.protocol_fault: str | None = None  # what of the upstream's stream broke the format's rules, and went on
         self.repairs: list[str] = []
         self._drop_usage = drop_usage
-        self._held = b""  # the unfinished event at the end
+        # The unfinished event at the end, as it came: joined only once it is whole, or every read would copy it again.
+        self._held: list[bytes] = []
         self._base = 0  # absolute offset of _held
-        self._indices: dict[tuple[int, int], int] = {}  # (choice, the upstream's index) -> the index of its open call
+        self._indices: dict[
+            tuple[int, int | None], int
+        ] = {}  # (choice, the upstream's index) -> the index of its open call
 
     @property
     def has_event(self) -> bool:
@@ -216,14 +219,17 @@ class NativeStream:
         except Garbled as fault:
             marks = []
             self._cut(fault)
-        if self._held:
-            data = self._held + data
         base = self._base
         ready = self.tap.boundary - base
+        if self._held:
+            if not ready and not marks:
+                self._held.append(data)
+                return b""
+            data = b"".join((*self._held, data))
         if ready == len(data):
-            self._held = b""
+            self._held = []
         else:
-            self._held = data[ready:]
+            self._held = [data[ready:]]
             data = data[:ready]
         self._base = base + ready
         if not marks:
@@ -250,14 +256,14 @@ class NativeStream:
         out = b""
         if marks and error is None and not any(mark[0] == reduce.MALFORMED for mark in marks):
             # Only the blank line after it is missing: an event that an end of file completes (SPEC 2.10).
-            out = self._apply(marks, self._held, self._base)
+            out = self._apply(marks, b"".join(self._held), self._base)
             if self.last_words:
                 self.last_words = _closed(self.last_words)
             elif out:
                 out = _closed(out)
             if out or self.last_words:
                 self.repairs.append("blank_line")
-        self._held = b""
+        self._held = []
         if self.ending is Ending.OPEN:
             if self.tap.finish is not None and not self.tap.done:
                 out += _TERMINAL[self.wire]
@@ -281,6 +287,11 @@ class NativeStream:
                 if repaired is not None:
                     out += (data[sent : start - base], b"data: ", repaired, b"\n\n")
                     sent = end - base
+            elif kind == reduce.EXCESS:
+                self._cut(
+                    Garbled("the upstream sent more than 1,024 tool calls or choices, or too much of their names")
+                )
+                return b"".join((*out, data[sent : start - base]))
             elif kind in _FAULTS:
                 self.protocol_fault = _FAULTS[kind]
             elif kind == reduce.ERROR:
@@ -302,13 +313,30 @@ class NativeStream:
             chunk = _decode_any(payload)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        for choice in chunk.get("choices") or ():
-            where = choice.get("index", 0)
-            for call in (choice.get("delta") or {}).get("tool_calls") or ():
-                key = (where, call.get("index", 0))
-                if call.get("id"):
-                    self._indices[key] = tap.index_of(where, call["id"].encode("utf-8", "replace"))
-                call["index"] = self._indices.get(key, key[1])
+        choices = chunk.get("choices")
+        for position, choice in enumerate(choices if isinstance(choices, list) else ()):
+            if not isinstance(choice, dict):
+                continue
+            number = _index(choice.get("index"))
+            delta = choice.get("delta")
+            calls = delta.get("tool_calls") if isinstance(delta, dict) else None
+            for call in calls if isinstance(calls, list) else ():
+                if isinstance(call, dict):
+                    self._place(tap, position if number is None else number, call)
         if "tool_indices" not in self.repairs:
             self.repairs.append("tool_indices")
         return _encode(chunk)
+
+    def _place(self, tap: reduce.ChatTap, choice: int, call: dict[str, Any]) -> None:
+        """Give a fragment the index of its call; one whose call has none keeps what it came with."""
+        index, ident = _index(call.get("index")), call.get("id")
+        key = choice, index
+        if isinstance(ident, str) and ident:
+            self._indices[key] = tap.index_of(choice, ident.encode("utf-8", "replace"))
+        place = self._indices.get(key, -1)
+        if place >= 0:
+            call["index"] = place
+
+
+def _index(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -413,3 +413,41 @@ def test_the_content_type_of_a_stream_is_its_upstreams(front: Front) -> None:
         assert answer.header("content-type") == "text/event-stream; charset=utf-8"
 
     run(main)
+
+
+def tool_chunk(*calls: object, choice: object = 0) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": choice, "delta": {"tool_calls": calls}}]}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize("odd", [7, {"id": 7}, {"id": "c", "index": [1]}, {"id": {}, "function": 1}, None], ids=str)
+@pytest.mark.parametrize("choice", [0, [1], {}, "0"], ids=str)
+def test_odd_calls_in_a_clash_end_like_any_stream(front: Front, odd: object, choice: object) -> None:
+    """Values of another type than the format's cost no stream: it ends, and its row does too."""
+
+    async def main() -> None:
+        events = [
+            tool_chunk({"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}),
+            tool_chunk({"index": 0, "id": "b", "function": {"name": "f", "arguments": "{}"}}, odd),
+            tool_chunk({"index": 0, "id": "b", "function": {"name": "f", "arguments": "{}"}}, odd, choice=choice),
+            *CHAT.events("hi", usage=False)[-2:],
+        ]
+        answer = await streamed(front, CHAT, sse(*events))
+        assert answer.ending is Ending.CLEAN
+        assert CHAT.terminal in answer.body
+        assert front.row(answer.trace_id)["outcome"] == "ok"
+
+    run(main)
+
+
+def test_a_stream_of_tool_calls_without_end_is_cut(front: Front) -> None:
+    """A thousand calls are more than any answer has; beyond that the upstream is at fault, and the client is told."""
+
+    async def main() -> None:
+        calls = [tool_chunk({"index": n, "id": f"i{n}", "function": {"name": "f"}}) for n in range(1100)]
+        answer = await streamed(front, CHAT, sse(*calls))
+        assert "more than 1,024 tool calls" in (CHAT.told(answer) or "")
+        assert CHAT.terminal not in answer.body
+        assert answer.body.startswith(b"".join(calls[:1024]))
+        assert front.row(answer.trace_id)["error_class"] == "upstream_protocol"
+
+    run(main)

@@ -14,7 +14,8 @@ ATTRIBUTES = (
     "done", "errored", "tool_names", "response_id", "model",
 )  # fmt: skip
 USAGE = {"ChatTap": ("usage",), "MessagesTap": ("usage_start", "usage_delta")}
-KINDS = ("USAGE_ONLY", "FINISH", "DONE", "ERROR", "CLASH", "AFTER_FINISH", "FOREIGN", "MALFORMED", "START", "RESTART")
+KINDS = ("USAGE_ONLY", "FINISH", "DONE", "ERROR", "CLASH", "AFTER_FINISH", "FOREIGN", "MALFORMED", "START", "RESTART",
+         "EXCESS")  # fmt: skip
 
 
 def compact(value: object) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from arbiter._speedups.py import sse as py_sse
 from arbiter.errors import Garbled
-from tests.twins.streams import CHAT, DONE, MESSAGES, TOKENS, Story, call, chat, compact, delta
+from tests.twins.streams import CHAT, DONE, MESSAGES, TOKENS, Story, call, chat, compact, delta, event
 
 
 def kinds(module: ModuleType, *events: str) -> list[str]:
@@ -439,3 +439,61 @@ def test_a_fault_comes_after_the_marks_before_it(reduce: ModuleType) -> None:
         tap.feed(b"")
     with pytest.raises(Garbled, match="200"):
         reduce.MessagesTap(200).feed(b"data: " + b"x" * 200)
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+def test_more_calls_than_we_keep_are_told_and_not_kept(reduce: ModuleType, choices: int) -> None:
+    """An upstream that opens calls without end costs neither memory nor time: the first one too many is marked."""
+    tap = reduce.ChatTap(1 << 20)
+    for n in range(reduce.MAX_CALLS):
+        assert tap.feed(chat(delta(n % choices, tool_calls=[call(n, f"i{n}", f"n{n}")])).encode()) == []
+    assert sum(map(tap.calls, range(choices))) == len(tap.tool_names) == reduce.MAX_CALLS
+    for extra in (call(5000, "one-more", "x"), call(5001, None, "x"), call(5002, "i0")):
+        ((kind, _, _, _),) = tap.feed(chat(delta(tool_calls=[extra])).encode())
+        assert kind == reduce.EXCESS
+    assert sum(map(tap.calls, range(choices))) == len(tap.tool_names) == reduce.MAX_CALLS
+    assert tap.feed(chat(delta(tool_calls=[call(7 * choices, arguments="{}")])).encode()) == []
+
+
+def test_calls_begin_in_constant_time(reduce: ModuleType) -> None:
+    """All at one index, the worst: each gets the next free index, and none is found by a walk over those before it."""
+    tap = reduce.ChatTap(1 << 20)
+    for n in range(reduce.MAX_CALLS):
+        tap.feed(chat(delta(tool_calls=[call(0, f"i{n}", "f")])).encode())
+        assert tap.index_of(0, f"i{n}".encode()) == n
+
+
+def test_names_and_ids_are_kept_up_to_a_size(reduce: ModuleType) -> None:
+    tap = reduce.ChatTap(1 << 20)
+    big = "n" * (reduce.MAX_KEPT_BYTES // 3 - 10)
+    marks = [tap.feed(chat(delta(tool_calls=[call(n, f"i{n}", big)])).encode()) for n in range(4)]
+    assert [bool(mark) for mark in marks] == [False, False, False, True]
+    assert marks[3][0][0] == reduce.EXCESS
+
+
+def test_choices_and_blocks_without_end_are_told_too(reduce: ModuleType) -> None:
+    chats, blocks = reduce.ChatTap(1 << 20), reduce.MessagesTap(1 << 20)
+    for n in range(reduce.MAX_CALLS):
+        assert chats.feed(chat(delta(n + 100, content="x")).encode()) == []
+        block = {"type": "tool_use", "id": "t", "name": "ls", "input": {}}
+        blocks.feed(event("content_block_start", index=n, content_block=block).encode())
+    assert chats.feed(chat(delta(9999, content="x")).encode())[0][0] == reduce.EXCESS
+    marks = blocks.feed(event("content_block_start", index=0, content_block=block).encode())
+    assert marks[0][0] == reduce.EXCESS
+    assert len(blocks.tool_names) == reduce.MAX_CALLS
+
+
+def test_a_legacy_name_on_every_chunk_is_one_name(reduce: ModuleType) -> None:
+    tap = reduce.ChatTap(1 << 20)
+    for _ in range(reduce.MAX_CALLS + 1):
+        assert tap.feed(chat(delta(function_call={"name": "f", "arguments": "x"})).encode()) == []
+    assert tap.tool_names == [b"f"]
+
+
+def test_usages_that_cannot_be_merged_are_not(reduce: ModuleType) -> None:
+    """A number beyond all bounds, and a usage that would grow with every event: the last one stands alone."""
+    tap = reduce.MessagesTap(1 << 20)
+    for _ in range(4):
+        tap.feed(b'data: {"type":"message_delta","delta":{},"usage":{"output_tokens":1e999}}\n\n')
+    large = b'{"a":"%s"}' % (b"x" * reduce.MAX_KEPT_BYTES)
+    assert reduce.merge(large, b'{"b":1}') == b'{"b":1}'

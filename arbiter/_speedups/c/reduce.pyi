@@ -2,9 +2,12 @@ from arbiter._speedups.py.reduce import AFTER_FINISH as AFTER_FINISH
 from arbiter._speedups.py.reduce import CLASH as CLASH
 from arbiter._speedups.py.reduce import DONE as DONE
 from arbiter._speedups.py.reduce import ERROR as ERROR
+from arbiter._speedups.py.reduce import EXCESS as EXCESS
 from arbiter._speedups.py.reduce import FINISH as FINISH
 from arbiter._speedups.py.reduce import FOREIGN as FOREIGN
 from arbiter._speedups.py.reduce import MALFORMED as MALFORMED
+from arbiter._speedups.py.reduce import MAX_CALLS as MAX_CALLS
+from arbiter._speedups.py.reduce import MAX_KEPT_BYTES as MAX_KEPT_BYTES
 from arbiter._speedups.py.reduce import RESTART as RESTART
 from arbiter._speedups.py.reduce import START as START
 from arbiter._speedups.py.reduce import USAGE_ONLY as USAGE_ONLY

@@ -46,7 +46,14 @@ START = 9
 RESTART = 10
 """messages: another `message_start`; one answer starts once (SPEC 2.6)."""
 
+EXCESS = 11
+"""The event goes beyond `MAX_CALLS` or `MAX_KEPT_BYTES`; what is over is not kept, and the stream is to be cut."""
+
 MAX_DEPTH = 200  # SPEC 14.1
+MAX_CALLS = 1024
+"""Tool calls of one answer, its choices, its tools' names: what a stream can make us remember, each to this number."""
+MAX_KEPT_BYTES = 1 << 20
+"""The same in bytes: of ids and names of calls together, and of a merged usage."""
 
 _BLANK = b" \t\n\r"
 _RAW_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -130,6 +137,23 @@ class State:
         self.tool_names: list[bytes] = []
         self.response_id: bytes | None = None
         self.model: bytes | None = None
+        self._excess = False  # of the event in hand
+        self._kept_bytes = 0
+
+    def _has_room(self, word: bytes) -> bool:
+        """Whether `word` may be kept; if not, the event in hand is one too many."""
+        if self._kept_bytes + len(word) > MAX_KEPT_BYTES:
+            self._excess = True
+            return False
+        self._kept_bytes += len(word)
+        return True
+
+    def _name(self, name: bytes) -> None:
+        """Remember the name of a tool that was called."""
+        if len(self.tool_names) >= MAX_CALLS:
+            self._excess = True
+        elif self._has_room(name):
+            self.tool_names.append(name)
 
     def take(self, name: bytes, payload: bytes, start: int, end: int, marks: list[Mark]) -> None:
         """Read one event, and add its marks."""
@@ -156,7 +180,10 @@ class State:
                 kinds = [ERROR]
                 self._note(data, members)
             elif not kinds:
+                self._excess = False
                 self._read(name, data, members, kinds)
+                if self._excess:
+                    kinds = [EXCESS]
         for kind in kinds:
             marks.append((kind, start, end, payload))
 
@@ -202,7 +229,10 @@ class ChatState(State):
         self.clashed = False
         self._open: dict[tuple[int, int | None], _Call] = {}  # (choice, index) -> the call that fragments belong to now
         self._by_id: dict[tuple[int, bytes], _Call] = {}
-        self._indices: dict[int, list[int]] = {}  # choice -> index of each call, in the order they began
+        self._calls = 0  # of all choices
+        self._begun: dict[int, int] = {}  # choice -> how many of them are its own
+        self._used: dict[int, set[int]] = {}  # choice -> the indices of its calls
+        self._next: dict[int, int] = {}  # choice -> the index behind all of those
 
     @property
     def finish(self) -> bytes | None:
@@ -256,7 +286,11 @@ class ChatState(State):
                 continue
             number = _index(choice.get("index"))
             number = position if number is None else number
-            self.seen.add(number)
+            if number not in self.seen:
+                if len(self.seen) >= MAX_CALLS:
+                    self._excess = True
+                    break
+                self.seen.add(number)
             delta = choice.get("delta")
             if isinstance(delta, dict):
                 has_data, has_clash = self._read_delta(number, delta)
@@ -300,8 +334,9 @@ class ChatState(State):
         if isinstance(legacy, dict):
             arguments += _json_size(legacy.get("arguments"))
             named = _word(legacy.get("name"))
-            if named is not None:
-                self.tool_names.append(named)
+            # Some servers repeat it on every chunk.
+            if named is not None and self.tool_names[-1:] != [named]:
+                self._name(named)
         self.text_bytes += text
         self.thinking_bytes += thinking
         self.argument_bytes += arguments
@@ -329,8 +364,9 @@ class ChatState(State):
             if known is not None:
                 call = known
             elif call is not None and not call.ident:
-                call.ident = ident
-                self._by_id[choice, ident] = call
+                if self._has_room(ident):
+                    call.ident = ident
+                    self._by_id[choice, ident] = call
             else:
                 call = self._begin(choice, index, ident)
         elif call is None and named is not None:
@@ -339,22 +375,35 @@ class ChatState(State):
             return False
         if named is not None and not call.named:
             call.named = True
-            self.tool_names.append(named)
+            self._name(named)
+        if key not in self._open and len(self._open) >= MAX_CALLS:
+            self._excess = True
+            return False
         self._open[key] = call
         return index is not None and call.index != index
 
-    def _begin(self, choice: int, index: int | None, ident: bytes) -> _Call:
-        indices = self._indices.setdefault(choice, [])
-        taken = [used for used in indices if used >= 0]
-        call = _Call(ident, -1 if index is None else max(taken) + 1 if index in taken else index)
-        indices.append(call.index)
+    def _begin(self, choice: int, index: int | None, ident: bytes) -> _Call | None:
+        """Begin a call at its index, or behind all others where that is taken; None where it is one too many."""
+        if self._calls >= MAX_CALLS:
+            self._excess = True
+            return None
+        if not self._has_room(ident):
+            return None
+        self._calls += 1
+        self._begun[choice] = self._begun.get(choice, 0) + 1
+        call = _Call(ident, -1)
+        if index is not None:
+            used, behind = self._used.setdefault(choice, set()), self._next.get(choice, 0)
+            call.index = behind if index in used else index
+            used.add(call.index)
+            self._next[choice] = max(behind, call.index + 1)
         if ident:
             self._by_id[choice, ident] = call
         return call
 
     def calls(self, choice: int) -> int:
         """How many tool calls the choice has begun."""
-        return len(self._indices.get(choice, ()))
+        return self._begun.get(choice, 0)
 
     def index_of(self, choice: int, ident: bytes) -> int:
         """The index of a call on the client's side: the upstream's own, or the next free one where that was taken.
@@ -413,7 +462,7 @@ class MessagesState(State):
                     self._count(block.get("text"), block.get("thinking"), block.get("input"), kinds)
                     named = _word(block.get("name"))
                     if named is not None:
-                        self.tool_names.append(named)
+                        self._name(named)
                 if not self.plain and not kinds:
                     kinds.append(AFTER_FINISH)
             case "content_block_stop":
@@ -466,11 +515,19 @@ class MessagesState(State):
 
 
 def merge(first: bytes | None, second: bytes | None) -> bytes | None:
-    """Two reports of one answer's usage as one: what the second says wins, what it leaves out (or null) stays."""
+    """Two reports of one answer's usage as one: what the second says wins, what it leaves out (or null) stays.
+
+    Where they cannot be read together (a number beyond all bounds) or grow too large, the second is all there is.
+    """
     if first is None or second is None:
         return second if first is None else first
-    later = {key: value for key, value in decode(second).items() if value is not None}
-    return _compact({**decode(first), **later})
+    if len(first) + len(second) > MAX_KEPT_BYTES:
+        return second
+    try:
+        earlier, later = decode(first), decode(second)
+    except ValueError:
+        return second
+    return _compact({**earlier, **{key: value for key, value in later.items() if value is not None}})
 
 
 class Tap(State):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import msgspec
 import pytest
@@ -294,3 +295,58 @@ def test_pings_and_comments_are_no_events():
     assert not stream.has_event
     stream.feed(MESSAGE)
     assert stream.has_event
+
+
+ODD = st.sampled_from([None, True, 0, 1, -1, 7, 1.5, "", "a", [], [1], {}, {"index": 0}])
+ODD_CALL = ODD | st.fixed_dictionaries(
+    {}, optional={"index": ODD, "id": ODD | st.just("b"), "function": ODD | st.fixed_dictionaries({"name": ODD})}
+)
+ODD_CHOICE = ODD | st.fixed_dictionaries(
+    {},
+    optional={
+        "index": ODD,
+        "delta": ODD | st.fixed_dictionaries({"tool_calls": ODD | st.lists(ODD_CALL, max_size=4)}),
+    },
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(ODD | st.lists(ODD_CHOICE, max_size=3), max_size=5))
+def test_no_shape_of_a_chunk_breaks_the_repair_of_indices(chunks):
+    """What is no call, no choice or no index is passed on: the stream goes on behind it, whatever it was."""
+    clash = event({"choices": [{"delta": {"tool_calls": [call(0, "a", "f", ""), call(0, "b", "g", "")]}}]})
+    stream = chat()
+    stream.feed(clash)
+    for choices in chunks:
+        out = stream.feed(event({"object": "chat.completion.chunk", "choices": choices}))
+        assert json.loads(out[6:])["object"] == "chat.completion.chunk"
+    assert stream.ending is Ending.OPEN
+
+
+@pytest.mark.parametrize("odd", [{"id": 7}, 7, {"id": "c", "index": [1]}, {"id": ["x"]}, {"index": {}}])
+def test_an_odd_call_beside_one_that_is_repaired_keeps_what_it_is(odd):
+    stream = chat()
+    stream.feed(chunk({"tool_calls": [call(0, "a", "f", "")]}))
+    out = stream.feed(chunk({"tool_calls": [call(0, "b", "g", ""), odd]}))
+    assert json.loads(out[6:])["choices"][0]["delta"]["tool_calls"] == [call(1, "b", "g", ""), odd]
+
+
+def test_a_stream_of_more_calls_than_we_keep_is_cut_before_the_one_too_many():
+    stream = chat()
+    calls = [chunk({"tool_calls": [call(n, f"i{n}", "f", "")]}) for n in range(1030)]
+    assert run(stream, *calls) == b"".join(calls[:1024])
+    assert stream.ending is Ending.CUT
+    assert "more than 1,024 tool calls" in str(stream.garbled)
+
+
+def test_a_large_event_that_dribbles_in_is_not_copied_at_every_read():
+    """Ten thousand reads of one unfinished event keep its pieces; joining them each time would copy 40 GB here."""
+    stream = NativeStream(CHAT, drop_usage=False, limit=16 << 20)
+    whole = b'data: {"choices":[],"x":"' + b"x" * (4 << 20) + b'"}\n\n'
+    began = time.process_time()
+    out = [
+        stream.feed(whole[:-10_000]),
+        *(stream.feed(whole[n : n + 1]) for n in range(len(whole) - 10_000, len(whole))),
+    ]
+    assert time.process_time() - began < 2.0
+    assert b"".join(out) == whole
