@@ -25,11 +25,14 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ..clock import monotonic, monotonic_ns
-from ..errors import ArbiterError, Cut, Garbled, TimedOut
+from ..errors import ArbiterError, Cut, Garbled, InternalError, TimedOut
+from ..log import Log
 from .encodings import Decoder, decoder_for
 
 if TYPE_CHECKING:
     from ..config.snapshot import Budgets
+
+_log = Log(__name__)
 
 # Waiting bytes after which the connection stops reading: two reads, so that a burst is not one pause per read.
 _HOLD_BYTES = 128 << 10
@@ -281,7 +284,7 @@ class Exchange:
     def push(self, data: bytes) -> None:
         """The next body bytes, as the connection read them."""
         if self._sink is not None and not self._paused and self._decoder is None and not self._backlog:
-            self._sink.on_data(data)
+            self._hand(self._sink, data)
             return
         if self._told:
             return
@@ -374,6 +377,16 @@ class Exchange:
 
     # ------------------------------------------------------------------------------------- inside
 
+    def _hand(self, sink: Sink, data: bytes) -> None:
+        """Give `data` to the reader. One that raises has a bug, and whoever waits for its end gets it all the same."""
+        try:
+            sink.on_data(data)
+        except Exception as bug:
+            _log.error("the reader of an answer failed", error=bug)
+            error = InternalError("the gateway failed on this answer")
+            self._error = error  # also where the message itself is over already
+            self.give_up(error)
+
     def _pour(self) -> None:
         """Give out what waits, then the end. `on_data` may pause, resume, finish or abort from within."""
         self._pouring = True
@@ -393,7 +406,7 @@ class Exchange:
                     self._active.discard(self)
                     continue
                 if data:
-                    self._sink.on_data(data)
+                    self._hand(self._sink, data)
                     continue
                 if self._over and not self._told:
                     self._told = True
