@@ -236,7 +236,8 @@ MARKING = """
 def test_a_plugin_starts_and_stops_once_in_each_worker(tmp_path: Path) -> None:
     """Its `shutdown` runs where its `startup` did; a killed process has none."""
     with gateway_with(tmp_path, plugged(tmp_path, MARKING), workers=2) as gateway:
-        first = gateway.workers
+        # Ready is who answers; the other one may be a moment behind.
+        first = until(lambda: len(found := gateway.workers) == 2 and found, "both workers")
         assert sorted(tmp_path.glob("up-*")) == sorted(tmp_path / f"up-{pid}" for pid in first)
         os.kill(first[0], signal.SIGKILL)
         until(lambda: len(gateway.workers) == 2 and first[0] not in gateway.workers, "a new worker")
