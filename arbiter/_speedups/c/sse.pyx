@@ -311,7 +311,8 @@ cdef class Framer:
         elif self.window == self.held:
             if keep:
                 memmove(self.held, self.held + keep, tail)
-            if self.held_cap > KEEP_BYTES and tail <= KEEP_BYTES:
+            # Only behind an event: while one grows by small pieces, its room must grow by more than they do.
+            if keep and self.held_cap > KEEP_BYTES and tail <= KEEP_BYTES:
                 grown = <char*>realloc(self.held, tail if tail else 1)
                 if grown != NULL:
                     self.held, self.held_cap = grown, tail if tail else 1

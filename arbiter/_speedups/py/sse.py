@@ -45,8 +45,14 @@ class Framer:
         self.offset = 0  # bytes fed
         self.boundary = 0  # everything before it is complete
         self.fault: Garbled | None = None
-        self._held = b""  # the bytes from `boundary` on
-        self._searched = (0, 0)  # the unfinished line begins at the first offset and does not end before the second
+        self._held = bytearray()  # the bytes from `boundary` on
+        # Where reading stands, counted from `boundary`: what was read of an open block is not read again.
+        self._at = 0  # the line in hand
+        self._searched = 0  # it does not end before here
+        self._is_open = False  # a block; it begins at `boundary`
+        self._name = b""
+        self._data: list[bytes] = []
+        self._bare = False  # the open block's last line ended in a bare CR
         self._at_start = True
         self._skip_lf = False
         self._closed = False
@@ -69,10 +75,7 @@ class Framer:
         if self.fault is not None:
             return frames
         held, base, size = self._held, self.boundary, len(self._held)
-        keep = at = 0  # the open block or line begins at `keep`
-        start = -1  # of the open block
-        name, data = b"", list[bytes]()
-        bare = False  # the open block's last line ended in a bare CR
+        keep, at = 0, self._at  # the open block or line begins at `keep`
 
         if self._at_start and (last or size >= 3 or not _BOM.startswith(held)):
             self._at_start = False
@@ -85,66 +88,69 @@ class Framer:
                 if held[at] == 10:
                     keep = at = at + 1
                     continue
-            line_at, searched = self._searched
-            ended = _LINE_END.search(held, searched - base if line_at - base == at else at)
+            ended = _LINE_END.search(held, max(at, self._searched))
             if ended is not None:
                 stop, after = ended.span()
-                blank = start >= 0 and stop == at
+                blank = self._is_open and stop == at
                 if after == size and ended[0] == b"\r" and not last:
-                    if not (blank and bare):
+                    if not (blank and self._bare):
                         break
                     self._skip_lf = True
-                elif blank and bare and ended[0] == b"\r\n":
+                elif blank and self._bare and ended[0] == b"\r\n":
                     after, self._skip_lf = stop + 1, True
             elif last:
                 stop = after = size
                 blank = False
             else:
-                self._searched = (base + at, base + size)
+                self._searched = size
                 break
 
             if after - keep > self.limit:
                 break  # judged below
-            line = held[at:stop]
+            line = bytes(held[at:stop])
             at = after
             if blank:
-                if not self._dispatch(frames, name, data, held[start:at], base + start, base + at):
+                if not self._dispatch(frames, keep, at):
                     break
-                keep, start, name, data, bare = at, -1, b"", [], False
-            elif not line or (line[:1] == b":" and start < 0):
+                keep = at
+            elif not line or (line[:1] == b":" and not self._is_open):
                 keep = at
             else:
                 if line[:1] != b":":
-                    start = keep if start < 0 else start
+                    self._is_open = True
                     field, _, value = line.partition(b":")
                     if field == b"data":
-                        data.append(value.removeprefix(b" "))
+                        self._data.append(value.removeprefix(b" "))
                     elif field == b"event":
-                        name = value.removeprefix(b" ")
-                bare = ended is not None and ended[0] == b"\r"
+                        self._name = value.removeprefix(b" ")
+                self._bare = ended is not None and ended[0] == b"\r"
 
         if self.fault is None and size - keep > self.limit:
             self.fault = Garbled(f"the upstream sent an event of over {self.limit} bytes")
         if last and self.fault is None:
-            if start >= 0:
-                self._dispatch(frames, name, data, held[start:], base + start, base + size)
+            if self._is_open:
+                self._dispatch(frames, keep, size)
             if self.fault is None:
                 keep = size
         self.boundary = base + keep
-        self._held = held[keep:] if self.fault is None else b""
+        if self.fault is not None:
+            held.clear()
+        elif keep:
+            del held[:keep]
+        self._at, self._searched = at - keep, max(0, self._searched - keep)
         return frames
 
-    def _dispatch(
-        self, frames: list[Frame], name: bytes, data: list[bytes], block: bytes, start: int, end: int
-    ) -> bool:
-        joined = b"\n".join(data)
+    def _dispatch(self, frames: list[Frame], start: int, end: int) -> bool:
+        """Close the open block, and report it if it is an event; False where it is none of text."""
+        name, joined = self._name, b"\n".join(self._data)
+        self._is_open, self._name, self._data, self._bare = False, b"", [], False
         if joined:
             try:
-                block.decode()
+                self._held[start:end].decode()
             except UnicodeDecodeError:
                 self.fault = Garbled("the upstream sent an event that is not UTF-8")
                 return False
-            frames.append(Frame(name, joined, start, end))
+            frames.append(Frame(name, joined, self.boundary + start, self.boundary + end))
         return True
 
 
