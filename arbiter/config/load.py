@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,7 @@ from arbiter.config.words import check_header, check_identifier, check_name, che
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
 DEFAULT_PATH = "arbiter.yaml"
+MAX_ALIAS_STEPS = 8  # more is a mistake that nobody can read any more
 _WIRES = {"openai": "openai-chat", "ollama": "openai-chat", "anthropic": "anthropic-messages", "echo": "any"}
 _HEADERS_S = {"anthropic": 120.0}
 _WHERE = frozenset({"bind", "port", "socket", "workers"})
@@ -179,7 +181,8 @@ class _Resolver:
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
         resolved = snapshot.redacted()
         resolved["server"] = {key: value for key, value in resolved["server"].items() if key not in _WHERE}
-        canonical = msgspec.json.encode(resolved, order="deterministic")
+        # As the environment gives them, values may hold bytes that are not UTF-8.
+        canonical = json.dumps(resolved, sort_keys=True, ensure_ascii=True).encode()
         epoch = hashlib.sha256(canonical).hexdigest()[:12]
         return replace(snapshot, epoch=epoch, warnings=tuple(self.warnings))
 
@@ -361,6 +364,8 @@ class _Resolver:
                 raise self.error(path, f'no model, provider/model or alias is called "{pin}"{nearest(pin, known)}')
             if pin in seen:
                 raise self.error(path, f"aliases point at each other: {' → '.join([*seen, pin])}")
+            if len(seen) == MAX_ALIAS_STEPS:
+                raise self.error(path, f"more than {MAX_ALIAS_STEPS} aliases lead from one to the next")
             seen.append(pin)
             step = pin
 

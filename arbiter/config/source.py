@@ -71,7 +71,10 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=mark)
         self.depth += 1
         try:
-            return super().compose_node(parent, index)
+            node = super().compose_node(parent, index)
+            if isinstance(node, yaml.ScalarNode) and any("\ud800" <= char <= "\udfff" for char in node.value):
+                raise yaml.MarkedYAMLError(problem="half a character (a lone surrogate)", problem_mark=node.start_mark)
+            return node
         finally:
             self.depth -= 1
 
@@ -178,6 +181,8 @@ def variable(name: str, env: Mapping[str, str], fail: Fail) -> str | None:
 
 def read_secret(path: Path, what: str, fail: Fail) -> str:
     """What a secret file holds, without the white space around it; `what` names the option in messages."""
+    if path.exists() and not path.is_file():
+        raise fail(f"{what}: {path} is not a file")  # a pipe that nobody writes to would be waited for
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_SECRET_BYTES + 1)

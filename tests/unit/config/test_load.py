@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -359,6 +360,12 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         ),
         (ONE + "aliases: { a: { pin: b }, b: { pin: a } }\n", 2, "aliases.b.pin", "point at each other: a → b → a"),
         (ONE + "aliases: { a: { pin: a } }\n", 2, "aliases.a.pin", "point at each other: a → a"),
+        (
+            ONE + "aliases: { " + ", ".join(f"a{n}: {{ pin: a{n + 1} }}" for n in range(40)) + ", a40: { pin: m } }\n",
+            2,
+            "aliases.a7.pin",
+            "more than 8 aliases",
+        ),
         (ONE + "aliases: { up: { pin: gpt } }\n", 2, "aliases.up", "name of a provider"),
         (ONE + "aliases: { up/x: { pin: gpt } }\n", 2, 'aliases."up/x"', "read as provider/model"),
         (ONE + "state: valkey://h:1/0\n", 2, "state", "valkey:// is not built yet"),
@@ -569,3 +576,16 @@ def test_where_it_listens_is_no_part_of_the_epoch() -> None:
     elsewhere = Flags(bind="::1", port=9, workers=3)
     assert read(ONE).epoch == read(ONE, flags=elsewhere).epoch == read(ONE, flags=Flags(socket="/run/a.sock")).epoch
     assert read("server: { drain: 1s }\n" + ONE).epoch != read(ONE).epoch
+
+
+def test_half_a_character_is_refused_where_it_stands() -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse('providers:\n  up: { type: echo, models: ["\\ud800"] }\n', "c.yaml", {})
+    assert (refused.value.line, "half a character" in str(refused.value)) == (2, True)
+
+
+def test_a_secret_is_read_from_a_file_and_not_waited_for(tmp_path: Path) -> None:
+    """A pipe that nobody writes to would hold the start up for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="is not a file"):
+        parse(f"providers: {{ up: {{ type: openai, key_file: {tmp_path}/pipe }} }}\n", "c.yaml", {})
