@@ -30,11 +30,19 @@ CHAT, MESSAGES = "openai-chat", "anthropic-messages"
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_str = msgspec.json.Decoder(str).decode
 _decode_bool = msgspec.json.Decoder(bool).decode
-_decode_list = msgspec.json.Decoder(list[Raw]).decode
 _decode_any = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 _ATTRIBUTION = "x-anthropic-billing-header:"
+_MAX_MEMBERS = 1024  # SPEC 14.1's "no unbounded": each becomes two objects here; the largest real request has some 40
+_BLANK = b" \t\r\n"
+
+
+class _TextBlock(msgspec.Struct):
+    text: str
+
+
+_decode_text_block = msgspec.json.Decoder(_TextBlock).decode
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -50,15 +58,21 @@ def open_body(body: bytes, depth: int = 200) -> Opened:
 
     Errors: BadRequest naming the member at fault; the value is never repeated.
     """
+    bad = nesting.not_utf8(body)
+    if bad >= 0:
+        raise BadRequest(f"the request body is not valid UTF-8 (byte {bad})")
+    match nesting.fault(body, depth, _MAX_MEMBERS):
+        case nesting.DEEP:
+            raise BadRequest("the request body is nested too deeply")
+        case nesting.WIDE:
+            raise BadRequest(f"the request body has more than {_MAX_MEMBERS:,} members at its top level")
     try:
-        if nesting.is_deeper(body, depth):
-            raise RecursionError
-        members = _decode_members(body)
+        members = _members(body)
     except RecursionError:
         raise BadRequest("the request body is nested too deeply") from None
     except msgspec.ValidationError:
         raise BadRequest("the request body must be a JSON object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise BadRequest(f"the request body is not valid JSON: {_reason(error)}") from None
     if "model" not in members:
         raise BadRequest("`model` is missing", param="model")
@@ -71,16 +85,46 @@ def open_body(body: bytes, depth: int = 200) -> Opened:
     return Opened(members, model, _member(members, "stream", _decode_bool, "true or false"))
 
 
+def _members(text: bytes) -> dict[str, Raw]:
+    """The members of a JSON object, undecoded.
+
+    Errors: msgspec's, for what is no object or no JSON; BadRequest for a name that is no text.
+    """
+    try:
+        return _decode_members(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # The decoder refuses the escape of half a surrogate pair in any string, also in those it passes over; JSON does
+        # not, and agents do cut text in the middle of an emoji. Nobody here reads those strings: they may pass.
+        readable = nesting.whole(text)
+        if readable is text:
+            raise
+    _decode_members(readable)
+    members: dict[str, Raw] = {}
+    start = readable.index(b"{") + 1
+    for end in nesting.cuts(readable, _MAX_MEMBERS):
+        ((name, value),) = _decode_members(b"{%b}" % readable[start:end]).items()
+        member = text[start:end].rstrip(_BLANK)
+        colon = len(member) - len(memoryview(value))
+        if member[:colon] != readable[start : start + colon]:
+            raise BadRequest("the name of a member holds half of a surrogate pair")
+        members[name] = Raw(member[colon:])
+        start = end + 1
+    return members
+
+
 def _member(members: dict[str, Raw], name: str, decode: Any, expected: str) -> Any:
     try:
         return decode(members[name])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except msgspec.ValidationError:
         raise BadRequest(f"`{name}` must be {expected}", param=name) from None
+    except msgspec.DecodeError:  # the body is JSON: only this is left
+        raise BadRequest(f"`{name}` holds half of a surrogate pair", param=name) from None
 
 
-def _reason(error: Exception) -> str:
-    text = str(error)
-    return text.removeprefix("JSON is malformed: ") if isinstance(error, msgspec.DecodeError) else "invalid UTF-8"
+def _reason(error: msgspec.DecodeError) -> str:
+    return str(error).removeprefix("JSON is malformed: ")
 
 
 class Spliced(msgspec.Struct, frozen=True):
@@ -131,8 +175,10 @@ def _with_usage(options: Raw | None) -> Raw | None:
     if options is None or bytes(options) == b"null":
         return Raw(b'{"include_usage":true}')
     try:
-        members = _decode_members(options)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        if nesting.fault(bytes(options), len(bytes(options)), _MAX_MEMBERS) == nesting.WIDE:
+            raise BadRequest(f"`stream_options` has more than {_MAX_MEMBERS:,} members", param="stream_options")
+        members = _members(bytes(options))
+    except (msgspec.MsgspecError, RecursionError):
         raise BadRequest("`stream_options` must be an object", param="stream_options") from None
     if bytes(members.get("include_usage", b"")) == b"true":
         return None
@@ -142,17 +188,20 @@ def _with_usage(options: Raw | None) -> Raw | None:
 def _without_attribution(system: Raw | None) -> Raw | None:
     """The `system` array without Claude Code's first entry, or None where there is no such entry."""
     # The cheap look first: the line stands within the first hundred bytes or not at all.
-    if system is None or _ATTRIBUTION.encode() not in bytes(system)[:256]:
+    if system is None or _ATTRIBUTION.encode() not in bytes(memoryview(system)[:256]):
         return None
+    blocks = bytes(system)
+    if blocks[:1] != b"[":
+        return None
+    # Only the first entry is looked at; an array may have millions.
+    (end,) = nesting.cuts(blocks, 1)
     try:
-        blocks = _decode_list(system)
-        first = _decode_any(blocks[0])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError):
+        text = _decode_text_block(blocks[1:end]).text
+    except (msgspec.MsgspecError, RecursionError):
         return None
-    text = first.get("text")
-    if not isinstance(text, str) or not text.startswith(_ATTRIBUTION):
+    if not text.startswith(_ATTRIBUTION):
         return None
-    return Raw(_encode(blocks[1:]))
+    return Raw(b"[" + blocks[end + 1 : -1].strip(_BLANK) + b"]")
 
 
 _FAULTS = {

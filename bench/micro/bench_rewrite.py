@@ -1,4 +1,4 @@
-"""What it costs to open a request and write it anew: the depth check on both sides, and the whole of it."""
+"""What it costs to open a request and write it anew: the looks at its bytes on both sides, and the whole of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ def body(size: int) -> bytes:
 def test_depth(twin: Twin, measure: Callable[..., None], kib: int) -> None:
     data = body(kib << 10)
     nesting = twin("nesting")
-    measure(lambda: nesting.is_deeper(data, 200), units=1)
+    measure(lambda: nesting.fault(data, 200, 1024), units=1)
+
+
+@pytest.mark.parametrize("ascii", [True, False])
+def test_utf8_of_200_kib(twin: Twin, measure: Callable[..., None], ascii: bool) -> None:
+    data = body(200 << 10) if ascii else ("多语言的文本，" * 10_000).encode()
+    nesting = twin("nesting")
+    measure(lambda: nesting.not_utf8(data), units=1)
 
 
 @pytest.mark.parametrize("kib", [1, 200, 4096])

@@ -1,15 +1,18 @@
-"""Depth without decoding: both twins, against each other and against a decoder."""
+"""Structure without decoding: both twins, against each other and against a decoder."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from arbiter._speedups.c import nesting as compiled
 from arbiter._speedups.py import nesting as reference
+
+WIDE = 1 << 40
 
 
 @pytest.fixture(params=[reference, compiled], ids=["py", "c"])
@@ -30,8 +33,27 @@ def nesting(request):
     ],
 )
 def test_depth_is_counted_outside_of_strings(nesting, text, depth):
-    assert not nesting.is_deeper(text, depth)
-    assert depth == 0 or nesting.is_deeper(text, depth - 1)
+    assert nesting.fault(text, depth, WIDE) == nesting.FINE
+    assert depth == 0 or nesting.fault(text, depth - 1, WIDE) == nesting.DEEP
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [
+        (b'{"a":1,"b":2}', 2),
+        (b'{"a,,":[1,2,3,4],"b":{"c":1,"d":2,"e":3}}', 2),
+        (b"[1,2,3]", 3),
+        (b'["\\",",","]', 2),
+    ],
+)
+def test_width_is_that_of_the_outermost_level(nesting, text, width):
+    assert nesting.fault(text, 200, width) == nesting.FINE
+    assert nesting.fault(text, 200, width - 1) == nesting.WIDE
+
+
+def test_of_two_faults_the_first_is_told(nesting):
+    assert nesting.fault(b"[1,2,[[[]]]]", 2, 2) == nesting.WIDE
+    assert nesting.fault(b"[[[[]]],2,3]", 2, 2) == nesting.DEEP
 
 
 leaves = st.text(alphabet='[]{}"\\a,:') | st.integers()
@@ -48,11 +70,77 @@ def measured(value: object) -> int:
 def test_any_json_has_the_depth_it_decodes_to(value):
     text, depth = json.dumps(value).encode(), measured(value)
     for twin in (reference, compiled):
-        assert not twin.is_deeper(text, depth)
-        assert depth == 0 or twin.is_deeper(text, depth - 1)
+        assert twin.fault(text, depth, WIDE) == twin.FINE
+        assert depth == 0 or twin.fault(text, depth - 1, WIDE) == twin.DEEP
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from([b"[", b"]", b"{", b"}", b'"', b"\\", b"x"])).map(b"".join), st.integers(0, 6))
-def test_the_twins_agree_on_what_is_no_json_too(text, limit):
-    assert reference.is_deeper(text, limit) == compiled.is_deeper(text, limit)
+@given(st.lists(values, min_size=1), st.sampled_from(["", " ", "\n\t"]))
+def test_cuts_part_an_array_into_its_items(items, blank):
+    text = (blank + "[" + ",".join(blank + json.dumps(item) + blank for item in items) + "]" + blank).encode()
+    for twin in (reference, compiled):
+        ends = twin.cuts(text, 1000)
+        starts = [len(blank) + 1, *(end + 1 for end in ends)]
+        assert [json.loads(text[a:b]) for a, b in zip(starts, ends, strict=False)] == items
+        assert twin.cuts(text, 1) == ends[:1]
+        assert twin.fault(text, 1000, len(items)) == twin.FINE
+        assert len(items) == 1 or twin.fault(text, 1000, len(items) - 1) == twin.WIDE
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([b"[", b"]", b"{", b"}", b'"', b"\\", b",", b"x"])).map(b"".join), st.integers(0, 6),
+       st.integers(1, 6))  # fmt: skip
+def test_the_twins_agree_on_what_is_no_json_too(text, depth, width):
+    assert reference.fault(text, depth, width) == compiled.fault(text, depth, width)
+    assert reference.cuts(text, width) == compiled.cuts(text, width)
+
+
+# --- UTF-8 ------------------------------------------------------------------------------------------------------------
+
+SEQUENCES = [b"a", "é".encode(), "…".encode(), "🌍".encode(), b"\x80", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80",
+             b"\xf4\x90\x80\x80", b"\xf5", b"\xe2\x82", b"\xf0\x9f\x8c", b"\xff", b"a" * 31, b"a" * 64]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(SEQUENCES), max_size=8).map(b"".join) | st.binary(max_size=80))
+@example(b"")
+def test_malformed_utf8_is_found_where_python_finds_it(text):
+    try:
+        text.decode()
+        expected = -1
+    except UnicodeDecodeError as error:
+        expected = error.start
+    assert reference.not_utf8(text) == compiled.not_utf8(text) == expected
+
+
+# --- halves of surrogate pairs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (rb'"\ud83c\udf0d"', rb'"\ud83c\udf0d"'),
+        (rb'"\ud83c"', rb'"\ufffd"'),
+        (rb'"\udf0d\ud83c"', rb'"\ufffd\ufffd"'),
+        (rb'"\ud83c\ud83c\udf0d"', rb'"\ufffd\ud83c\udf0d"'),
+        (rb'"\\ud83c"', rb'"\\ud83c"'),
+        (rb'"\\\uD83C\n"', rb'"\\\ufffd\n"'),
+        (rb'"\ud83c\u0041"', rb'"\ufffd\u0041"'),
+        (rb'"\ud83', rb'"\ud83'),
+    ],
+)
+def test_only_halves_of_pairs_are_replaced(nesting, text, expected):
+    assert nesting.whole(text) == expected
+    if text == expected:
+        assert nesting.whole(text) is text
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(["\\", "u", "d8", "DC", "3c", "0d", "00", "\\ud83c", "\\uDF0D", "x"])).map("".join))
+def test_the_twins_agree_on_halves(text):
+    data = text.encode()
+    masked = compiled.whole(data)
+    assert masked == reference.whole(data)
+    assert len(masked) == len(data)
+    if re.fullmatch(r"(\\u[0-9a-fA-F]{4}|[^\\])*", text):
+        json.loads(b'"%b"' % masked).encode()  # which half a pair would not let us do

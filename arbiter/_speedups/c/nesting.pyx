@@ -1,9 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""How deep a JSON text goes: the compiled equal of `py/nesting.py`.
+"""What a JSON text is made of: the compiled equal of `py/nesting.py`.
 
 Most bytes of a request stand inside strings. There only quotes and backslashes matter, and sixteen bytes are looked at
 at once where the processor can; the structure between strings is looked at byte by byte.
 """
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.string cimport memchr, memcpy
+
+from arbiter._speedups.c cimport jsonscan as js
+from arbiter._speedups.c.utf8 cimport malformed
+
+FINE = 0
+DEEP = 1
+WIDE = 2
+
 
 cdef extern from *:
     """
@@ -31,30 +42,106 @@ cdef extern from *:
     const unsigned char* quote_or_slash(const unsigned char* at, const unsigned char* end) noexcept nogil
 
 
-def is_deeper(bytes data, Py_ssize_t limit):
+cdef inline const unsigned char* string_end(const unsigned char* at, const unsigned char* end) noexcept nogil:
+    """The position behind the string that begins before `at`."""
+    while True:
+        at = quote_or_slash(at, end)
+        if at >= end:
+            return end
+        if at[0] == c'"':
+            return at + 1
+        at += 2
+
+
+def fault(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
     cdef const unsigned char* at = data
     cdef const unsigned char* end = at + len(data)
-    cdef Py_ssize_t depth = 0
+    cdef Py_ssize_t level = 0
+    cdef Py_ssize_t commas = 0
     cdef unsigned char byte
-    if end - at <= limit:
-        return False
+    if end - at <= depth and end - at < width:
+        return 0
     with nogil:
         while at < end:
             byte = at[0]
             at += 1
             if byte == c'"':
-                while True:
-                    at = quote_or_slash(at, end)
-                    if at >= end:
-                        break
-                    if at[0] == c'"':
-                        at += 1
-                        break
-                    at += 2
+                at = string_end(at, end)
             elif byte == c'{' or byte == c'[':
-                depth += 1
-                if depth > limit:
+                level += 1
+                if level > depth:
                     break
             elif byte == c'}' or byte == c']':
-                depth -= 1
-    return depth > limit
+                level -= 1
+            elif byte == c',' and level == 1:
+                commas += 1
+                if commas >= width:
+                    break
+    if level > depth:
+        return 1
+    return 2 if commas and commas >= width else 0
+
+
+def cuts(bytes data not None, Py_ssize_t limit):
+    cdef const unsigned char* begin = data
+    cdef const unsigned char* at = begin
+    cdef const unsigned char* end = at + len(data)
+    cdef Py_ssize_t level = 0
+    cdef unsigned char byte
+    cdef list ends = []
+    while at < end and len(ends) < limit:
+        byte = at[0]
+        at += 1
+        if byte == c'"':
+            at = string_end(at, end)
+        elif byte == c'{' or byte == c'[':
+            level += 1
+        elif byte == c'}' or byte == c']':
+            level -= 1
+            if level == 0:
+                ends.append(at - 1 - begin)
+                break
+        elif byte == c',' and level == 1:
+            ends.append(at - 1 - begin)
+    return ends
+
+
+def not_utf8(bytes data not None):
+    cdef const unsigned char* begin = data
+    cdef const unsigned char* found
+    cdef Py_ssize_t size = len(data)
+    with nogil:
+        found = malformed(begin, begin + size)
+    return -1 if found == NULL else found - begin
+
+
+def whole(bytes data not None):
+    cdef Py_ssize_t size = len(data)
+    cdef bytes masked = None
+    cdef const char* begin = PyBytes_AS_STRING(data)
+    cdef const char* at = begin
+    cdef const char* end = at + size
+    cdef char* out = NULL
+    cdef int code, low
+    while at < end:
+        at = <const char*>memchr(at, c'\\', end - at)
+        if at == NULL or end - at < 2:
+            break
+        if at[1] != c'u':
+            at += 2
+            continue
+        code = js.hex4(at + 2, end)
+        if code < 0xD800 or code > 0xDFFF:
+            at += 2
+            continue
+        if code < 0xDC00 and end - at >= 12 and at[6] == c'\\' and at[7] == c'u':
+            low = js.hex4(at + 8, end)
+            if 0xDC00 <= low <= 0xDFFF:
+                at += 12
+                continue
+        if out == NULL:
+            masked = PyBytes_FromStringAndSize(begin, size)
+            out = PyBytes_AS_STRING(masked)
+        memcpy(out + (at - begin), b"\\ufffd", 6)
+        at += 6
+    return data if masked is None else masked

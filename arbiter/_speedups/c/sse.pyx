@@ -8,9 +8,10 @@ of times however the stream is cut.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove
+
+from arbiter._speedups.c.utf8 cimport malformed
 
 from arbiter.errors import Garbled
 
@@ -25,58 +26,6 @@ cdef inline Py_ssize_t _find(const char* window, Py_ssize_t at, Py_ssize_t size,
         return size
     found = <const char*>memchr(window + at, byte, size - at)
     return size if found == NULL else found - window
-
-
-cdef inline bint _is_utf8(const unsigned char* p, Py_ssize_t size) noexcept nogil:
-    """Well-formed UTF-8 as Python decodes it: nothing overlong, no surrogates, nothing above U+10FFFF."""
-    cdef const unsigned char* end = p + size
-    cdef uint64_t a, b, c, d
-    cdef unsigned char first, low, high
-    cdef int more
-    while True:
-        while end - p >= 32:
-            memcpy(&a, p, 8)
-            memcpy(&b, p + 8, 8)
-            memcpy(&c, p + 16, 8)
-            memcpy(&d, p + 24, 8)
-            if (a | b | c | d) & <uint64_t>0x8080808080808080:
-                break
-            p += 32
-        while end - p >= 8:
-            memcpy(&a, p, 8)
-            if a & <uint64_t>0x8080808080808080:
-                break
-            p += 8
-        while p < end and p[0] < 0x80:
-            p += 1
-        if p == end:
-            return True
-        while p < end and p[0] >= 0x80:
-            first = p[0]
-            low, high = 0x80, 0xBF
-            if first < 0xC2 or first > 0xF4:
-                return False
-            if first < 0xE0:
-                more = 1
-            elif first < 0xF0:
-                more = 2
-                if first == 0xE0:
-                    low = 0xA0
-                elif first == 0xED:
-                    high = 0x9F
-            else:
-                more = 3
-                if first == 0xF0:
-                    low = 0x90
-                elif first == 0xF4:
-                    high = 0x8F
-            if end - p <= more or p[1] < low or p[1] > high:
-                return False
-            if more > 1 and (p[2] & 0xC0) != 0x80:
-                return False
-            if more > 2 and (p[3] & 0xC0) != 0x80:
-                return False
-            p += more + 1
 
 
 @cython.final
@@ -238,7 +187,7 @@ cdef class Framer:
             frame.data, frame.data_len = w + self.data_at, self.data_len
         else:
             self._join(frame, after)
-        if not _is_utf8(<const unsigned char*>w + self.start, after - self.start):
+        if malformed(<const unsigned char*>w + self.start, <const unsigned char*>w + after) != NULL:
             self.fault = Garbled("the upstream sent an event that is not UTF-8")
             return 0
         frame.name, frame.name_len = w + self.name_at, self.name_len

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from arbiter._speedups.py.nesting import is_deeper
+from arbiter._speedups import nesting  # of the side this process runs on
 from arbiter._speedups.py.sse import LIMIT_BYTES, Frame, Framer
 
 Mark = tuple[int, int, int, bytes]
@@ -78,7 +78,7 @@ def decode(data: bytes) -> Any:
 
     Errors: ValueError when it is not JSON, or nested deeper than `MAX_DEPTH`.
     """
-    if is_deeper(data, MAX_DEPTH):
+    if nesting.fault(data, MAX_DEPTH, len(data) + 1) != nesting.FINE:
         raise ValueError("nested too deeply")
     try:
         return msgspec.json.decode(data)

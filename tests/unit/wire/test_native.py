@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 
 import msgspec
 import pytest
@@ -83,6 +84,32 @@ def test_a_client_that_asked_for_usage_itself_changes_nothing():
     assert (sent.fidelity, sent.asked_usage) == ("verbatim", False)
 
 
+@pytest.mark.parametrize("half", [r"\ud83c", r"\udf0d", r"cut \ud83c\ud83c\udf0d off", r"\\\ud83c"])
+def test_half_an_emoji_passes_as_it_came(half):
+    """JSON allows the escape of half a surrogate pair, and agents do cut text in the middle of one (SPEC 2.1)."""
+    text = f'[ {{"role":"user","content":"{half}"}} ]'
+    body = f'{{ "a" : 1 , "model":"asked","messages" : {text} ,"a":"{half}","z":[1.50] }}'
+    sent = spliced(body.encode())
+    assert sent.body == f'{{"a":"{half}","model":"up","messages":{text},"z":[1.50]}}'.encode()
+    assert sent.fidelity == "model-only"
+
+
+def test_half_an_emoji_passes_in_stream_options_too():
+    sent = spliced(rb'{"model":"up","stream":true,"stream_options":{"x":"\ud83c"}}')
+    assert rb'"stream_options":{"x":"\ud83c","include_usage":true}' in sent.body
+
+
+def test_stream_options_of_many_members_are_refused():
+    options = b",".join(b'"%d":1' % n for n in range(1025))
+    with pytest.raises(BadRequest, match="`stream_options` has more than 1,024 members"):
+        spliced(b'{"model":"up","stream":true,"stream_options":{%b}}' % options)
+
+
+def test_the_widest_body_that_is_taken_has_1024_members():
+    members = {"model": "up"} | {str(n): n for n in range(1023)}
+    assert len(open_body(json.dumps(members).encode()).members) == 1024
+
+
 ATTRIBUTION = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli;"}
 
 
@@ -93,6 +120,20 @@ def test_the_attribution_line_is_dropped_and_nothing_else_of_the_system_prompt_m
     assert dropped.fidelity == "$.system[0]"
     assert bytes(msgspec.json.decode(dropped.body, type=dict[str, msgspec.Raw])["system"]) == f"[{rest}]".encode()
     assert spliced(body, MESSAGES, drop=False).fidelity == "verbatim"
+
+
+def test_dropping_the_attribution_line_decodes_no_other_entry():
+    """An array of millions of entries costs its bytes, not an object for each; the first may have members too."""
+    first = json.dumps({**ATTRIBUTION, "x": [1] * 1000})
+    body = b'{"model":"up","system":[%b,%b1]}' % (first.encode(), b"1," * (1 << 20))
+    tracemalloc.start()
+    try:
+        dropped = spliced(body, MESSAGES)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert dropped.body == b'{"model":"up","system":[%b1]}' % (b"1," * (1 << 20))
+    assert peak < 8 * len(body)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +160,13 @@ def test_only_the_first_entry_of_an_array_is_the_attribution_line(system):
         (b'{"model":"m","stream":"yes"}', "`stream` must be true or false"),
         (b'{"model":"m","deep":' + b"[" * 20_000 + b"]" * 20_000 + b"}", "nested too deeply"),
         (b'{"model":"m","deep":' + b"[" * 201 + b"]" * 201 + b"}", "nested too deeply"),
+        (b'{"model":"m",' + b",".join(b'"%d":1' % n for n in range(1024)) + b"}", "more than 1,024 members"),
+        (b'{"model":"m","x":"\xff"}', r"not valid UTF-8 \(byte 18\)"),
+        (b'{"model":"m","x":"ab\xed\xa0\x80"}', r"not valid UTF-8 \(byte 20\)"),
+        (rb'{"model":"\ud800"}', "`model` holds half of a surrogate pair"),
+        (rb'{"model":"m","\ud800":1}', "name of a member holds half of a surrogate pair"),
+        (rb'{"model":"m","x":"\ud800","y":01}', "invalid number"),
+        (rb'{"model":"m","x":"\ud800"', "truncated"),
     ],
 )
 def test_a_body_we_cannot_open_is_refused_with_its_reason(body, says):
