@@ -255,7 +255,14 @@ BAD_BODIES: list[tuple[str, bytes, str]] = [
     ("model a number", b'{"model":7}', "model"),
     ("model empty", b'{"model":""}', "model"),
     ("stream a word", b'{"model":"chat-model","stream":"yes"}', "stream"),
-    ("bad UTF-8", b'{"model":"chat-\xff"}', "model"),
+    ("bad UTF-8", b'{"model":"chat-\xff"}', "UTF-8"),
+    ("bad UTF-8 unread", b'{"model":"chat-model","x":"\xff"}', "not valid UTF-8 (byte 27)"),
+    ("half a pair", rb'{"model":"\ud800"}', "`model` holds half of a surrogate pair"),
+    (
+        "wide",
+        b'{"model":"chat-model"' + b"".join(b',"%d":1' % n for n in range(100_000)) + b"}",
+        "more than 1,024 members",
+    ),
     ("deep", b'{"model":"chat-model","x":' + b"[" * 300 + b"]" * 300 + b"}", "deep"),
     ("very deep", b'{"model":"chat-model","x":' + b"[" * 100_000, "deep"),
 ]
@@ -268,6 +275,20 @@ def test_a_malformed_body_is_a_400_that_names_the_fault(front: Front, wire: Wire
 
     async def main() -> None:
         refused(front, wire, await exchange(front.port, request(wire.path, body)), 400, "bad_request", names)
+
+    run(main)
+
+
+@each_wire
+def test_half_an_emoji_reaches_the_upstream_as_it_came(front: Front, wire: Wire) -> None:
+    """The escape of half a surrogate pair is JSON, and what is not read is not judged (SPEC 2.1)."""
+
+    async def main() -> None:
+        body = json.dumps(wire.ask("cut off: HALF")).replace("HALF", r"\ud83c").encode()
+        async with Origin(reply(wire), port=front.upstream) as origin:
+            found = await exchange(front.port, request(wire.path, body))
+        assert found.status == 200
+        assert rb'"cut off: \ud83c"' in origin.requests[0].body
 
     run(main)
 
