@@ -7,12 +7,9 @@ from typing import Any
 
 from arbiter.config.snapshot import Limits
 from arbiter.errors import ArbiterError, BadRequest, ClientGone, SlowSender, TooLarge
-from arbiter.upstream.encodings import decoder_for
+from arbiter.upstream.encodings import decoder_for, unpacked
 from arbiter.watch import Watch
 from arbiter.wire.headers import Incoming
-
-_STEP_BYTES = 64 << 10  # of a packed body, unpacked at a time
-_TURN_BYTES = 256 << 10  # looked at and unpacked in one turn of the loop: below a millisecond, or a few for brotli
 
 
 async def read_body(proto: Any, incoming: Incoming, limits: Limits, watch: Watch) -> bytes:
@@ -78,7 +75,7 @@ async def _counted(proto: Any, limits: Limits) -> bytes:
 
 
 async def _decoded(body: bytes, encoding: str, limits: Limits) -> bytes:
-    """`body` unpacked, in turns, so that the other requests of this worker go on meanwhile."""
+    """`body` without its encoding."""
     try:
         decoder = decoder_for(encoding)
     except ArbiterError as error:
@@ -87,33 +84,12 @@ async def _decoded(body: bytes, encoding: str, limits: Limits) -> bytes:
         ) from error
     if decoder is None:
         return body
-    pieces: list[bytes] = []
-    size = turn = 0
     try:
-        for at in range(0, len(body), _STEP_BYTES):
-            step = body[at : at + _STEP_BYTES]
-            decoder.feed(step)
-            while piece := decoder.take():
-                size += len(piece)
-                if size > limits.body:
-                    raise _too_large(limits)
-                pieces.append(piece)
-                turn = await _in_turns(turn + len(piece))
-            turn = await _in_turns(turn + len(step))
-        decoder.finish()
+        return await unpacked(decoder, body, limits.body, _too_large(limits))
     except TooLarge:
         raise
     except ArbiterError:
         raise BadRequest(f"the request body cannot be unpacked as {encoding[:64]}") from None
-    return b"".join(pieces)
-
-
-async def _in_turns(done_bytes: int) -> int:
-    """`done_bytes`, or 0 after the others had their turn."""
-    if done_bytes < _TURN_BYTES:
-        return done_bytes
-    await asyncio.sleep(0)
-    return 0
 
 
 def _too_large(limits: Limits) -> TooLarge:

@@ -11,6 +11,7 @@ members and frames (`MAX_PARTS`), and what lies between two encodings and unfold
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Callable
 from typing import Protocol
@@ -18,12 +19,16 @@ from typing import Protocol
 import brotli
 import zstandard
 
-from ..errors import Cut, Garbled
+from ..errors import ArbiterError, Cut, Garbled
 
 PIECE_BYTES = 64 << 10
 
 MAX_PARTS = 1000
 """gzip members or zstd frames of one body. `bgzip` and `pigz -i` make one of each 64 KiB or more; most make one."""
+
+# Of a whole body: what is looked at in one step, and in one turn of the loop, which takes a millisecond or a few.
+_STEP_BYTES = 64 << 10
+_TURN_BYTES = 256 << 10
 
 _SLICE_BYTES = 16 << 10
 # A library copies what is left of a slice behind the end of a member: little ones are not given much to copy.
@@ -250,3 +255,33 @@ def decoder_for(label: str) -> Decoder | None:
         raise Garbled(f"the upstream encoded its answer as {label!r}, which nobody asked for")
     decoder = _DECODERS[names[0]]()
     return _Layers(_DECODERS[names[1]](), decoder) if len(names) == 2 else decoder
+
+
+async def unpacked(decoder: Decoder, body: bytes, limit: int, too_long: ArbiterError) -> bytes:
+    """The whole of `body`, undone, in turns, so that everything else on this loop goes on meanwhile.
+
+    Errors: `too_long` over `limit` bytes, Garbled, Cut.
+    """
+    pieces: list[bytes] = []
+    size = turn = 0
+    for at in range(0, len(body), _STEP_BYTES):
+        step = body[at : at + _STEP_BYTES]
+        decoder.feed(step)
+        turn += len(step)
+        while piece := decoder.take():
+            size += len(piece)
+            if size > limit:
+                raise too_long
+            pieces.append(piece)
+            turn = await _in_turns(turn + len(piece))
+        turn = await _in_turns(turn)
+    decoder.finish()
+    return b"".join(pieces)
+
+
+async def _in_turns(done_bytes: int) -> int:
+    """`done_bytes`, or 0 after the others had their turn."""
+    if done_bytes < _TURN_BYTES:
+        return done_bytes
+    await asyncio.sleep(0)
+    return 0

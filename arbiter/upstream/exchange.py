@@ -20,6 +20,7 @@ An exchange holds its carrier, and with it the origin's slot, from the send to `
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -27,7 +28,7 @@ import msgspec
 from ..clock import monotonic, monotonic_ns
 from ..errors import ArbiterError, Cut, Garbled, InternalError, TimedOut
 from ..log import Log
-from .encodings import Decoder, decoder_for
+from .encodings import Decoder, decoder_for, unpacked
 
 if TYPE_CHECKING:
     from ..config.snapshot import Budgets
@@ -156,7 +157,7 @@ class Exchange:
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._limit = -1
-        self._backlog: list[bytes] = []
+        self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._paused = False
         self._pouring = False
@@ -191,7 +192,7 @@ class Exchange:
                 raise self._error
             if self._backlog_bytes > limit:
                 raise _too_long(limit)
-            return self._whole(limit)
+            return await self._whole(limit)
         except BaseException:
             self.abort()
             raise
@@ -427,24 +428,18 @@ class Exchange:
                     self._decoder = None
                     decoder.finish()
                 return b""
-            data = self._backlog.pop(0)
+            data = self._backlog.popleft()
             self._backlog_bytes -= len(data)
             if decoder is None:
                 return data
             decoder.feed(data)
 
-    def _whole(self, limit: int) -> bytes:
-        decoder = self._decoder
-        if decoder is None:
-            return self._backlog[0] if len(self._backlog) == 1 else b"".join(self._backlog)
-        pieces: list[bytes] = []
-        size = 0
-        while data := self._next():
-            size += len(data)
-            if size > limit:
-                raise _too_long(limit)
-            pieces.append(data)
-        return b"".join(pieces)
+    async def _whole(self, limit: int) -> bytes:
+        body = self._backlog[0] if len(self._backlog) == 1 else b"".join(self._backlog)
+        if self._decoder is None:
+            return body
+        self._backlog.clear()
+        return await unpacked(self._decoder, body, limit, _too_long(limit))
 
     def _unhold(self) -> None:
         if self._carrier is not None and not self._paused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import itertools
 import random
@@ -13,9 +14,11 @@ import brotli
 import pytest
 import zstandard
 
+from arbiter.config.snapshot import Budgets
 from arbiter.errors import Cut, Garbled
 from arbiter.upstream import encodings
 from arbiter.upstream.encodings import MAX_PARTS, PIECE_BYTES, decoder_for
+from arbiter.upstream.exchange import Exchange
 
 Packer = Callable[[bytes], bytes]
 
@@ -179,3 +182,29 @@ def test_a_stream_flushed_after_every_event_is_in_proportion_in_two_layers() -> 
         decoder.feed(outer.compress(packed) + outer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
         assert decoder.take() == event
         assert decoder.take() == b""
+
+
+def test_a_whole_answer_is_unpacked_in_turns_and_to_its_limit() -> None:
+    """A stream of the same worker has its turn at least once for each half MiB that a unary answer unfolds to."""
+
+    async def main() -> None:
+        size, turns = 16 << 20, 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        exchange = Exchange(Budgets(), False, 0.5, set())
+        exchange.on_head(200, [("content-encoding", "gzip")], -1, False, "gzip")
+        packed = gzip.compress(bytes(size))
+        for at in range(0, len(packed), 100):
+            exchange.push(packed[at : at + 100])
+        exchange.end(None)
+        task = asyncio.create_task(other())
+        assert await exchange.read(size) == bytes(size)
+        assert turns >= size >> 19
+        task.cancel()
+
+    asyncio.run(main())
