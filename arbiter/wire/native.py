@@ -207,7 +207,7 @@ def _without_attribution(system: Raw | None) -> Raw | None:
 _FAULTS = {
     reduce.AFTER_FINISH: "the upstream sent data after its finish reason",
     reduce.RESTART: "the upstream started its answer twice",
-    reduce.MALFORMED: "the upstream sent an event that is not JSON",
+    reduce.MALFORMED: "the upstream sent an event that is not JSON, or JSON of too many values",
 }
 
 

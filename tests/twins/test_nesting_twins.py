@@ -51,6 +51,10 @@ def test_width_is_that_of_the_outermost_level(nesting, text, width):
     assert nesting.fault(text, 200, width - 1) == nesting.WIDE
 
 
+def test_commas_are_counted_at_every_level_and_in_no_string(nesting):
+    assert nesting.commas(b'{"a,":[1,2,{"b":"\\",,","c":[]}],"d":","}') == 4
+
+
 def test_of_two_faults_the_first_is_told(nesting):
     assert nesting.fault(b"[1,2,[[[]]]]", 2, 2) == nesting.WIDE
     assert nesting.fault(b"[[[[]]],2,3]", 2, 2) == nesting.DEEP
@@ -93,6 +97,7 @@ def test_cuts_part_an_array_into_its_items(items, blank):
 def test_the_twins_agree_on_what_is_no_json_too(text, depth, width):
     assert reference.fault(text, depth, width) == compiled.fault(text, depth, width)
     assert reference.cuts(text, width) == compiled.cuts(text, width)
+    assert reference.commas(text) == compiled.commas(text)
 
 
 # --- UTF-8 ------------------------------------------------------------------------------------------------------------

@@ -497,3 +497,19 @@ def test_usages_that_cannot_be_merged_are_not(reduce: ModuleType) -> None:
         tap.feed(b'data: {"type":"message_delta","delta":{},"usage":{"output_tokens":1e999}}\n\n')
     large = b'{"a":"%s"}' % (b"x" * reduce.MAX_KEPT_BYTES)
     assert reduce.merge(large, b'{"b":1}') == b'{"b":1}'
+
+
+@pytest.mark.parametrize("where", ["choices", "other"])
+def test_an_event_of_too_many_values_is_not_decoded(reduce: ModuleType, where: str) -> None:
+    """Four bytes would become a hundred: such an event is passed on unread, and the stream goes on."""
+    tap = reduce.ChatTap(16 << 20)
+    many = [1] * (reduce.MAX_VALUES - 10)
+    choice = [many] if where == "choices" else []
+    assert tap.feed(chat(delta(content="x", more=choice), other=many if not choice else 0).encode()) == []
+    assert tap.text_bytes == 1
+    many += [1] * 20
+    ((kind, _, _, _),) = tap.feed(chat(delta(content="x", more=choice), other=many if not choice else 0).encode())
+    assert kind == reduce.MALFORMED
+    assert tap.text_bytes == 1
+    assert tap.feed(chat(delta(content="y" * (4 << 20))).encode()) == []
+    assert tap.text_bytes == 1 + (4 << 20)

@@ -82,6 +82,22 @@ def fault(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
     return 2 if commas and commas >= width else 0
 
 
+def commas(bytes data not None):
+    cdef const unsigned char* at = data
+    cdef const unsigned char* end = at + len(data)
+    cdef Py_ssize_t count = 0
+    cdef unsigned char byte
+    with nogil:
+        while at < end:
+            byte = at[0]
+            at += 1
+            if byte == c'"':
+                at = string_end(at, end)
+            elif byte == c',':
+                count += 1
+    return count
+
+
 def cuts(bytes data not None, Py_ssize_t limit):
     cdef const unsigned char* begin = data
     cdef const unsigned char* at = begin

@@ -8,6 +8,7 @@ from arbiter._speedups.py.reduce import FOREIGN as FOREIGN
 from arbiter._speedups.py.reduce import MALFORMED as MALFORMED
 from arbiter._speedups.py.reduce import MAX_CALLS as MAX_CALLS
 from arbiter._speedups.py.reduce import MAX_KEPT_BYTES as MAX_KEPT_BYTES
+from arbiter._speedups.py.reduce import MAX_VALUES as MAX_VALUES
 from arbiter._speedups.py.reduce import RESTART as RESTART
 from arbiter._speedups.py.reduce import START as START
 from arbiter._speedups.py.reduce import USAGE_ONLY as USAGE_ONLY

@@ -27,6 +27,7 @@ from arbiter._speedups.py.reduce import (
     MALFORMED,
     MAX_CALLS,
     MAX_KEPT_BYTES,
+    MAX_VALUES,
     RESTART,
     START,
     USAGE_ONLY,
@@ -37,6 +38,8 @@ from arbiter._speedups.py.reduce import (
 from arbiter._speedups.py.sse import LIMIT_BYTES
 
 Mark = tuple
+
+cdef Py_ssize_t LARGE_BYTES = MAX_VALUES  # only a larger event can hold too many values, which the reference counts
 
 
 cdef enum:  # members that were met: a second one of a name is for the full decoder, where the last one wins
@@ -361,7 +364,7 @@ cdef class ChatTap:
 
     cdef bint _plain(self, Frame* frame) except -1:
         cdef Counts counts
-        if not self._is_plain or (frame.name_len == 5 and memcmp(frame.name, b"error", 5) == 0):
+        if not self._is_plain or frame.data_len > LARGE_BYTES or (frame.name_len == 5 and memcmp(frame.name, b"error", 5) == 0):
             return False
         counts.text = counts.reasoning = counts.arguments = 0
         counts.choices = 0
@@ -591,7 +594,7 @@ cdef class MessagesTap:
     cdef bint _plain(self, Frame* frame) except -1:
         cdef Counts counts
         cdef int what
-        if not self._is_plain or (frame.name_len == 5 and memcmp(frame.name, b"error", 5) == 0):
+        if not self._is_plain or frame.data_len > LARGE_BYTES or (frame.name_len == 5 and memcmp(frame.name, b"error", 5) == 0):
             return False
         counts.text = counts.reasoning = counts.arguments = 0
         counts.lone = False

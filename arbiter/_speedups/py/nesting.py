@@ -53,6 +53,11 @@ def fault(data: bytes, depth: int, width: int) -> int:
     return FINE
 
 
+def commas(data: bytes) -> int:
+    """How many commas stand outside of strings: with them, how many values a decoder would make of `data`."""
+    return sum(byte == 44 for byte, _ in _structure(data))
+
+
 def cuts(data: bytes, limit: int) -> list[int]:
     """Where each member of the outermost object or array ends: at its comma, or at the bracket. At most `limit`."""
     ends: list[int] = []

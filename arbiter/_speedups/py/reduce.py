@@ -40,7 +40,7 @@ AFTER_FINISH = 6
 FOREIGN = 7
 """JSON, but no event of this format."""
 MALFORMED = 8
-"""Not JSON, or nested deeper than 200."""
+"""Not JSON, nested deeper than `MAX_DEPTH`, or of more than `MAX_VALUES` values."""
 START = 9
 """messages: the first `message_start`."""
 RESTART = 10
@@ -50,6 +50,7 @@ EXCESS = 11
 """The event goes beyond `MAX_CALLS` or `MAX_KEPT_BYTES`; what is over is not kept, and the stream is to be cut."""
 
 MAX_DEPTH = 200  # SPEC 14.1
+MAX_VALUES = 100_000  # each becomes an object: an event of 16 MiB can hold eight million
 MAX_CALLS = 1024
 """Tool calls of one answer, its choices, its tools' names: what a stream can make us remember, each to this number."""
 MAX_KEPT_BYTES = 1 << 20
@@ -76,10 +77,12 @@ _TOLERANT = json.JSONDecoder(parse_constant=_refuse)
 def decode(data: bytes) -> Any:
     """Decode one JSON text, lone surrogates included (models do send half an emoji).
 
-    Errors: ValueError when it is not JSON, or nested deeper than `MAX_DEPTH`.
+    Errors: ValueError when it is not JSON, nested deeper than `MAX_DEPTH`, or of more than `MAX_VALUES` values.
     """
     if nesting.fault(data, MAX_DEPTH, len(data) + 1) != nesting.FINE:
         raise ValueError("nested too deeply")
+    if len(data) > MAX_VALUES and nesting.commas(data) >= MAX_VALUES:
+        raise ValueError("too many values")
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError):
