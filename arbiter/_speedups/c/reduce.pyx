@@ -16,6 +16,7 @@ from arbiter._speedups.c cimport jsonscan as js
 from arbiter._speedups.c.jsonscan cimport Text, called
 from arbiter._speedups.c.sse cimport Frame, Framer
 
+from arbiter._speedups.c.nesting import commas
 from arbiter._speedups.py.reduce import (
     AFTER_FINISH,
     CLASH,
@@ -39,7 +40,7 @@ from arbiter._speedups.py.sse import LIMIT_BYTES
 
 Mark = tuple
 
-cdef Py_ssize_t LARGE_BYTES = MAX_VALUES  # only a larger event can hold too many values, which the reference counts
+cdef Py_ssize_t VALUES = MAX_VALUES
 
 
 cdef enum:  # members that were met: a second one of a name is for the full decoder, where the last one wins
@@ -85,6 +86,11 @@ cdef struct Head:
     int met
     Py_ssize_t read  # of the chunk in hand, 0 where its beginning holds anything to count
     int read_met
+
+
+cdef inline bint _is_vast(Frame* frame) except -1:
+    """Whether the reference refuses to decode the event for its many values."""
+    return frame.data_len > VALUES and commas(PyBytes_FromStringAndSize(frame.data, frame.data_len)) >= VALUES
 
 
 cdef inline bint _once(int* met, int member) noexcept nogil:
@@ -364,7 +370,7 @@ cdef class ChatTap:
 
     cdef bint _plain(self, Frame* frame) except -1:
         cdef Counts counts
-        if not self._is_plain or frame.data_len > LARGE_BYTES or (frame.name_len == 5 and memcmp(frame.name, b"error", 5) == 0):
+        if not self._is_plain or _is_vast(frame) or (frame.name_len == 5 and memcmp(frame.name, b"error", 5) == 0):
             return False
         counts.text = counts.reasoning = counts.arguments = 0
         counts.choices = 0
@@ -594,7 +600,7 @@ cdef class MessagesTap:
     cdef bint _plain(self, Frame* frame) except -1:
         cdef Counts counts
         cdef int what
-        if not self._is_plain or frame.data_len > LARGE_BYTES or (frame.name_len == 5 and memcmp(frame.name, b"error", 5) == 0):
+        if not self._is_plain or _is_vast(frame) or (frame.name_len == 5 and memcmp(frame.name, b"error", 5) == 0):
             return False
         counts.text = counts.reasoning = counts.arguments = 0
         counts.lone = False
