@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from arbiter._speedups import reduce
+from arbiter._speedups import nesting, reduce
 from arbiter.accounting import usage as usages
 from arbiter.errors import Garbled
 from arbiter.model import Usage
+
+_WIDE_BYTES, _WIDE_VALUES = 1 << 20, 100_000
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +129,8 @@ def of_chat_answer(body: bytes) -> Facts:
 
     Errors: Garbled where the body is no JSON object. A body of an unexpected shape yields the facts it has.
     """
+    if _is_too_wide(body):
+        return _of_stranger(body)
     try:
         answer = _decode_chat(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -161,6 +165,8 @@ def of_chat_answer(body: bytes) -> Facts:
 
 def of_messages_answer(body: bytes) -> Facts:
     """The facts of a unary messages answer. Errors: as `of_chat_answer`."""
+    if _is_too_wide(body):
+        return _of_stranger(body)
     try:
         answer = _decode_messages(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -185,6 +191,11 @@ def of_messages_answer(body: bytes) -> Facts:
         tool_names=tuple(names),
         error=_error(answer.error, answer.content is not None),
     )
+
+
+def _is_too_wide(body: bytes) -> bool:
+    """Would decoding it cost far more memory than it has bytes? No model answers with so many values."""
+    return len(body) > _WIDE_BYTES and nesting.commas(body) > _WIDE_VALUES
 
 
 def _of_stranger(body: bytes) -> Facts:

@@ -1,0 +1,78 @@
+"""What a whole answer says about itself: read once, never believed further than it goes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from arbiter.accounting.facts import Facts, of_chat_answer, of_messages_answer
+from arbiter.errors import Garbled
+from arbiter.model import Usage
+
+CHAT: dict[str, Any] = {
+    "id": "chatcmpl-1",
+    "model": "m-1",
+    "choices": [
+        {
+            "finish_reason": "tool_calls",
+            "message": {
+                "content": "é!",
+                "reasoning_content": "hmm",
+                "tool_calls": [{"function": {"name": "run", "arguments": '{"a":1}'}}],
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}},
+}
+MESSAGES: dict[str, Any] = {
+    "id": "msg_1",
+    "model": "m-1",
+    "stop_reason": "tool_use",
+    "content": [
+        {"type": "thinking", "thinking": "hmm", "signature": "s"},
+        {"type": "text", "text": "é!"},
+        {"type": "tool_use", "name": "run", "input": {"a": 1}},
+    ],
+    "usage": {"input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("read", "body", "finish"),
+    [(of_chat_answer, CHAT, "tool_calls"), (of_messages_answer, MESSAGES, "tool_use")],
+    ids=["chat", "messages"],
+)
+def test_both_formats_tell_the_same_facts(read: Any, body: Any, finish: str) -> None:
+    facts = read(json.dumps(body, separators=(",", ":")).encode())
+    assert (facts.model, facts.finish, facts.tool_names, facts.usage_source) == ("m-1", finish, ("run",), "provider")
+    assert (facts.output_bytes, facts.thinking_bytes) == (3 + 7, 3)
+    assert (facts.usage.input, facts.usage.cache_read, facts.usage.output) == (6, 4, 3)
+
+
+@pytest.mark.parametrize("read", [of_chat_answer, of_messages_answer])
+@pytest.mark.parametrize("body", [b"{}", b'{"choices":7,"content":"x"}', b'{"id":5,"model":[],"usage":"many"}'])
+def test_an_answer_of_another_shape_costs_its_facts_and_nothing_else(read: Any, body: bytes) -> None:
+    """A count that nobody stated stays unknown, never 0 (SPEC 7.2)."""
+    facts = read(body)
+    assert (facts.usage, facts.usage_source, facts.response_id) == (None, "missing", None)
+
+
+@pytest.mark.parametrize("read", [of_chat_answer, of_messages_answer])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"id":'])
+def test_what_is_no_json_object_is_the_upstreams_fault(read: Any, body: bytes) -> None:
+    with pytest.raises(Garbled):
+        read(body)
+
+
+def test_an_error_in_a_200_is_seen() -> None:
+    assert of_chat_answer(b'{"error":{"message":"no"}}').error is not None
+    assert of_chat_answer(b'{"error":null,"choices":[]}').error is None
+
+
+def test_an_answer_of_countless_values_is_passed_unread() -> None:
+    """Decoded it would take twenty times the memory that it has bytes."""
+    body = b'{"usage":{"prompt_tokens":1},"choices":[' + b"{}," * 400_000 + b"{}]}"
+    assert of_chat_answer(body) == Facts()
+    assert of_chat_answer(body[:28] + b"}") == Facts(usage=Usage(input=1), usage_source="partial")
