@@ -111,12 +111,13 @@ async def fill(gateway: Gateway) -> int:
 
     Returns how many requests that took.
     """
-    body = {"model": "no-such-model-" + "x" * 3000, "messages": []}
+    body = {"model": "no-such-model-" + "x" * 240, "messages": []}
+    wide = [("user-agent", "x" * 256), ("x-trace-id", "x" * 256)]
     count = 0
     async with asyncio.timeout(60), await Caller.connect(gateway.port) as caller:
         while gateway.get("/health/ready").status == 200:
             for _ in range(20):
-                assert (await caller.exchange(request(PATH, body))).status in (404, 503)
+                assert (await caller.exchange(request(PATH, body, headers=wide))).status in (404, 503)
                 count += 1
     return count
 
