@@ -84,6 +84,12 @@ def test_without_a_token_only_this_machine_gets_in(open_gateway: Gateway, header
         assert answer.status == (404 if path.endswith("here") and status == 200 else status), path
 
 
+def test_there_is_no_sign_in_where_there_is_no_token(open_gateway: Gateway) -> None:
+    """A form that nobody needs would only be something to attack."""
+    for method in ("GET", "POST"):
+        assert open_gateway.get("/admin/sign-in", method=method).status == 404
+
+
 def test_with_a_token_everybody_needs_it_and_a_browser_signs_in_once(gated: Gateway) -> None:
     """The bearer, or the cookie that stands for the token; the cookie changes nothing for pages of other sites."""
     assert gated.get("/admin/api/state").status == 401
@@ -96,6 +102,8 @@ def test_with_a_token_everybody_needs_it_and_a_browser_signs_in_once(gated: Gate
     form = {"content-type": "application/x-www-form-urlencoded"}
     wrong = gated.get("/admin/sign-in", method="POST", headers=form, body=b"token=nonsense")
     assert wrong.status == 401 and "set-cookie" not in wrong.headers and b"not the token" in wrong.body
+    for size, status in ((4000, 401), (8000, 413)):  # a form of megabytes would hold everybody up while it is read
+        assert gated.get("/admin/sign-in", method="POST", headers=form, body=b"a=b&" * (size // 4)).status == status
     right = gated.get("/admin/sign-in", method="POST", headers=form, body=f"token={ADMIN_TOKEN}".encode())
     assert (right.status, right.headers["location"]) == (303, "/admin/ui/")
     cookie = right.headers["set-cookie"]
