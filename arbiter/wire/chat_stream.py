@@ -25,8 +25,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import sse
-from arbiter.errors import Cut, Garbled
+from arbiter.errors import Garbled
 from arbiter.model import (
     CallDelta,
     CallStarted,
@@ -48,6 +47,7 @@ from arbiter.wire.chat_answer import FINISH_OUT, finish_of, read_usage, write_us
 from arbiter.wire.chat_errors import write_error_event
 from arbiter.wire.chat_parse import REASONING, argument_slice, spoken_reasoning
 from arbiter.wire.json import ABSENT, encode, present
+from arbiter.wire.reading import EventReader
 
 
 class _FunctionSlice(msgspec.Struct):
@@ -104,49 +104,16 @@ class _Call:
         self.held = ""
 
 
-class ChatReader:
-    """Read one upstream stream. A fault in it is a `Failed` event behind the events before it, never an exception."""
+class ChatReader(EventReader):
+    """Read one upstream stream of this format."""
 
     def __init__(self) -> None:
-        self._frames = sse.SSEReader()
+        super().__init__()
         self._started = False
-        self._closed = False
-        self._finished = False
         self._calls: list[_Call] = []
         self._opened = 0
         self._at: dict[int, _Call] = {}  # by the upstream's index, the latest call there
         self._id: str | None = None
-
-    def feed(self, data: bytes) -> list[Event]:
-        """Return the events that `data` completed."""
-        events: list[Event] = []
-        try:
-            for name, payload in self._frames.feed(data):
-                self._read(name, payload, events)
-        except Garbled as error:
-            self._fail(error, events)
-        return events
-
-    def finish(self) -> list[Event]:
-        """Return what the end of the bytes means."""
-        events: list[Event] = []
-        try:
-            for name, payload in self._frames.finish():
-                self._read(name, payload, events)
-        except Garbled as error:
-            self._fail(error, events)
-        if not self._closed:
-            if self._finished:
-                self._closed = True
-                events.append(Ended())
-            else:
-                self._fail(Cut("the upstream's stream ended before the answer was whole"), events)
-        return events
-
-    def _fail(self, error: Garbled | Cut, events: list[Event]) -> None:
-        if not self._closed:
-            self._closed = True
-            events.append(Failed(error))
 
     def _read(self, name: bytes, payload: bytes, events: list[Event]) -> None:
         if self._closed:

@@ -31,8 +31,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import sse
-from arbiter.errors import Cut, Garbled
+from arbiter.errors import Garbled
 from arbiter.model import (
     CallDelta,
     CallStarted,
@@ -55,6 +54,7 @@ from arbiter.wire import faults
 from arbiter.wire.json import ABSENT, encode, present
 from arbiter.wire.messages_answer import FINISH_OUT, finish_of, read_usage, write_usage
 from arbiter.wire.messages_errors import write_error_event
+from arbiter.wire.reading import EventReader
 
 
 class _Message(msgspec.Struct):
@@ -96,46 +96,13 @@ class _Event(msgspec.Struct):
 _EVENT = msgspec.json.Decoder(_Event)
 
 
-class MessagesReader:
-    """Read one upstream stream. A fault in it is a `Failed` event behind the events before it, never an exception."""
+class MessagesReader(EventReader):
+    """Read one upstream stream of this format."""
 
     def __init__(self) -> None:
-        self._frames = sse.SSEReader()
-        self._closed = False
-        self._finished = False
+        super().__init__()
         self._calls: dict[int, int] = {}  # block index -> number of the call
         self._whole: dict[int, str] = {}  # block index -> input that came with the start, until slices come
-
-    def feed(self, data: bytes) -> list[Event]:
-        """Return the events that `data` completed."""
-        events: list[Event] = []
-        try:
-            for name, payload in self._frames.feed(data):
-                self._read(name, payload, events)
-        except Garbled as error:
-            self._fail(error, events)
-        return events
-
-    def finish(self) -> list[Event]:
-        """Return what the end of the bytes means."""
-        events: list[Event] = []
-        try:
-            for name, payload in self._frames.finish():
-                self._read(name, payload, events)
-        except Garbled as error:
-            self._fail(error, events)
-        if not self._closed:
-            if self._finished:
-                self._closed = True
-                events.append(Ended())
-            else:
-                self._fail(Cut("the upstream's stream ended before the answer was whole"), events)
-        return events
-
-    def _fail(self, error: Garbled | Cut, events: list[Event]) -> None:
-        if not self._closed:
-            self._closed = True
-            events.append(Failed(error))
 
     def _read(self, name: bytes, payload: bytes, events: list[Event]) -> None:
         if self._closed:

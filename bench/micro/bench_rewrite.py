@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -37,14 +38,12 @@ def test_utf8_of_200_kib(twin: Twin, measure: Callable[..., None], ascii: bool) 
 
 
 @pytest.mark.parametrize("kib", [1, 200, 4096])
-def test_open_and_splice(measure: Callable[..., None], kib: int, side: str) -> None:
-    """One level deep, the model renamed, usage asked for. It is msgspec's work, so only the process's own side runs."""
-    if side != native.nesting.__name__.rpartition(".")[0].rpartition(".")[2]:
-        pytest.skip("measured on the side this process runs on")
+def test_open_and_splice(benchmark: Any, kib: int) -> None:
+    """One level deep, the model renamed, usage asked for: mostly msgspec's work, so there are no sides to compare."""
     data = body(kib << 10)
 
     def rewrite() -> native.Spliced:
         return native.splice(native.open_body(data), native.CHAT, "upstream", stream=True, drop_attribution=False)
 
     assert json.loads(rewrite().body)["model"] == "upstream"
-    measure(rewrite, units=1)
+    benchmark(rewrite)
