@@ -200,6 +200,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool = False
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What a builder is told of the upstream beside the request: who sets cache marks, and what the model can.
+
+    `max_output` is what the catalog says the model writes at most, in tokens; None where nobody knows.
+    """
+
+    prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
+    prompt_cache_ttl: Literal["5m", "1h"] = "5m"
+    max_output: int | None = None
+
+
 # --- Answers ----------------------------------------------------------------------------------------------------------
 
 
