@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from arbiter._speedups.py.sse import LIMIT_BYTES
 from arbiter.errors import Garbled
 from arbiter.model import (
     CallDelta,
@@ -47,6 +48,7 @@ from arbiter.wire.chat_answer import FINISH_OUT, finish_of, read_usage, write_us
 from arbiter.wire.chat_errors import write_error_event
 from arbiter.wire.chat_parse import REASONING, argument_slice, spoken_reasoning
 from arbiter.wire.json import ABSENT, encode, present
+from arbiter.wire.moulds import NO_MOULDS, Moulds
 from arbiter.wire.reading import EventReader
 
 
@@ -107,8 +109,8 @@ class _Call:
 class ChatReader(EventReader):
     """Read one upstream stream of this format."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+        super().__init__(limit)
         self._started = False
         self._calls: list[_Call] = []
         self._opened = 0
@@ -116,8 +118,6 @@ class ChatReader(EventReader):
         self._id: str | None = None
 
     def _read(self, name: bytes, payload: bytes, events: list[Event]) -> None:
-        if self._closed:
-            return
         if payload.strip() == b"[DONE]":
             self._done(events)
             return
@@ -126,7 +126,6 @@ class ChatReader(EventReader):
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise Garbled(f"the upstream sent an event that is no chunk of a chat completion: {error}") from error
         if present(chunk.error) is not None or name == b"error":
-            self._closed = True
             events.append(Failed(faults.in_stream(payload)))
             return
         usage = read_usage(present(chunk.usage))
@@ -142,12 +141,14 @@ class ChatReader(EventReader):
         if usage is not None:
             events.append(UsageReported(usage))
 
+    def place_of(self, call: int) -> int:
+        return next((index for index, one in self._at.items() if one.number == call), -1)
+
     def _done(self, events: list[Event]) -> None:
-        inferred = not self._finished
+        inferred = self.order.finish is None
         if inferred:
             self._flush(events)
             events.append(Finished(finish_of("stop", bool(self._calls))))
-        self._closed = True
         events.append(Ended(inferred))
 
     def _read_choice(self, choice: _Choice, events: list[Event]) -> None:
@@ -168,7 +169,7 @@ class ChatReader(EventReader):
                 self._read_call(one, events)
         if choice.finish_reason:
             self._flush(events)
-            self._finished = True
+            self.finish_word = choice.finish_reason
             events.append(Finished(finish_of(choice.finish_reason, bool(self._calls))))
 
     def _read_call(self, one: _CallSlice, events: list[Event]) -> None:
@@ -227,6 +228,7 @@ class ChatWriter:
         self._include_usage = include_usage
         self._order = Order()
         self._opened = False
+        self._last = -1
         self._bare: dict[int, None] = {}  # calls without arguments so far
         self._usage: Usage | None = None
 
@@ -244,6 +246,29 @@ class ChatWriter:
         self._opened = True
         return self._chunk({"role": "assistant", "content": ""}) + self._write(event)
 
+    def moulds(self) -> Moulds:
+        """Return what may be moved past the writer until the next `write`."""
+        if not self._opened or self._order.finish is not None or self._order.closed:
+            return NO_MOULDS
+        return Moulds(
+            self._mould("content"),
+            self._mould("reasoning_content"),
+            self._mould("reasoning"),
+            (
+                self._delta + b'{"tool_calls":[{"index":%d,"function":{"arguments":' % self._last,
+                b'}}]},"finish_reason":null}]}\n\n',
+            )
+            if self._last >= 0 and self._last not in self._bare
+            else None,
+            self._last,
+        )
+
+    def _mould(self, member: str) -> tuple[bytes, bytes]:
+        return self._delta + b'{"' + member.encode() + b'":', b'},"finish_reason":null}]}\n\n'
+
+    def carried(self, arguments: str) -> None:
+        """Nothing here depends on arguments that were moved."""
+
     def _write(self, event: Event) -> bytes:
         if isinstance(event, TextDelta):
             tail = b',"logprobs":' + event.logprobs if event.logprobs is not None else b""
@@ -255,6 +280,7 @@ class ChatWriter:
             return self._call(event.index, {"function": {"arguments": event.arguments}})
         if isinstance(event, CallStarted):
             self._bare[event.index] = None
+            self._last = event.index
             function = {"name": event.name, "arguments": ""}
             return self._call(event.index, {"id": event.id, "type": "function", "function": function})
         if isinstance(event, RefusalDelta):

@@ -31,6 +31,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from arbiter._speedups.py.sse import LIMIT_BYTES
 from arbiter.errors import Garbled
 from arbiter.model import (
     CallDelta,
@@ -54,6 +55,7 @@ from arbiter.wire import faults
 from arbiter.wire.json import ABSENT, encode, present
 from arbiter.wire.messages_answer import FINISH_OUT, finish_of, read_usage, write_usage
 from arbiter.wire.messages_errors import write_error_event
+from arbiter.wire.moulds import NO_MOULDS, Moulds
 from arbiter.wire.reading import EventReader
 
 
@@ -99,14 +101,12 @@ _EVENT = msgspec.json.Decoder(_Event)
 class MessagesReader(EventReader):
     """Read one upstream stream of this format."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+        super().__init__(limit)
         self._calls: dict[int, int] = {}  # block index -> number of the call
         self._whole: dict[int, str] = {}  # block index -> input that came with the start, until slices come
 
     def _read(self, name: bytes, payload: bytes, events: list[Event]) -> None:
-        if self._closed:
-            return
         try:
             event = _EVENT.decode(payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -128,19 +128,21 @@ class MessagesReader(EventReader):
         elif kind == "message_delta":
             delta = event.delta
             if delta is not None and delta.stop_reason:
-                self._finished = True
+                self.finish_word = delta.stop_reason
                 events.append(Finished(finish_of(delta.stop_reason, bool(self._calls)), delta.stop_sequence))
             usage = read_usage(present(event.usage))
             if usage is not None:
                 events.append(UsageReported(usage))
         elif kind == "message_stop":
-            if not self._finished:
+            inferred = self.order.finish is None
+            if inferred:
                 events.append(Finished(finish_of("end_turn", bool(self._calls))))
-            self._closed = True
-            events.append(Ended(inferred=not self._finished))
+            events.append(Ended(inferred))
         elif kind == "error":
-            self._closed = True
             events.append(Failed(faults.in_stream(payload)))
+
+    def place_of(self, call: int) -> int:
+        return next((i for i, number in self._calls.items() if number == call and i not in self._whole), -1)
 
     def _read_block(self, index: int, block: _Block, events: list[Event]) -> None:
         if block.type == "text":
@@ -217,6 +219,26 @@ class MessagesWriter:
             "usage": write_usage(self._usage),
         }
         return _event("message_start", {"message": message})
+
+    def moulds(self) -> Moulds:
+        """Return what may be moved past the writer until the next `write`."""
+        if self._block == "text":
+            return Moulds(text=self._mould("text_delta", "text"))
+        if self._block == "thinking":
+            mould = self._mould("thinking_delta", "thinking")
+            return Moulds(reasoning_content=mould, reasoning=mould)
+        if isinstance(self._block, int) and not self._waiting:
+            mould = self._mould("input_json_delta", "partial_json")
+            return Moulds(arguments=mould, call=self._block, keep=True)
+        return NO_MOULDS
+
+    def _mould(self, kind: str, member: str) -> tuple[bytes, bytes]:
+        head = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":'
+        return head % (self._index, kind.encode(), member.encode()), b"}}\n\n"
+
+    def carried(self, arguments: str) -> None:
+        """Be told of arguments of the open call that were moved past the writer."""
+        self._arguments.append(arguments)
 
     def _write(self, event: Event) -> bytes:
         if isinstance(event, TextDelta | RefusalDelta):
