@@ -195,10 +195,12 @@ _PHASES = {
 
 
 class UpstreamStatus(UpstreamError):
-    """The upstream answered with an error status. Its body reaches a client of the same format unmodified.
+    """The upstream answered with an error status. Its body reaches a client of the same `format` unmodified.
 
     `upstream_headers` are lower-case names with their values, as received.
     """
+
+    format = ""  # the wire format that the upstream was spoken to in
 
     retry = Retry.NEVER
 

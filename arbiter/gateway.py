@@ -18,6 +18,7 @@ from typing import Protocol
 from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.ladder import Doors
+from arbiter.attempt.lanes import EVENTS
 from arbiter.attempt.live import Live, StreamRelay, Taker
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Snapshot
@@ -196,7 +197,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     row.alias, row.rationale = plan.alias, plan.rationale
     if services.journal.full and call.snapshot.storage.on_full == "refuse":
         raise Unavailable("the ledger is full and `storage.on_full` is `refuse`", retry_after_s=5)
-    ask = Ask(call.format, call.path, opened, call.incoming, stream, call.snapshot.limits)
+    limits = call.snapshot.limits
+    ask = Ask(call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id)
     presence = _Presence(call, out)
     try:
         live = await ladder.climb(plan, ask, book, services.doors)
@@ -215,9 +217,16 @@ async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, pr
     waited_us = live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
     row.overhead_us = max(0, row.first_byte_us - waited_us)
     headers = to_client(live.exchange.headers)
+    if live.kind is not None:
+        headers = [pair for pair in headers if pair[0] != "content-type"] + [("content-type", live.kind)]
     headers += _own_headers(row, live, warning)
     headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
     if stream is None:
+        if out.started and live.kind == EVENTS:
+            out.send(live.body)
+            out.end()
+            live.close(None)
+            return
         if out.started:
             unfit = Garbled("the upstream answered whole, too late for a client that was promised a stream")
             live.close(unfit)
@@ -243,7 +252,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, pr
         # The client has its last byte before anything is written down.
         out.end()
     live.close(error)
-    row.repairs = stream.native.repairs or None
+    row.repairs = stream.course.repairs or None
     if live.facts is not None and live.facts.model is not None:
         row.model = live.facts.model[:_MODEL_CHARS]
     if error is not None:
@@ -261,7 +270,7 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
     if out.started:
         await _end_failed(call, out, call.format.write_error_event(error, row.trace_id))
         return
-    if isinstance(error, UpstreamStatus) and _is_json(error):
+    if isinstance(error, UpstreamStatus) and error.format == call.format.name and _is_json(error):
         # Clients match on the upstream's own wording: its error passes as it came.
         status, body = error.status, error.body
         headers = to_client(error.upstream_headers)

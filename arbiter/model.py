@@ -204,11 +204,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What a builder is told of the upstream beside the request: who sets cache marks, and what the model can.
 
     `max_output` is what the catalog says the model writes at most, in tokens; None where nobody knows.
+    `drop_attribution` takes out Claude Code's attribution line (SPEC 2.2a).
     """
 
     prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
     prompt_cache_ttl: Literal["5m", "1h"] = "5m"
     max_output: int | None = None
+    drop_attribution: bool = False
 
 
 # --- Answers ----------------------------------------------------------------------------------------------------------

@@ -2,55 +2,47 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from arbiter.config.snapshot import Limits, Provider
-from arbiter.errors import ProtocolUnsupported
+from arbiter.config.snapshot import Limits
+from arbiter.model import Request
 from arbiter.wire import native
 from arbiter.wire.format import Format
 from arbiter.wire.headers import Incoming
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    format: Format
-    path: str
-    opened: native.Opened
-    incoming: Incoming
-    stream: bool
-    limits: Limits
+    __slots__ = ("_request", "format", "incoming", "limits", "opened", "path", "stream", "trace_id")
 
-    def target(self, provider: Provider) -> str:
-        """The request target at `provider`, query string included.
+    def __init__(
+        self,
+        format: Format,
+        path: str,
+        opened: native.Opened,
+        incoming: Incoming,
+        limits: Limits,
+        *,
+        stream: bool,
+        trace_id: str,
+    ) -> None:
+        self.format = format
+        self.path = path
+        self.opened = opened
+        self.incoming = incoming
+        self.limits = limits
+        self.stream = stream
+        self.trace_id = trace_id
+        self._request: Request | None = None
 
-        Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either.
+    @property
+    def counts_tokens(self) -> bool:
+        return self.path.endswith("/count_tokens")
+
+    def request(self) -> Request:
+        """The request in neutral words, read once, when a rung first needs it.
+
+        Errors: BadRequest naming the path of the fault.
         """
-        base = provider.endpoint.path
-        path = self.path
-        if self.format.name == native.MESSAGES and not base.endswith("/v1"):
-            path = "/v1" + path
-        query = self.incoming.query
-        return f"{base}{path}?{query}" if query else base + path
-
-    def splice(self, provider: Provider, model: str) -> native.Spliced:
-        """The body for `provider`.
-
-        Errors: ProtocolUnsupported where the provider speaks another format.
-        """
-        if provider.wire not in (self.format.name, "any"):
-            raise ProtocolUnsupported(
-                f"the provider {provider.name!r} speaks {provider.wire} and this request came as {self.format.name}; "
-                "translation between the two is not built yet"
-            )
-        wire = self.format.name
-        drop_attribution = wire == native.MESSAGES and drops_attribution(provider)
-        return native.splice(self.opened, wire, model, stream=self.stream, drop_attribution=drop_attribution)
-
-
-def drops_attribution(provider: Provider) -> bool:
-    """Whether Claude Code's attribution line is taken out for `provider` (SPEC 2.2a). Anthropic removes it itself."""
-    if provider.attribution != "auto":
-        return provider.attribution == "drop"
-    host = provider.endpoint.host
-    return host != "anthropic.com" and not host.endswith(".anthropic.com")
+        if self._request is None:
+            self._request = self.format.parse_request(self.opened.members)
+        return self._request

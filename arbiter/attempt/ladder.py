@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from arbiter.accounting import facts
+from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Attempt, Books
 from arbiter.attempt.echo import Echo
@@ -23,7 +23,7 @@ from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
 from arbiter.wire.headers import to_upstream
-from arbiter.wire.native import CHAT
+from arbiter.wire.format import Format
 
 ERROR_BODY_BYTES = 1 << 20  # of an error answer; more than any vendor's, and no page of a CDN is worth more
 
@@ -40,14 +40,14 @@ class Doors:
     watch: Watch
     blot: Blotter
 
-    def send(self, provider: Provider, out: Outgoing, ask: Ask) -> Awaitable[Answering]:
+    def send(self, provider: Provider, out: Outgoing, format: Format, *, stream: bool) -> Awaitable[Answering]:
         if provider.type == "echo":
-            return self.echo.send(out, ask.format.name, provider.budgets, stream=ask.stream)
+            return self.echo.send(out, format.name, provider.budgets, stream=stream)
         return self.transport.send(
             provider.endpoint,
             out,
             provider.budgets,
-            stream=ask.stream,
+            stream=stream,
             max_connections=provider.max_connections,
             idle_connections=provider.idle_connections,
             idle_for_s=provider.idle_for_s,
@@ -61,32 +61,31 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
     """
     rung = plan.rungs[0]
     provider = rung.provider
-    spliced = ask.splice(provider, rung.model)
-    headers = to_upstream(provider, ask.format.name, ask.incoming, stream=ask.stream)
-    out = Outgoing("POST", ask.target(provider), headers, spliced.body)
-    attempt = book.open(rung, ask.format.name)
+    lane = lanes.choose(ask, rung)
+    format = lane.format
+    headers = to_upstream(provider, format.name, ask.incoming, stream=ask.stream)
+    out = Outgoing("POST", lane.target(), headers, lane.body)
+    attempt = book.open(rung, format.name)
     exchange: Answering | None = None
     live: Live | None = None
     try:
-        exchange = await doors.send(provider, out, ask)
+        exchange = await doors.send(provider, out, format, stream=ask.stream)
         attempt.answered(exchange)
         if exchange.status >= 300:
             body = doors.blot.raw(await exchange.read(ERROR_BODY_BYTES))
-            raise _refusal(provider, ask.format.parse_error(exchange.status, exchange.headers, body))
-        live = Live(rung, attempt, exchange, spliced.fidelity)
+            error = format.parse_error(exchange.status, exchange.headers, body)
+            error.format = format.name
+            raise _refusal(provider, error)
+        live = Live(rung, attempt, exchange, lane.fidelity)
         if ask.stream and _is_event_stream(exchange):
-            live.stream = StreamRelay(
-                ask.format, exchange, doors.watch, drop_usage=spliced.asked_usage, limit=ask.limits.event
-            )
+            live.stream = StreamRelay(lane, exchange, doors.watch)
             exchange.stream(live.stream)
             await live.stream.first()
         else:
-            live.body = await exchange.read(ask.limits.answer)
+            body = await exchange.read(ask.limits.answer)
             attempt.whole()
-            if ask.path.endswith("/count_tokens"):
-                return live
-            read = facts.of_chat_answer if ask.format.name == CHAT else facts.of_messages_answer
-            live.facts = read(live.body)
+            whole = lane.whole(body, (exchange.header("content-type") or "").lower())
+            live.body, live.facts, live.kind = whole.body, whole.facts, whole.kind
         return live
     except ArbiterError as error:
         _give_up(live, attempt, exchange, error)

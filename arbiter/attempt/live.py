@@ -3,7 +3,7 @@
 Theory of operation. The socket's callback pushes bytes into `StreamRelay.on_data`; no coroutine runs per chunk. The
 ladder waits in `first()` until there is an event to show for it: up to then the attempt may fail without the client
 noticing. `flow()` then hands over what was held, lets every further push go straight to the client, and waits for the
-end. How the stream ended is `native.Ending`'s to say.
+end. How the stream ended is its `course.Ending` to say, of whichever lane it is.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
-from arbiter.accounting import facts
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.books import Attempt
+from arbiter.attempt.lanes import Lane
 from arbiter.clock import monotonic_ns
 from arbiter.errors import ArbiterError, ClientGone, Cut, InternalError
 from arbiter.log import Log
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
 from arbiter.watch import Alarm, Watch
-from arbiter.wire.format import Format
-from arbiter.wire.native import Ending, NativeStream
+from arbiter.wire.course import Ending
 
 _log = Log(__name__)
 
@@ -42,14 +41,14 @@ class Taker(Protocol):
 class StreamRelay:
     """One upstream stream: a sink for its bytes, and the waits that the spine needs."""
 
-    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_format", "_held", "_out",
-                 "_watch", "first_event_ns", "last_event_ns", "native")  # fmt: skip
+    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_held", "_lane", "_out",
+                 "_watch", "course", "first_event_ns", "last_event_ns")  # fmt: skip
 
-    def __init__(self, wire: Format, exchange: Answering, watch: Watch, *, drop_usage: bool, limit: int) -> None:
-        self.native = NativeStream(wire.name, drop_usage=drop_usage, limit=limit)
+    def __init__(self, lane: Lane, exchange: Answering, watch: Watch) -> None:
+        self.course = lane.course()
         self.first_event_ns = 0
         self.last_event_ns = 0
-        self._format = wire
+        self._lane = lane
         self._exchange = exchange
         self._watch = watch
         self._out: Taker | None = None
@@ -77,7 +76,7 @@ class StreamRelay:
     def _take(self, data: bytes) -> None:
         if self._error is not None:
             return
-        stream = self.native
+        stream = self.course
         piece = stream.feed(data)
         self.last_event_ns = now = monotonic_ns()
         if not self.first_event_ns and stream.has_event:
@@ -97,7 +96,7 @@ class StreamRelay:
     def _finish(self, error: ArbiterError | None) -> None:
         if self._is_over:
             return
-        piece = self.native.end(error)
+        piece = self.course.end(error)
         if piece:
             self._pass(piece)
         self._stop(self._verdict(error))
@@ -110,12 +109,10 @@ class StreamRelay:
 
     def _verdict(self, error: ArbiterError | None) -> ArbiterError | None:
         """What kept the stream from being complete; `error` is what the connection has to say."""
-        stream = self.native
-        if stream.ending is Ending.COMPLETE:
+        if self.course.ending is Ending.COMPLETE:
             return None
-        if stream.ending is Ending.FAILED:
-            return self._format.parse_error_event(stream.failure or b"")
-        return error or stream.garbled or Cut("the upstream's stream ended before its answer was complete")
+        cut = Cut("the upstream's stream ended before its answer was complete")
+        return self.course.fault() or error or cut
 
     def _stop(self, error: ArbiterError | None) -> None:
         self._error = error
@@ -138,7 +135,7 @@ class StreamRelay:
 
     @property
     def _is_over(self) -> bool:
-        return self._error is not None or self.native.ending is not Ending.OPEN
+        return self._error is not None or self.course.ending is not Ending.OPEN
 
     # --- asked by the spine -------------------------------------------------------------------------------------------
 
@@ -157,7 +154,7 @@ class StreamRelay:
         # An event that the end of the stream cut in half is none, whatever it begins with.
         if self._out is not None:
             return False
-        return not self.first_event_ns or (self.native.ending is Ending.FAILED and self.native.tap.events == 1)
+        return not self.first_event_ns or (self.course.ending is Ending.FAILED and self.course.events == 1)
 
     async def flow(self, out: Taker) -> ArbiterError | None:
         """Let the stream run into `out`; return once it ended, with what kept it from being complete."""
@@ -176,14 +173,14 @@ class StreamRelay:
     @property
     def last_words(self) -> bytes:
         """The error event with which the upstream itself ended the stream; still to be sent."""
-        return self.native.last_words
+        return self.course.last_words
 
     def client_left(self) -> None:
         """The client hung up. Before the finish reason that stops the upstream at once; after it the answer was whole,
         and only what is still due of its usage is read."""
         if self._is_over:
             return
-        if self.native.tap.finish is None:
+        if not self.course.has_finished:
             self._exchange.abort()
             self._stop(ClientGone("the client hung up in mid-stream"))
         else:
@@ -193,7 +190,7 @@ class StreamRelay:
         if not self._is_over:
             self._exchange.abort()
             try:
-                self.native.end(None)
+                self.course.end(None)
             except Exception as bug:
                 self._break_off(bug)
             else:
@@ -207,19 +204,16 @@ class StreamRelay:
 
     def facts(self) -> Facts:
         """What the stream said about itself, as far as it came."""
-        return facts.of_stream(
-            self.native.tap,
-            first_event_ns=self.first_event_ns,
-            last_event_ns=self.last_event_ns,
-            finish_inferred=self.native.finish_inferred,
-            protocol_fault=self.native.protocol_fault,
-        )
+        return self._lane.facts(self.course, self.first_event_ns, self.last_event_ns)
 
 
 class Live:
-    """An answer in hand: a whole one (`body`), or a stream whose first event has come."""
+    """An answer in hand: a whole one (`body`, of media type `kind`), or a stream whose first event has come.
 
-    __slots__ = ("attempt", "body", "exchange", "facts", "fidelity", "rung", "status", "stream")
+    `kind` is None where it is what the upstream's own header says.
+    """
+
+    __slots__ = ("attempt", "body", "exchange", "facts", "fidelity", "kind", "rung", "status", "stream")
 
     def __init__(self, rung: Rung, attempt: Attempt, exchange: Answering, fidelity: str) -> None:
         self.rung = rung
@@ -228,6 +222,7 @@ class Live:
         self.fidelity = fidelity
         self.status = exchange.status
         self.body = b""
+        self.kind: str | None = None
         self.facts: Facts | None = None
         self.stream: StreamRelay | None = None
 

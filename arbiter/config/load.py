@@ -251,7 +251,10 @@ class _Resolver:
         models: dict[str, Model] = {}
         for index, entry in enumerate(written.models):
             here = join(join(path, "models"), index)
-            model = Model(entry, entry) if isinstance(entry, str) else Model(entry.id, entry.upstream or entry.id)
+            if isinstance(entry, str):
+                model = Model(entry, entry)
+            else:
+                model = Model(entry.id, entry.upstream or entry.id, entry.max_output_tokens)
             for text in (model.id, model.upstream):
                 check_identifier(text, partial(self.error, here))
             if model.id in models:
@@ -276,6 +279,9 @@ class _Resolver:
             endpoint=place,
             key=key,
             models=tuple(models.values()),
+            relay=written.relay,
+            prompt_cache=written.prompt_cache,
+            prompt_cache_ttl=written.prompt_cache_ttl,
             attribution=written.attribution,
             budgets=budgets,
             max_connections=written.connections.max,

@@ -104,6 +104,10 @@ class Client(Section):
 class Model(Section):
     id: Annotated[str, doc("The name that clients, aliases and rows use.")]
     upstream: Annotated[str | None, doc("The name that the provider is sent. Default: the same as `id`.")] = None
+    max_output_tokens: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None,
+        doc("The most it writes in one answer. Sent to an Anthropic upstream where a translated request set no limit."),
+    ] = None
 
 
 class Timeouts(Section):
@@ -146,9 +150,6 @@ class Provider(Section):
         {
             "auth",
             "auto_models",
-            "relay",
-            "prompt_cache",
-            "prompt_cache_ttl",
             "cache_ttl",
             "retry",
             "limits",
@@ -179,6 +180,21 @@ class Provider(Section):
         list[str | Model],
         doc("Models it serves: a name, or `{ id: …, upstream: … }` where the provider's name differs."),
     ] = field(default_factory=list)
+    relay: Annotated[
+        Literal["native", "rebuild"],
+        doc(
+            "`native` changes nothing of a request in the provider's own format that it need not change; `rebuild` "
+            "passes it through the neutral model, which carries what it declares and nothing else."
+        ),
+    ] = "native"
+    prompt_cache: Annotated[
+        Literal["auto", "client", "arbiter", "off"],
+        doc(
+            "Who sets Anthropic's cache marks: the `client`, `arbiter` (last tool, system, newest message), nobody "
+            "(`off`). `auto`: the client; in a translated request without marks, Arbiter."
+        ),
+    ] = "auto"
+    prompt_cache_ttl: Annotated[Literal["5m", "1h"], doc("How long the provider keeps what Arbiter marks.")] = "5m"
     attribution: Annotated[
         Literal["auto", "keep", "drop"],
         doc("Claude Code's attribution line, first in `system`: `auto` keeps it for hosts under `anthropic.com` only."),

@@ -80,10 +80,14 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A declared model: `id` is what clients say, `upstream` what the provider is sent."""
+    """A declared model: `id` is what clients say, `upstream` what the provider is sent.
+
+    `max_output` is the most it writes, in tokens; None where nobody said.
+    """
 
     id: str
     upstream: str
+    max_output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,9 @@ class Provider:
     endpoint: Endpoint
     key: str = field(default="", repr=False)
     models: tuple[Model, ...] = ()
+    relay: Literal["native", "rebuild"] = "native"
+    prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
+    prompt_cache_ttl: Literal["5m", "1h"] = "5m"
     attribution: Literal["auto", "keep", "drop"] = "auto"
     budgets: Budgets = Budgets()
     max_connections: int = 1000
@@ -304,7 +311,13 @@ def _redacted(provider: Provider) -> dict[str, Any]:
         "type": provider.type,
         "endpoint": None if endpoint.scheme == "echo" else endpoint.url,
         "key": mask(provider.key),
-        "models": [{"id": model.id, "upstream": model.upstream} for model in provider.models],
+        "models": [
+            {"id": model.id, "upstream": model.upstream, "max_output_tokens": model.max_output}
+            for model in provider.models
+        ],
+        "relay": provider.relay,
+        "prompt_cache": provider.prompt_cache,
+        "prompt_cache_ttl": provider.prompt_cache_ttl,
         "attribution": provider.attribution,
         "timeouts": {phase: units.duration(budget) for phase, budget in provider.budgets.items()},
         "connections": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arbiter.model import Request
 from arbiter.wire import faults
 from arbiter.wire.messages_answer import parse_answer, write_answer
 from arbiter.wire.messages_build import build_request
@@ -18,7 +19,9 @@ __all__ = [
     "parse_error",
     "parse_error_event",
     "parse_request",
+    "path",
     "reader",
+    "short_names",
     "status_of",
     "write_answer",
     "write_error",
@@ -26,7 +29,13 @@ __all__ = [
     "writer",
 ]
 
+def short_names(request: Request) -> dict[str, str]:
+    """Return the tool names that this format cannot take: the name that is sent to the one that the client knows."""
+    return {}
+
+
 name = FORMAT
+path = "/messages"
 keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 reader = MessagesReader
 writer = MessagesWriter

@@ -5,7 +5,9 @@
     parse_answer   write_answer      a unary answer: JSON <-> Answer
     parse_error    write_error       a failure: upstream status and body -> UpstreamStatus; any error -> client answer
 
-A stream needs three more, which belong to the last two pairs: `write_error_event`, `parse_error_event`, `keepalive`.
+Some more belong to these pairs: `write_error_event`, `parse_error_event` and `keepalive` to those of a stream, `path` (of
+the endpoint, below the format's base) and `short_names` (tool names that this format cannot take: the name that is sent
+to the one that the client knows) to a request.
 Each module spells its own format and knows no other; they meet in `model`.
 """
 
@@ -17,21 +19,31 @@ from typing import Protocol
 import msgspec
 
 from arbiter.errors import ArbiterError, InStreamError, UpstreamStatus
-from arbiter.model import Answer, Event, Request
+from arbiter.model import Answer, Event, Request, Target
 from arbiter.wire import anthropic_messages, openai_chat
+from arbiter.wire.moulds import Carrier, Moulds
 
 Members = Mapping[str, msgspec.Raw]
 """A JSON object one level deep: member names to the raw JSON of their values."""
 
 
 class Reader(Protocol):
-    """Reads one upstream stream. Raises Garbled where the bytes are no SSE of this format."""
+    """Reads one upstream stream."""
 
-    def feed(self, data: bytes) -> list[Event]:
-        """Return the events that `data` completed. Any cut of the stream gives the same events."""
+    frames: Carrier
+    finish_word: str | None  # why the model stopped, in the upstream's own word
+
+    def read(self, name: bytes, payload: bytes) -> list[Event]:
+        """Return the events of one frame; the last is `Failed` where the upstream failed, or broke its format."""
 
     def finish(self) -> list[Event]:
         """Return what the end of the bytes means: `Ended`, or `Failed` where the answer was not whole."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events that `data` completed, none of them moved. Any cut of the stream gives the same events."""
+
+    def place_of(self, call: int) -> int:
+        """The upstream's index of the slices of call number `call`; -1 where they cannot be told by it."""
 
 
 class Writer(Protocol):
@@ -39,6 +51,12 @@ class Writer(Protocol):
 
     def write(self, event: Event) -> bytes:
         """Return the bytes for `event`. Errors: Garbled where the event breaks the order (SPEC 2.6)."""
+
+    def moulds(self) -> Moulds:
+        """Return what may be moved past the writer until the next `write`."""
+
+    def carried(self, arguments: str) -> None:
+        """Be told of arguments of the open call that were moved past the writer."""
 
 
 class Format(Protocol):
@@ -48,13 +66,18 @@ class Format(Protocol):
     def name(self) -> str: ...
 
     @property
+    def path(self) -> str: ...
+
+    @property
     def keepalive(self) -> bytes: ...
 
     def parse_request(self, members: Members) -> Request: ...
 
-    def build_request(self, request: Request) -> bytes: ...
+    def build_request(self, request: Request, target: Target = ...) -> bytes: ...
 
-    def reader(self) -> Reader: ...
+    def short_names(self, request: Request) -> dict[str, str]: ...
+
+    def reader(self, limit: int = ...) -> Reader: ...
 
     def writer(self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True) -> Writer: ...
 

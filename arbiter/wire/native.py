@@ -15,7 +15,6 @@ line. Declared repairs (SPEC 2.1) are named in `repairs`.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,8 @@ from msgspec import Raw
 
 from arbiter._speedups import nesting, reduce
 from arbiter.errors import ArbiterError, BadRequest, Garbled
+from arbiter.wire import faults
+from arbiter.wire.course import Ending
 
 CHAT, MESSAGES = "openai-chat", "anthropic-messages"
 
@@ -211,15 +212,6 @@ _FAULTS = {
 }
 
 
-class Ending(enum.Enum):
-    """How an upstream stream stands."""
-
-    OPEN = "open"
-    COMPLETE = "complete"
-    FAILED = "failed"  # the upstream sent an error event
-    CUT = "cut"
-
-
 _TERMINAL = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type":"message_stop"}\n\n'}
 
 
@@ -228,10 +220,7 @@ def _closed(event: bytes) -> bytes:
 
 
 class NativeStream:
-    """One upstream SSE stream on its way to a client of the same format.
-
-    `feed` and `end` return the bytes that may go to the client now. After `ending` left OPEN, `feed` returns nothing.
-    """
+    """One upstream SSE stream on its way to a client of the same format (`wire.course.Course`)."""
 
     __slots__ = ("_base", "_drop_usage", "_held", "_indices", "ending", "failure", "finish_inferred", "garbled",
                  "last_words", "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
@@ -255,8 +244,18 @@ class NativeStream:
         ] = {}  # (choice, the upstream's index) -> the index of its open call
 
     @property
+    def events(self) -> int:
+        return self.tap.events
+
+    @property
+    def has_finished(self) -> bool:
+        return self.tap.finish is not None
+
+    def fault(self) -> ArbiterError | None:
+        return faults.in_stream(self.failure) if self.failure is not None else self.garbled
+
+    @property
     def has_event(self) -> bool:
-        """Has anything but comments and pings arrived?"""
         return self.tap.events > 0 or self.ending in (Ending.COMPLETE, Ending.FAILED)
 
     def feed(self, data: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from arbiter.model import Request
 from arbiter.wire import faults
 from arbiter.wire.chat_answer import parse_answer, write_answer
 from arbiter.wire.chat_build import build_request
@@ -19,7 +20,9 @@ __all__ = [
     "parse_error",
     "parse_error_event",
     "parse_request",
+    "path",
     "reader",
+    "short_names",
     "status_of",
     "write_answer",
     "write_error",
@@ -27,7 +30,13 @@ __all__ = [
     "writer",
 ]
 
+def short_names(request: Request) -> dict[str, str]:
+    """Return the tool names that this format cannot take: the name that is sent to the one that the client knows."""
+    return {}
+
+
 name = FORMAT
+path = "/chat/completions"
 keepalive = b": keepalive\n\n"
 reader = ChatReader
 writer = ChatWriter

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from arbiter.attempt.lanes import choose
 from arbiter.attempt.live import StreamRelay
 from arbiter.errors import ArbiterError, Cut, Garbled, InternalError
 from arbiter.watch import Watch
-from arbiter.wire.format import FORMATS
+from tests.fakes.asks import ask, rung
 
 HELLO = b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
 
@@ -64,8 +65,8 @@ class Broken:
 
 
 def relay(upstream: Upstream) -> StreamRelay:
-    wire = FORMATS["openai-chat"]
-    return StreamRelay(wire, upstream, Watch(asyncio.get_running_loop()), drop_usage=False, limit=1 << 20)  # type: ignore[arg-type]
+    lane = choose(ask("openai-chat", {"model": "m", "messages": [], "stream": True}), rung("openai-chat"))
+    return StreamRelay(lane, upstream, Watch(asyncio.get_running_loop()))  # type: ignore[arg-type]
 
 
 async def ended(stream: StreamRelay, client: Client, strike: Callable[[], None]) -> ArbiterError | None:
@@ -92,7 +93,7 @@ def test_a_bug_in_the_callback_ends_the_stream_and_is_logged_once(
         upstream.fails = aborting_fails
         stream = relay(upstream)
         stream.on_data(HELLO)
-        stream.native = Broken(stream.native, KeyError("bug"))  # type: ignore[assignment]
+        stream.course = Broken(stream.course, KeyError("bug"))  # type: ignore[assignment]
         error = await ended(stream, client, lambda: strike(stream))
         assert isinstance(error, InternalError)
         assert client.got == HELLO
@@ -109,7 +110,7 @@ def test_an_error_of_ours_keeps_its_name() -> None:
     async def main() -> None:
         stream = relay(Upstream())
         stream.on_data(HELLO)
-        stream.native = Broken(stream.native, Garbled("odd bytes"))  # type: ignore[assignment]
+        stream.course = Broken(stream.course, Garbled("odd bytes"))  # type: ignore[assignment]
         assert isinstance(await ended(stream, Client(), lambda: stream.on_data(HELLO)), Garbled)
 
     asyncio.run(main())
@@ -118,7 +119,7 @@ def test_an_error_of_ours_keeps_its_name() -> None:
 def test_a_bug_before_the_first_event_fails_the_attempt() -> None:
     async def main() -> None:
         stream = relay(Upstream())
-        stream.native = Broken(stream.native, KeyError("bug"))  # type: ignore[assignment]
+        stream.course = Broken(stream.course, KeyError("bug"))  # type: ignore[assignment]
         asyncio.get_running_loop().call_soon(stream.on_data, HELLO)
         with pytest.raises(InternalError):
             async with asyncio.timeout(5):

@@ -1,0 +1,223 @@
+"""The two lanes: what a rung is sent, and how its answer comes back in the client's own format.
+
+Native, where the upstream speaks as the client does: bytes that need no change are not changed. Translated, where it
+does not, or where the provider's `relay` is `rebuild`: the request and its answer pass through the neutral model.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from arbiter.accounting import facts, usage
+from arbiter.accounting.facts import Facts
+from arbiter.attempt.ask import Ask
+from arbiter.clock import now_ms
+from arbiter.config.snapshot import Provider
+from arbiter.errors import ProtocolUnsupported
+from arbiter import model
+from arbiter.model import Answer, Target, collect
+from arbiter.routing.plan import Rung
+from arbiter.wire import native
+from arbiter.wire.course import Course
+from arbiter.wire.format import FORMATS, Format, Writer
+from arbiter.wire.native import NativeStream
+from arbiter.wire.translated import Heard, TranslatedStream, renamed
+
+EVENTS = "text/event-stream"
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """An answer that came in one piece, as the client gets it. `kind` is its media type; None as the upstream said."""
+
+    body: bytes
+    facts: Facts | None
+    kind: str | None = None
+
+
+class Lane(Protocol):
+    """One request on its way to one rung."""
+
+    format: Format  # the upstream's
+    body: bytes
+    fidelity: str
+
+    def target(self) -> str:
+        """The request target, query string included."""
+
+    def course(self) -> Course:
+        """What takes the upstream's stream to the client."""
+
+    def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
+        """What the stream said about itself, as far as it came."""
+
+    def whole(self, body: bytes, kind: str) -> Whole:
+        """Take an answer that came in one piece, of media type `kind`.
+
+        Errors: Garbled where it is none; InStreamError where it is an error in spite of its 200 (translated only).
+        """
+
+
+def choose(ask: Ask, rung: Rung) -> Lane:
+    """The lane for this request to this rung.
+
+    Errors: BadRequest and ProtocolUnsupported where the request cannot be told to the upstream.
+    """
+    provider = rung.provider
+    if provider.relay == "native" and provider.wire in (ask.format.name, "any"):
+        return NativeLane(ask, rung)
+    if ask.counts_tokens:
+        if provider.wire != ask.format.name:
+            raise ProtocolUnsupported(f"the provider {provider.name!r} cannot count tokens")
+        return NativeLane(ask, rung)
+    return TranslatedLane(ask, rung)
+
+
+def _target(provider: Provider, format: Format, path: str) -> str:
+    """Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either."""
+    base = provider.endpoint.path
+    if format.name == native.MESSAGES and not base.endswith("/v1"):
+        path = "/v1" + path
+    return base + path
+
+
+def drops_attribution(provider: Provider) -> bool:
+    """Whether Claude Code's attribution line is taken out for `provider` (SPEC 2.2a). Anthropic removes it itself."""
+    if provider.attribution != "auto":
+        return provider.attribution == "drop"
+    host = provider.endpoint.host
+    return host != "anthropic.com" and not host.endswith(".anthropic.com")
+
+
+class NativeLane:
+    """Nothing is changed that need not be."""
+
+    __slots__ = ("_ask", "_drop_usage", "_provider", "body", "fidelity", "format")
+
+    def __init__(self, ask: Ask, rung: Rung) -> None:
+        self._ask = ask
+        self._provider = rung.provider
+        self.format = ask.format
+        wire = ask.format.name
+        drop = wire == native.MESSAGES and drops_attribution(rung.provider)
+        spliced = native.splice(ask.opened, wire, rung.model, stream=ask.stream, drop_attribution=drop)
+        self.body = spliced.body
+        self.fidelity = spliced.fidelity
+        self._drop_usage = spliced.asked_usage
+
+    def target(self) -> str:
+        target = _target(self._provider, self.format, self._ask.path)
+        query = self._ask.incoming.query
+        return f"{target}?{query}" if query else target
+
+    def course(self) -> NativeStream:
+        return NativeStream(self.format.name, drop_usage=self._drop_usage, limit=self._ask.limits.event)
+
+    def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
+        assert isinstance(course, NativeStream)
+        return facts.of_stream(
+            course.tap,
+            first_event_ns=first_event_ns,
+            last_event_ns=last_event_ns,
+            finish_inferred=course.finish_inferred,
+            protocol_fault=course.protocol_fault,
+        )
+
+    def whole(self, body: bytes, kind: str) -> Whole:
+        return Whole(body, None if self._ask.counts_tokens else _READ[self.format.name](body))
+
+
+_READ = {native.CHAT: facts.of_chat_answer, native.MESSAGES: facts.of_messages_answer}
+
+
+class TranslatedLane:
+    """The request is built anew in the upstream's format, the answer in the client's."""
+
+    __slots__ = ("_ask", "_model", "_names", "_provider", "body", "fidelity", "format")
+
+    def __init__(self, ask: Ask, rung: Rung) -> None:
+        provider = rung.provider
+        self._ask = ask
+        self._provider = provider
+        self._model = rung.model
+        self.format = ask.format if provider.wire == "any" else FORMATS[provider.wire]
+        self.fidelity = "rebuilt" if self.format is ask.format else "translated"
+        request = msgspec.structs.replace(
+            ask.request(),
+            model=rung.model,
+            stream=ask.stream,
+            include_usage=ask.stream,  # SPEC 2.5; the writer knows what the client asked for
+        )
+        self._names = self.format.short_names(request)
+        self.body = self.format.build_request(request, _target_of(provider, rung.model))
+
+    def target(self) -> str:
+        # The query string is the client's format's own (`?beta=true`).
+        return _target(self._provider, self.format, self.format.path)
+
+    def course(self) -> TranslatedStream:
+        return TranslatedStream(self.format.reader(self._ask.limits.event), self._writer(), self._names)
+
+    def _writer(self) -> Writer:
+        ask = self._ask
+        asked_usage = ask.request().include_usage
+        return ask.format.writer(ask.trace_id, self._model, now_ms() // 1000, include_usage=asked_usage)
+
+    def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
+        assert isinstance(course, TranslatedStream)
+        return msgspec.structs.replace(
+            _told(course.heard, course.finish_word),
+            events=course.events,
+            thinking_bytes=course.thinking_bytes,
+            output_bytes=course.output_bytes,
+            first_event_ns=first_event_ns,
+            last_event_ns=last_event_ns,
+            finish_inferred=course.finish_inferred,
+        )
+
+    def whole(self, body: bytes, kind: str) -> Whole:
+        if kind.startswith(EVENTS):
+            answer, found = self._gathered(body)
+        else:
+            found = _READ[self.format.name](body)
+            answer = self.format.parse_answer(body)
+        answer = renamed(answer, self._names)
+        ask = self._ask
+        if ask.stream:
+            writer = self._writer()
+            return Whole(b"".join(map(writer.write, model.unfold(answer))), found, EVENTS)
+        told = ask.format.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000)
+        return Whole(told, found, "application/json")
+
+    def _gathered(self, body: bytes) -> tuple[Answer, Facts]:
+        """An answer that was sent as a stream although nobody asked for one."""
+        reader = self.format.reader(self._ask.limits.event)
+        events = reader.feed(body) + reader.finish()
+        heard = Heard()
+        for event in events:
+            heard.take(event)
+        return collect(events), _told(heard, reader.finish_word)
+
+
+def _told(heard: Heard, finish_word: str | None) -> Facts:
+    return Facts(
+        response_id=heard.response_id,
+        model=heard.model,
+        finish=finish_word,
+        usage=heard.usage,
+        usage_source=usage.source(heard.usage, finished=finish_word is not None),
+        thinking_bytes=heard.thinking_bytes,
+        output_bytes=heard.text_bytes + heard.argument_bytes,
+        tool_names=tuple(heard.tool_names),
+    )
+
+
+def _target_of(provider: Provider, model: str) -> Target:
+    declared = next((one for one in provider.models if one.upstream == model), None)
+    return Target(
+        prompt_cache=provider.prompt_cache,
+        prompt_cache_ttl=provider.prompt_cache_ttl,
+        max_output=declared.max_output if declared is not None else None,
+        drop_attribution=drops_attribution(provider),
+    )

@@ -1,0 +1,206 @@
+"""The translated lane: the client's format is not the upstream's, so everything passes through the neutral model.
+
+A stream is moved event by event. The upstream's carrier splits the bytes into events and moves the plain deltas, which
+are nearly all of them, as raw JSON strings into what the writer gave it as moulds; every other event is read into
+neutral events and written anew. After each of those the writer may stand elsewhere (another block is open, the model
+has finished), so the moulds are set again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from arbiter.errors import ArbiterError, Garbled, InStreamError
+from arbiter.model import (
+    Answer,
+    CallDelta,
+    CallStarted,
+    Ended,
+    Event,
+    Failed,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    Usage,
+    UsageReported,
+)
+from arbiter.wire.course import Ending
+from arbiter.wire.format import Reader, Writer
+
+
+class Heard:
+    """What the events of a stream said about it, as far as it came. Moved deltas are not among them. Bytes are of UTF-8 text after JSON unescaping."""
+
+    __slots__ = ("argument_bytes", "model", "response_id", "text_bytes", "thinking_bytes", "tool_names", "usage")
+
+    def __init__(self) -> None:
+        self.response_id: str | None = None
+        self.model: str | None = None
+        self.usage: Usage | None = None
+        self.text_bytes = 0
+        self.thinking_bytes = 0
+        self.argument_bytes = 0
+        self.tool_names: list[str] = []
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, TextDelta | RefusalDelta):
+            self.text_bytes += _size(event.text)
+        elif isinstance(event, ThinkingDelta):
+            self.thinking_bytes += _size(event.text)
+        elif isinstance(event, CallDelta):
+            self.argument_bytes += _size(event.arguments)
+        elif isinstance(event, CallStarted):
+            self.tool_names.append(event.name)
+        elif isinstance(event, Started):
+            self.response_id, self.model = event.id, event.model
+            self._count(event.usage)
+        elif isinstance(event, UsageReported):
+            self._count(event.usage)
+
+    def _count(self, usage: Usage | None) -> None:
+        if usage is not None:
+            self.usage = usage if self.usage is None else self.usage.merged(usage)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+class TranslatedStream:
+    """One upstream stream on its way to a client of another format (`wire.course.Course`).
+
+    `names` maps tool names as they were sent to the client's own, where the upstream's format could not take those.
+    """
+
+    __slots__ = ("_error", "_frames", "_names", "_reader", "_writer", "ending", "finish_inferred", "heard",
+                 "last_words", "protocol_fault", "repairs")  # fmt: skip
+
+    def __init__(self, reader: Reader, writer: Writer, names: dict[str, str]) -> None:
+        self.ending = Ending.OPEN
+        self.finish_inferred = False
+        self.protocol_fault: str | None = None  # what breaks the rules here ends the stream
+        self.repairs: list[str] = []
+        self.last_words = b""  # the upstream's own words would be none to this client
+        self._reader = reader
+        self._frames = reader.frames
+        self._writer = writer
+        self._names = names
+        self.heard = Heard()
+        self._error: ArbiterError | None = None
+
+    @property
+    def events(self) -> int:
+        return self._frames.events
+
+    @property
+    def has_event(self) -> bool:
+        return self._frames.events > 0 or self.ending is not Ending.OPEN
+
+    @property
+    def has_finished(self) -> bool:
+        return self._reader.finish_word is not None
+
+    @property
+    def finish_word(self) -> str | None:
+        """Why the model stopped, in the upstream's own word."""
+        return self._reader.finish_word
+
+    @property
+    def thinking_bytes(self) -> int:
+        return self.heard.thinking_bytes + self._frames.thinking_bytes
+
+    @property
+    def output_bytes(self) -> int:
+        """Text and call arguments, the moved deltas included."""
+        heard, frames = self.heard, self._frames
+        return heard.text_bytes + heard.argument_bytes + frames.text_bytes + frames.argument_bytes
+
+    def fault(self) -> ArbiterError | None:
+        return self._error
+
+    def feed(self, data: bytes) -> bytes:
+        if self.ending is not Ending.OPEN:
+            return b""
+        out: list[bytes] = []
+        frames = self._frames
+        try:
+            frames.open(data)
+            while (frame := frames.next()) is not None:
+                out.append(frames.take())
+                kept = frames.kept()
+                if kept:
+                    self._writer.carried(_decode_str(b'"' + kept + b'"'))
+                if not self._pass(self._reader.read(*frame), out):
+                    return b"".join(out)
+                self._aim()
+        except Garbled as fault:
+            self._stop(fault)
+        out.append(frames.take())
+        return b"".join(out)
+
+    def end(self, error: ArbiterError | None) -> bytes:
+        if self.ending is not Ending.OPEN:
+            return b""
+        out: list[bytes] = []
+        try:
+            if error is None:
+                self._pass(self._reader.finish(), out)
+            elif self.has_finished:
+                # What broke off was only the goodbye. (An event without its blank line may be half of one.)
+                self._pass([Ended()], out)
+        except Garbled as fault:
+            self._stop(fault)
+        if self.ending is Ending.OPEN:
+            self.ending = Ending.CUT
+        return b"".join(out)
+
+    def _pass(self, events: list[Event], out: list[bytes]) -> bool:
+        """Write `events`; say whether the stream is still open.
+
+        Errors: Garbled where the upstream broke the order of events (SPEC 2.6).
+        """
+        for event in events:
+            if isinstance(event, Failed):
+                self._stop(event.error)
+                return False
+            if isinstance(event, CallStarted) and event.name in self._names:
+                event = CallStarted(event.index, event.id, self._names[event.name])
+            self.heard.take(event)
+            out.append(self._writer.write(event))
+            if isinstance(event, Ended):
+                self.finish_inferred = event.inferred
+                self.ending = Ending.COMPLETE
+                return False
+        return True
+
+    def _aim(self) -> None:
+        frames, moulds = self._frames, self._writer.moulds()
+        place = self._reader.place_of(moulds.call) if moulds.arguments is not None else -1
+        frames.aim(
+            moulds.text,
+            moulds.reasoning_content,
+            moulds.reasoning,
+            moulds.arguments if place >= 0 else None,
+            place,
+            moulds.keep,
+        )
+
+    def _stop(self, error: ArbiterError) -> None:
+        self._error = error
+        self.ending = Ending.FAILED if isinstance(error, InStreamError) else Ending.CUT
+
+
+_decode_str = msgspec.json.Decoder(str).decode
+
+
+def renamed(answer: Answer, names: dict[str, str]) -> Answer:
+    """`answer` with its tool calls under the client's own names."""
+    if not names:
+        return answer
+    parts = tuple(
+        msgspec.structs.replace(part, name=names.get(part.name, part.name)) if isinstance(part, ToolCall) else part
+        for part in answer.parts
+    )
+    return msgspec.structs.replace(answer, parts=parts)
