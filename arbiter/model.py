@@ -10,12 +10,12 @@ order survive (SPEC 2.4).
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
-from arbiter.errors import ArbiterError, Garbled
+from arbiter.errors import ArbiterError, Cut, Garbled
 
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ThinkingSigned(msgspec.Struct, frozen=True):
-    """The signature of the thinking so far; that block of thinking is finished."""
+    """The signature of the thinking so far; that block of thinking is finished. `""` where it has none."""
 
     signature: str
 
@@ -372,19 +372,40 @@ Event = (
 OUTPUT = (TextDelta, ThinkingDelta, ThinkingSigned, ThinkingRedacted, RefusalDelta, CallStarted, CallDelta)
 
 
-class Order:
-    """The grammar every stream of events obeys (SPEC 2.6), kept in one place for readers of events.
+class Stage(enum.Enum):
+    """Where a stream of events stands. (That its client left is nothing that the stream could know.)"""
 
-    Start once; then output; then one finish; then usage only; then the end or a failure. A second start and a repeated
-    equal finish are noise of the upstream and are swallowed.
+    NEW = "new"
+    OPEN = "open"  # it started; output comes
+    FINISHED = "finished"  # the model said why it stopped; only usage and the end may come
+    COMPLETE = "complete"
+    CUT = "cut"  # the bytes ended before the answer was whole
+    FAILED = "failed"  # the upstream reported an error, or broke its format
+
+
+_CLOSED = frozenset((Stage.COMPLETE, Stage.CUT, Stage.FAILED))
+
+
+class Order:
+    """The grammar every stream of events obeys (SPEC 2.6), kept in one place for readers, writers and the fold.
+
+        NEW ------anything but a failure--> OPEN
+        OPEN -----Finished----------------> FINISHED
+        FINISHED -Ended-------------------> COMPLETE
+        any ------Failed------------------> CUT, where the error says that bytes are missing; else FAILED
+
+    A second start and a repeated equal finish are noise of the upstream and are swallowed.
     """
 
-    __slots__ = ("closed", "finish", "started")
+    __slots__ = ("finish", "stage")
 
     def __init__(self) -> None:
-        self.started = False
+        self.stage = Stage.NEW
         self.finish: Finish | None = None
-        self.closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self.stage in _CLOSED
 
     def admit(self, event: Event) -> bool:
         """Say whether `event` is to be passed on.
@@ -392,27 +413,90 @@ class Order:
         Errors: Garbled where the upstream broke the order: output or another finish after the finish, or anything
         after the end.
         """
-        if self.closed:
+        stage = self.stage
+        if stage in _CLOSED:
             raise Garbled("the upstream sent more after the end of its stream")
-        if isinstance(event, OUTPUT):
-            if self.finish is not None:
-                raise Garbled(f"the upstream sent output after its finish reason ({self.finish})")
+        if isinstance(event, Failed):
+            self.stage = Stage.CUT if isinstance(event.error, Cut) else Stage.FAILED
             return True
-        if isinstance(event, Started):
-            if self.started:
-                return False
-            self.started = True
+        if stage is Stage.NEW:
+            stage = self.stage = Stage.OPEN
+        elif isinstance(event, Started):
+            return False
+        if isinstance(event, OUTPUT):
+            if stage is Stage.FINISHED:
+                raise Garbled(f"the upstream sent output after its finish reason ({self.finish})")
         elif isinstance(event, Finished):
             if self.finish is not None:
                 if event.finish is not self.finish:
                     raise Garbled(f"the upstream finished twice, with {self.finish} and then {event.finish}")
                 return False
             self.finish = event.finish
-        elif isinstance(event, Ended | Failed):
-            if self.finish is None and isinstance(event, Ended):
+            self.stage = Stage.FINISHED
+        elif isinstance(event, Ended):
+            if stage is not Stage.FINISHED:
                 raise Garbled("the upstream ended its stream without saying why the model stopped")
-            self.closed = True
+            self.stage = Stage.COMPLETE
         return True
+
+
+class _Fold:
+    """The parts of an answer under construction: slices of the same kind are one part, an empty one is none."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.logprobs: list[bytes] = []
+        self._kind: tuple[type, str | None] | None = None  # of the part under construction; the spelling of reasoning
+        self._texts: list[str] = []
+        self._calls: dict[int, tuple[int, CallStarted, list[str]]] = {}  # with its place among the parts
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, TextDelta | ThinkingDelta | RefusalDelta):
+            kind = (type(event), event.spelling if isinstance(event, ThinkingDelta) else None)
+            if event.text:
+                if kind != self._kind:
+                    self.close()
+                    self._kind = kind
+                self._texts.append(event.text)
+            if isinstance(event, TextDelta) and event.logprobs is not None:
+                self.logprobs.append(event.logprobs)
+        elif isinstance(event, ThinkingSigned):
+            if self._kind is None or self._kind[0] is not ThinkingDelta:
+                self.close()
+                self._kind = (ThinkingDelta, None)
+            self.close(event.signature)
+        elif isinstance(event, ThinkingRedacted):
+            self.close()
+            self.parts.append(RedactedThinking(event.data))
+        elif isinstance(event, CallStarted):
+            self.close()
+            if event.index in self._calls:
+                raise Garbled(f"the upstream opened tool call {event.index} twice")
+            self._calls[event.index] = (len(self.parts), event, [])
+            self.parts.append(ToolCall(event.id, event.name, ""))
+        elif isinstance(event, CallDelta):
+            if event.index not in self._calls:
+                raise Garbled(f"the upstream sent arguments for tool call {event.index}, which it never opened")
+            self._calls[event.index][2].append(event.arguments)
+
+    def close(self, signature: str = "") -> None:
+        if self._kind is None:
+            return
+        (kind, spelling), text = self._kind, "".join(self._texts)
+        self._kind = None
+        self._texts.clear()
+        if kind is TextDelta:
+            self.parts.append(Text(text))
+        elif kind is RefusalDelta:
+            self.parts.append(Refusal(text))
+        elif text or signature:
+            self.parts.append(Thinking(text, signature or None, spelling))
+
+    def whole(self) -> tuple[Part, ...]:
+        self.close()
+        for place, call, slices in self._calls.values():
+            self.parts[place] = ToolCall(call.id, call.name, "".join(slices) or "{}")
+        return tuple(self.parts)
 
 
 def collect(events: Iterable[Event]) -> Answer:
@@ -420,79 +504,60 @@ def collect(events: Iterable[Event]) -> Answer:
 
     Errors: the stream's own error where it failed; Garbled where it broke the order or never ended.
     """
-    order = Order()
-    parts: list[Part] = []
-    texts: list[str] = []  # slices of the part under construction
-    kind: type | None = None
-    spelling: str | None = None
-    calls: dict[int, tuple[CallStarted, list[str]]] = {}
-    places: dict[int, int] = {}
+    order, fold = Order(), _Fold()
     start, usage, finished = Started(), None, Finished(Finish.STOP)
-    logprobs: list[bytes] = []
-
-    def close(signature: str | None = None) -> None:
-        nonlocal kind
-        text = "".join(texts)
-        texts.clear()
-        if kind is TextDelta:
-            parts.append(Text(text))
-        elif kind is RefusalDelta:
-            parts.append(Refusal(text))
-        elif kind is ThinkingDelta or signature is not None:
-            parts.append(Thinking(text, signature, spelling))
-        kind = None
-
     for event in events:
         if not order.admit(event):
             continue
-        if isinstance(event, TextDelta | ThinkingDelta | RefusalDelta):
-            if kind is not type(event):
-                close()
-                kind = type(event)
-            texts.append(event.text)
-            if isinstance(event, TextDelta) and event.logprobs is not None:
-                logprobs.append(event.logprobs)
-            if isinstance(event, ThinkingDelta):
-                spelling = event.spelling
-        elif isinstance(event, ThinkingSigned):
-            if kind is not ThinkingDelta:
-                close()
-                spelling = None
-            close(event.signature)
-        elif isinstance(event, ThinkingRedacted):
-            close()
-            parts.append(RedactedThinking(event.data))
-        elif isinstance(event, CallStarted):
-            close()
-            if event.index in calls:
-                raise Garbled(f"the upstream opened tool call {event.index} twice")
-            calls[event.index] = (event, [])
-            places[event.index] = len(parts)
-            parts.append(ToolCall(event.id, event.name, ""))
-        elif isinstance(event, CallDelta):
-            if event.index not in calls:
-                raise Garbled(f"the upstream sent arguments for tool call {event.index}, which it never opened")
-            calls[event.index][1].append(event.arguments)
-        elif isinstance(event, Started):
-            start = event
-            usage = event.usage
+        if isinstance(event, Started):
+            start, usage = event, event.usage
         elif isinstance(event, UsageReported):
             usage = event.usage if usage is None else usage.merged(event.usage)
         elif isinstance(event, Finished):
             finished = event
         elif isinstance(event, Failed):
             raise event.error
-    close()
+        else:
+            fold.add(event)
     if not order.closed:
         raise Garbled("the stream never ended")
-    for index, (call, slices) in calls.items():
-        parts[places[index]] = ToolCall(call.id, call.name, "".join(slices) or "{}")
     return Answer(
         id=start.id,
         model=start.model,
-        parts=tuple(parts),
+        parts=fold.whole(),
         finish=finished.finish,
         stop_sequence=finished.stop_sequence,
         usage=usage,
-        logprobs=tuple(logprobs),
+        logprobs=tuple(fold.logprobs),
     )
+
+
+def unfold(answer: Answer) -> Iterator[Event]:
+    """Return the stream that folds into `answer`: for a client that wants one where the upstream gave none.
+
+    Shapes: `collect(unfold(a)) == a` for every answer that `collect` or a format's `parse_answer` made.
+    """
+    yield Started(answer.id, answer.model)
+    logprobs = iter(answer.logprobs)
+    calls = 0
+    for part in answer.parts:
+        if isinstance(part, Text):
+            yield TextDelta(part.text, next(logprobs, None))
+        elif isinstance(part, Refusal):
+            yield RefusalDelta(part.text)
+        elif isinstance(part, Thinking):
+            if part.text:
+                yield ThinkingDelta(part.text, part.spelling)
+            # An unsigned thought ends, too, where another one follows it.
+            yield ThinkingSigned(part.signature or "")
+        elif isinstance(part, RedactedThinking):
+            yield ThinkingRedacted(part.data)
+        elif isinstance(part, ToolCall):
+            yield CallStarted(calls, part.id, part.name)
+            yield CallDelta(calls, part.arguments)
+            calls += 1
+    yield from (TextDelta("", one) for one in logprobs)
+    yield Finished(answer.finish or Finish.STOP, answer.stop_sequence)
+    if answer.usage is not None:
+        yield UsageReported(answer.usage)
+    yield Ended()

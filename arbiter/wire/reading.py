@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 
 from arbiter._speedups import sse
 from arbiter.errors import Cut, Garbled
-from arbiter.model import Ended, Event, Failed, Order, Started
+from arbiter.model import Ended, Event, Failed, Order, Stage, Started
 from arbiter.wire.moulds import Carrier, Mould
 
 
@@ -120,7 +120,7 @@ class EventReader(ABC):
     def _admitted(self, events: list[Event]) -> list[Event]:
         admitted: list[Event] = []
         order = self.order
-        if events and not order.started and not isinstance(events[0], Started | Failed):
+        if events and order.stage is Stage.NEW and not isinstance(events[0], Started | Failed):
             events.insert(0, Started())
         try:
             for event in events:
