@@ -1,6 +1,6 @@
 cimport cython
 
-# The framer that sse and reduce share. Its twin and its rules: ../py/sse.py.
+# The framer that sse, carry and reduce share. Its twin and its rules: ../py/sse.py.
 
 cdef struct Frame:
     # Pointers are good until the next call of the framer.
@@ -10,6 +10,9 @@ cdef struct Frame:
     Py_ssize_t data_len
     long long start  # absolute, of the block's first line
     long long end  # absolute, past its blank line
+
+
+cdef tuple framed(Frame* frame)
 
 
 @cython.final
@@ -37,3 +40,13 @@ cdef class Framer:
     cdef void _keep(self, Py_ssize_t at) noexcept
     cdef void _shut(self, Py_ssize_t at) noexcept
     cdef int _too_long(self) except -1
+
+
+cdef class SSEReader:
+    cdef Framer _framer
+    cdef bytes _data  # what is being read, None between two reads
+
+    cdef int _open(self, bytes data) except -1
+    cdef int _close(self) except -1
+    cdef int _next(self, Frame* frame) except -1
+    cdef list _rest(self)

@@ -28,6 +28,14 @@ cdef inline Py_ssize_t _find(const char* window, Py_ssize_t at, Py_ssize_t size,
     return size if found == NULL else found - window
 
 
+cdef tuple framed(Frame* frame):
+    """The name and the data of an event, as bytes of their own."""
+    return (
+        PyBytes_FromStringAndSize(frame.name, frame.name_len) if frame.name_len else b"",
+        PyBytes_FromStringAndSize(frame.data, frame.data_len),
+    )
+
+
 @cython.final
 cdef class Framer:
     """Use: `open(bytes)`, then `next` until it gives 0, then `close()`, whatever happened in between.
@@ -286,37 +294,70 @@ cdef class Framer:
         return 0
 
 
-@cython.final
 cdef class SSEReader:
-    """Read a stream of server-sent events. See the twin for the contract."""
+    """Read a stream of server-sent events, one by one. See the twin for the contract.
 
-    cdef Framer _framer
+    Lifetimes: what was opened is held until its last event was asked for, or the next read is opened.
+    """
 
     def __init__(self, long long limit=LIMIT_BYTES):
         self._framer = Framer(limit)
 
+    def open(self, bytes data not None):
+        """Take what a read brought. What was not asked for of the last one is passed over."""
+        self._open(data)
+
+    def end(self):
+        """The stream's bytes end here: `next` gives the last event, if it came without its blank line."""
+        self._framer.last = True
+        self._open(b"")
+
+    def next(self):
+        """Return (event name or b"", joined data) of the next event; None where no other is complete."""
+        cdef Frame frame
+        return framed(&frame) if self._next(&frame) else None
+
     def feed(self, bytes data not None):
-        """Return (event name or b"", joined data) of every event completed by `data`, in order."""
-        return self._read(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        """Return every event completed by `data`, in order."""
+        self._open(data)
+        return self._rest()
 
     def finish(self):
         """Return the last event, if the stream ended without its blank line."""
         self._framer.last = True
-        return self._read(b"", 0)
+        self._open(b"")
+        return self._rest()
 
-    cdef list _read(self, const char* data, Py_ssize_t size):
-        cdef Framer framer = self._framer
+    cdef int _open(self, bytes data) except -1:
         cdef Frame frame
+        if self._data is not None:
+            while self._framer.next(&frame):
+                pass
+            self._close()
+        self._framer.open(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        self._data = data
+        return 0
+
+    cdef int _close(self) except -1:
+        self._framer.close()
+        self._data = None
+        return 0
+
+    cdef int _next(self, Frame* frame) except -1:
+        if self._data is not None:
+            if self._framer.next(frame):
+                return 1
+            self._close()
+        if self._framer.fault is not None:
+            raise self._framer.fault
+        return 0
+
+    cdef list _rest(self):
         cdef list events = []
-        framer.open(data, size)
         try:
-            while framer.next(&frame):
-                events.append((
-                    PyBytes_FromStringAndSize(frame.name, frame.name_len) if frame.name_len else b"",
-                    PyBytes_FromStringAndSize(frame.data, frame.data_len),
-                ))
-        finally:
-            framer.close()
-        if framer.fault is not None and not events:
-            raise framer.fault
+            while (event := self.next()) is not None:
+                events.append(event)
+        except Garbled:
+            if not events:
+                raise
         return events

@@ -14,6 +14,7 @@ Source: WHATWG HTML, section 9.2.6; SPEC 2.10.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from arbiter.errors import Garbled
@@ -22,6 +23,9 @@ LIMIT_BYTES = 16 << 20  # SPEC 2.10: real agents send one-line events of several
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+
+Event = tuple[bytes, bytes]
+"""(name or b"", joined data)."""
 
 
 class Frame(NamedTuple):
@@ -155,27 +159,51 @@ class Framer:
 
 
 class SSEReader:
-    """Read a stream of server-sent events.
+    """Read a stream of server-sent events, one by one: `open` what a read brought, then `next` until it gives None.
 
-    Errors: Garbled for an event over `limit` bytes or one that is not UTF-8. Events of the same read that came before
-    it are handed out first; then the next call raises, and every call after that.
+    Errors: Garbled for an event over `limit` bytes or one that is not UTF-8. Events that came before it are handed out
+    first; then `next` raises, and every `next` after that.
     """
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._framer = Framer(limit)
+        self._frames: Iterator[Frame] = iter(())
 
-    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
-        """Return (event name or b"", joined data) of every event completed by `data`, in order.
+    def open(self, data: bytes) -> None:
+        """Take what a read brought. What was not asked for of the last one is passed over.
 
         Shapes: any cut of the stream gives the same events; only an unfinished tail is kept.
         """
-        return self._out(self._framer.feed(data))
+        self._frames = iter(self._framer.feed(data))
 
-    def finish(self) -> list[tuple[bytes, bytes]]:
-        """Return the last event, if the stream ended without its blank line."""
-        return self._out(self._framer.finish())
+    def end(self) -> None:
+        """The stream's bytes end here: `next` gives the last event, if it came without its blank line."""
+        self._frames = iter(self._framer.finish())
 
-    def _out(self, frames: list[Frame]) -> list[tuple[bytes, bytes]]:
-        if not frames and self._framer.fault is not None:
+    def next(self) -> Event | None:
+        """Return (event name or b"", joined data) of the next event; None where no other is complete."""
+        for frame in self._frames:
+            return frame.name, frame.data
+        if self._framer.fault is not None:
             raise self._framer.fault
-        return [(frame.name, frame.data) for frame in frames]
+        return None
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return every event completed by `data`, in order."""
+        self.open(data)
+        return self._rest()
+
+    def finish(self) -> list[Event]:
+        """Return the last event, if the stream ended without its blank line."""
+        self.end()
+        return self._rest()
+
+    def _rest(self) -> list[Event]:
+        events: list[Event] = []
+        try:
+            while (event := self.next()) is not None:
+                events.append(event)
+        except Garbled:
+            if not events:
+                raise
+        return events
