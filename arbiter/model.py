@@ -99,10 +99,14 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """A part that only `format` knows, as its raw JSON. It goes back to that format; another one refuses it."""
+    """A part that only `format` knows, as its raw JSON, which goes back to that format.
+
+    Another format says `text` instead; empty text leaves the part out, and None means that it must be refused.
+    """
 
     format: str
     raw: bytes
+    text: str | None = None
 
 
 Part = Text | Image | File | Audio | Thinking | RedactedThinking | Refusal | ToolCall | ToolResult | Opaque
@@ -136,17 +140,25 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class OpaqueTool(msgspec.Struct, frozen=True):
-    """A tool that only `format` knows (a built-in, a namespace), as its raw JSON."""
+    """A tool that only `format` knows (a built-in, a namespace), as its raw JSON.
+
+    Another format refuses it, or leaves it out where that is `needless`: the request asks for the same without it.
+    """
 
     format: str
     raw: bytes
+    needless: bool = False
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """Whether the model calls: `auto`, `none`, `required`, or `tool` with its `name`."""
+    """Whether the model calls: `auto`, `none`, `required`, or `tool` with its `name`.
+
+    `allowed` names the tools it may call where that is not all of them.
+    """
 
     mode: Literal["auto", "none", "required", "tool"]
     name: str | None = None
+    allowed: tuple[str, ...] = ()
 
 
 class Reasoning(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TypeVar
 
 import msgspec
@@ -41,4 +42,29 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, prefix: s
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise refused(error, prefix) from error
+        place = None if isinstance(error, msgspec.ValidationError) else _broken_text(raw)
+        if place is None:
+            raise refused(error, prefix) from error
+        path = (prefix + place).rstrip(".")
+        text = "expected Unicode text, got bytes that are no UTF-8 or half of a surrogate pair"
+        raise BadRequest(f"{path}: {text}", param=path) from error
+
+
+def _broken_text(raw: bytes | msgspec.Raw) -> str | None:
+    """Return the path of the first text in `raw` that is no Unicode; None where something else is wrong."""
+    try:
+        whole = json.loads(bytes(raw).decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return None
+    waiting: list[tuple[str, object]] = [("", whole)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            return path
+        if isinstance(value, dict):
+            if any("\ud800" <= letter <= "\udfff" for name in value for letter in name):
+                return path
+            waiting += reversed([(f"{path}.{name}".lstrip("."), one) for name, one in value.items()])
+        elif isinstance(value, list):
+            waiting += reversed([(f"{path}[{i}]", one) for i, one in enumerate(value)])
+    return None

@@ -36,6 +36,7 @@ from arbiter.model import (
     ToolResult,
 )
 from arbiter.wire.json import ABSENT, decode, encode, present, refused
+from arbiter.wire.messages_opaque import is_needless, told
 
 FORMAT = "anthropic-messages"
 ROLES = ("user", "assistant", "system")  # Claude Code puts `system` in the middle of messages
@@ -131,6 +132,7 @@ _REQUEST = msgspec.json.Decoder(_Request)
 _BLOCK = msgspec.json.Decoder(_Block)
 _CONTENT = msgspec.json.Decoder(str | list[Raw])
 _TOOL = msgspec.json.Decoder(_Tool)
+_ANY = msgspec.json.Decoder()
 
 
 def parse_request(members: Mapping[str, Raw]) -> Request:
@@ -181,7 +183,7 @@ def _parse_content(content: str | list[Raw], path: str) -> str | tuple[Part, ...
 def _parse_message(message: _Message, path: str) -> list[Message]:
     role = message.role
     if role not in ROLES:
-        raise BadRequest(f"{path}.role: {role!r} is not a role of this format", param=f"{path}.role")
+        raise BadRequest(f"{path}.role: expected `user`, `assistant` or `system`", param=f"{path}.role")
     content = _parse_content(message.content, f"{path}.content")
     if isinstance(content, str):
         return [Message(role, content)]  # type: ignore[arg-type]  # one of ROLES
@@ -200,7 +202,7 @@ def parse_block(raw: Raw, path: str) -> Part:
     if block.type == "text" and block.text is not None:
         part = Text(block.text, cache)
     elif block.type == "tool_use" and block.id is not None and block.name is not None:
-        part = ToolCall(block.id, block.name, (present(block.input) or b"{}").decode(), cache)
+        part = ToolCall(block.id, block.name, (_whole(block.input, f"{path}input") or b"{}").decode(), cache)
     elif block.type == "tool_result" and block.tool_use_id is not None:
         said = decode(_CONTENT, present(block.content) or b'""', f"{path}content")
         content = _parse_content(said, f"{path}content")
@@ -213,11 +215,23 @@ def parse_block(raw: Raw, path: str) -> Part:
         part = _parse_image(block.source, cache)
     elif block.source is not None and block.type == "document":
         part = _parse_document(block.source, block.title, cache)
-    return part if part is not None else Opaque(FORMAT, bytes(raw))
+    return part if part is not None else Opaque(FORMAT, bytes(raw), told(block.type, raw))
+
+
+def _whole(raw: Raw, path: str) -> bytes | None:
+    """Return a member that stays raw JSON; None where it is absent or null.
+
+    Errors: BadRequest where the bytes are no UTF-8, or an escape is half of a surrogate pair. The decoder looks for
+    neither in what it only passes by, and upstreams fail over both.
+    """
+    value = present(raw)
+    if value is not None and (b"\\u" in value or not value.isascii()):
+        decode(_ANY, value, f"{path}.")
+    return value
 
 
 def _parse_image(source: _Source, cache: CacheMark | None) -> Image | None:
-    if source.type == "base64" and source.data is not None:
+    if source.type == "base64" and source.data is not None and source.media_type is not None:
         return Image(media_type=source.media_type, data=source.data, cache=cache)
     if source.type == "url" and source.url is not None:
         return Image(url=source.url, cache=cache)
@@ -240,9 +254,9 @@ def _parse_document(source: _Source, title: str | None, cache: CacheMark | None)
 def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     tool = decode(_TOOL, raw, path)
     if tool.type not in (None, "custom") or not tool.name:
-        return OpaqueTool(FORMAT, bytes(raw))
+        return OpaqueTool(FORMAT, bytes(raw), is_needless(tool.type or ""))
     cache = CacheMark(tool.cache_control.ttl) if tool.cache_control is not None else None
-    return Tool(tool.name, tool.description, present(tool.input_schema), tool.strict, cache)
+    return Tool(tool.name, tool.description, _whole(tool.input_schema, f"{path}input_schema"), tool.strict, cache)
 
 
 _CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "any": ToolChoice("required")}
@@ -270,5 +284,5 @@ def _parse_reasoning(thinking: _Thinking | None, effort: str | None) -> Reasonin
 
 
 def _parse_shape(shape: _Shape) -> OutputShape | None:
-    schema = present(shape.schema)
+    schema = _whole(shape.schema, "output_config.format.schema")
     return OutputShape("json_schema", schema) if shape.type == "json_schema" and schema is not None else None

@@ -1,0 +1,233 @@
+"""The messages of an OpenAI Chat request, outwards: neutral messages -> what is sent, in the order that servers want.
+
+The results of a turn stand together right behind their calls. A chat tool message holds text only, so what else was in
+a result follows in one user message behind all of them; and what a client put between a call and its result waits until
+then too. So a conversation keeps its beginning, byte for byte, whenever it grows by what follows a finished turn: an
+assistant's message, or all results of its calls with whatever the user adds (SPEC 2.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from arbiter.errors import ProtocolUnsupported
+from arbiter.model import (
+    Audio,
+    File,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from arbiter.wire.chat_models import Dialect
+from arbiter.wire.chat_names import sent_call_id, sent_name
+from arbiter.wire.chat_parse import FORMAT
+
+BRIDGE = {"role": "assistant", "content": "OK."}
+"""What stands between results and the user's words where a server lets only an assistant follow a tool."""
+
+
+def build_messages(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[str, Any]]:
+    """Return the messages in the order in which they are sent. Errors: ProtocolUnsupported."""
+    last = None
+    for built in _ordered(messages, dialect):
+        if last == "tool" and built["role"] not in ("tool", "assistant") and not dialect.user_after_tool:
+            yield BRIDGE
+        yield built
+        last = built["role"]
+
+
+def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[str, Any]]:
+    open_calls: set[str] = set()
+    held: list[Any] = []  # pictures and files out of tool results
+    waiting: list[dict[str, Any]] = []  # what stands between a call and its result
+    for i, message in enumerate(messages):
+        if message.role == "tool":
+            result = _result_of(message)
+            open_calls.discard(result.call_id)
+            yield _build_result(result, message, held, dialect)
+            continue
+        built = _build_said(message, dialect) if message.role == "assistant" else _build_other(message, i, dialect)
+        if open_calls and message.role != "assistant":
+            waiting.append(built)
+            continue
+        if held:
+            yield {"role": "user", "content": held}
+            held = []
+        yield from waiting
+        waiting = []
+        yield built
+        if message.role == "assistant":
+            open_calls = {part.id for part in message.parts() if isinstance(part, ToolCall)}
+    if held:
+        yield {"role": "user", "content": held}
+    yield from waiting
+
+
+def _result_of(message: Message) -> ToolResult:
+    result = message.content[0] if message.content else None
+    if not isinstance(result, ToolResult):
+        raise ProtocolUnsupported("a message of role tool without a tool result")
+    return result
+
+
+def _with_name(built: dict[str, Any], message: Message) -> dict[str, Any]:
+    if message.name is not None:
+        built["name"] = message.name
+    return built
+
+
+def _build_other(message: Message, place: int, dialect: Dialect) -> dict[str, Any]:
+    content = build_content(message.content)
+    if place and message.role in ("system", "developer") and not dialect.system_anywhere and isinstance(content, str):
+        # Moving it to the front would change the beginning of the conversation, and cost its cache.
+        return {"role": "user", "content": f"<system>\n{content}\n</system>"}
+    return _with_name({"role": message.role, "content": content}, message)
+
+
+def _build_result(result: ToolResult, message: Message, held: list[Any], dialect: Dialect) -> dict[str, Any]:
+    """Return a tool message. It holds text only; anything else goes into `held`."""
+    call_id = sent_call_id(result.call_id, dialect)
+    content = result.content
+    if not isinstance(content, str):
+        parts = _sayable(content)
+        others = [part for part in parts if not isinstance(part, Text)]
+        if others:
+            held.append({"type": "text", "text": f"Attached to the result of {call_id}:"})
+            held += [build_part(part) for part in others]
+        texts = tuple(part for part in parts if isinstance(part, Text))
+        content = _joined(texts) or ("Attached below." if others else "")
+    if result.is_error:
+        content = f"Error: {content}"  # there is no member for it; the model would take the failure for an answer
+    return _with_name({"role": "tool", "tool_call_id": call_id, "content": content}, message)
+
+
+def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
+    """Return an assistant message: this format knows one content, one reasoning and a list of calls, in no order."""
+    built: dict[str, Any] = {"role": "assistant"}
+    if isinstance(message.content, str):
+        built["content"] = message.content
+        return _with_name(built, message)
+    calls: list[Any] = []
+    said: list[Part] = []
+    reasoning: dict[str, str] = {}
+    refusals: list[str] = []
+    for part in message.content:
+        if isinstance(part, ToolCall):
+            calls.append(build_call(_sent(part, dialect)))
+        elif isinstance(part, Opaque) and part.format == FORMAT and type_of(part.raw) == "custom":
+            calls.append(Raw(part.raw))
+        elif isinstance(part, Thinking):
+            spelling = part.spelling or dialect.reasoning
+            if dialect.reasoning is not None and spelling is not None and part.text:
+                reasoning[spelling] = reasoning.get(spelling, "") + part.text
+        elif isinstance(part, Refusal):
+            refusals.append(part.text)
+        elif not isinstance(part, RedactedThinking):  # nothing here could hold it; SPEC 6.6 has its own way
+            said.append(part)
+    content = build_content(tuple(said))
+    built["content"] = content if content else None if calls or refusals else ""
+    if refusals:
+        built["refusal"] = "".join(refusals)
+    if calls and not reasoning and dialect.wants_reasoning and dialect.reasoning is not None:
+        reasoning[dialect.reasoning] = ""  # a turn from before, or of another model: they want the member at least
+    built.update(reasoning)
+    if calls:
+        built["tool_calls"] = calls
+    return _with_name(built, message)
+
+
+def _sent(call: ToolCall, dialect: Dialect) -> ToolCall:
+    return ToolCall(sent_call_id(call.id, dialect), sent_name(call.name), call.arguments)
+
+
+def build_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def build_content(content: str | tuple[Part, ...]) -> str | list[Any]:
+    """Return content in the shape that it needs: a bare string where all of it is text (SPEC 2.4).
+
+    Several texts are one string with blank lines between them: many servers take an array from users only, or never.
+    """
+    if isinstance(content, str):
+        return content
+    parts = _sayable(content)
+    texts = tuple(part for part in parts if isinstance(part, Text))
+    if len(texts) == len(parts):
+        return _joined(texts)
+    return [build_part(part) for part in parts]
+
+
+def _sayable(parts: tuple[Part, ...]) -> list[Part]:
+    """Return the parts with text in place of what can be said as text, and without those that say nothing."""
+    said: list[Part] = []
+    for part in parts:
+        if isinstance(part, Opaque) and part.format != FORMAT and part.text is not None:
+            part = Text(part.text)
+        elif isinstance(part, File) and part.text is not None:
+            # OpenAI takes PDFs as files, and few other servers take any.
+            part = Text(f"{part.filename}:\n\n{part.text}" if part.filename else part.text)
+        if not (isinstance(part, Text) and not part.text):
+            said.append(part)
+    return said
+
+
+def _joined(texts: tuple[Text, ...]) -> str:
+    return "\n\n".join(part.text for part in texts)
+
+
+def build_part(part: Part) -> Any:
+    """Return one part. Cache marks stay behind: OpenAI refuses members that it does not know."""
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, Image):
+        image: dict[str, str | None] = {"url": part.url or f"data:{part.media_type};base64,{part.data}"}
+        if part.detail is not None:
+            image["detail"] = part.detail
+        return {"type": "image_url", "image_url": image}
+    if isinstance(part, File):
+        return {"type": "file", "file": _build_file(part)}
+    if isinstance(part, Audio):
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.format}}
+    if isinstance(part, Refusal):
+        return {"type": "refusal", "refusal": part.text}
+    if isinstance(part, Opaque) and part.format == FORMAT:
+        return Raw(part.raw)
+    what = type_of(part.raw) if isinstance(part, Opaque) else type(part).__name__
+    raise ProtocolUnsupported(f"a part of type {what} cannot be sent to an OpenAI Chat upstream")
+
+
+def _build_file(file: File) -> dict[str, str]:
+    if file.file_id is not None:
+        return (
+            {"file_id": file.file_id} if file.filename is None else {"filename": file.filename, "file_id": file.file_id}
+        )
+    # OpenAI refuses data without a name.
+    name = file.filename or ("document.pdf" if file.media_type in (None, "application/pdf") else "document")
+    if file.url is not None:
+        return {"filename": name, "file_data": file.url}
+    data = file.data or ""
+    return {"filename": name, "file_data": f"data:{file.media_type};base64,{data}" if file.media_type else data}
+
+
+class _Typed(msgspec.Struct):
+    type: str = "unknown"
+
+
+_TYPED = msgspec.json.Decoder(_Typed)
+
+
+def type_of(raw: bytes) -> str:
+    """Return the type that a raw part or tool gives itself."""
+    return _TYPED.decode(raw).type
