@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from arbiter.model import Request
 from arbiter.wire import faults
-from arbiter.wire.messages_answer import parse_answer, write_answer
+from arbiter.wire.messages_answer import write_answer
 from arbiter.wire.messages_build import build_request
 from arbiter.wire.messages_errors import ERROR_TYPES, status_of, write_error, write_error_event
 from arbiter.wire.messages_parse import FORMAT, parse_request
-from arbiter.wire.messages_stream import MessagesReader, MessagesWriter
+from arbiter.wire.messages_reader import MessagesReader, parse_answer
+from arbiter.wire.messages_writer import MessagesWriter
 
 __all__ = [
     "ERROR_TYPES",

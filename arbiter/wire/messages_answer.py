@@ -1,4 +1,4 @@
-"""Anthropic Messages answers: the unary body <-> `model.Answer`; stop reasons and usage, which the streams share."""
+"""Anthropic Messages answers, outwards: `Answer` -> the unary body; stop reasons and usage, as streams have them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import msgspec
 from msgspec import Raw
 
 from arbiter import _speedups
-from arbiter.errors import BadRequest, Garbled
-from arbiter.model import Answer, Finish, Opaque, Part, RedactedThinking, Refusal, Text, Thinking, ToolCall, Usage
-from arbiter.wire import faults
-from arbiter.wire.json import ABSENT, encode, present
-from arbiter.wire.messages_parse import FORMAT, parse_block
+from arbiter.model import Answer, Finish, RedactedThinking, Refusal, Text, Thinking, ToolCall, Usage
+from arbiter.wire.json import encode
 
 FINISH_IN = {
     "end_turn": Finish.STOP,
@@ -26,18 +23,6 @@ FINISH_IN = {
 FINISH_OUT = {finish: word for word, finish in FINISH_IN.items()}
 
 
-class _Body(msgspec.Struct):
-    type: str | None = None
-    id: str | None = None
-    model: str | None = None
-    content: list[Raw] | None = None
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    usage: Raw = ABSENT
-    error: Raw = ABSENT
-
-
-_BODY = msgspec.json.Decoder(_Body)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -76,37 +61,12 @@ def write_usage(usage: Usage | None) -> dict[str, Any]:
     return built
 
 
-def parse_answer(body: bytes) -> Answer:
-    """Return the upstream's unary answer.
-
-    Errors: Garbled where it is none of this format; InStreamError where a 200 holds an error object.
-    """
-    try:
-        found = _BODY.decode(body)
-        if found.content is None:
-            if present(found.error) is not None:
-                raise faults.in_stream(body)
-            raise Garbled("the upstream's answer has no content")
-        parts = tuple(part for i, raw in enumerate(found.content) if (part := _part(raw, i)) is not None)
-    except (BadRequest, msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Garbled(f"the upstream's answer is no message: {error}") from error
-    return Answer(
-        id=found.id or None,
-        model=found.model or None,
-        parts=parts,
-        finish=finish_of(found.stop_reason or "end_turn", any(isinstance(part, ToolCall) for part in parts)),
-        stop_sequence=found.stop_sequence,
-        usage=read_usage(present(found.usage)),
-    )
-
-
-def _part(raw: Raw, index: int) -> Part | None:
-    part = parse_block(raw, f"content[{index}].")
-    return None if isinstance(part, Text) and not part.text else part
-
-
 def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> bytes:
-    """Return the unary body for a client. Its id is built from `trace_id` (SPEC 1.4), so it is never used twice."""
+    """Return the unary body for a client; `model` stands in where the upstream named none.
+
+    Its id is built from `trace_id` (SPEC 1.4), so it is never used twice. An answer that says nothing has an empty
+    content, as the vendor's own have: a block of empty text would be refused when the client sends it back.
+    """
     content: list[Any] = []
     for part in answer.parts:
         if isinstance(part, Text | Refusal):
@@ -118,14 +78,12 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> b
             content.append({"type": "redacted_thinking", "data": part.data})
         elif isinstance(part, ToolCall):
             content.append({"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part.arguments)})
-        elif isinstance(part, Opaque) and part.format == FORMAT:
-            content.append(Raw(part.raw))
     return encode(
         {
             "id": f"msg_{trace_id}",
             "type": "message",
             "role": "assistant",
-            "model": model,
+            "model": answer.model or model,
             "content": content,
             "stop_reason": FINISH_OUT[answer.finish or Finish.STOP],
             "stop_sequence": answer.stop_sequence,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from arbiter.model import Request
 from arbiter.wire import faults
-from arbiter.wire.chat_answer import parse_answer, write_answer
+from arbiter.wire.chat_answer import write_answer
 from arbiter.wire.chat_build import build_request
 from arbiter.wire.chat_errors import ERROR_TYPES, UPSTREAM_CODES, status_of, write_error, write_error_event
+from arbiter.wire.chat_names import short_names
 from arbiter.wire.chat_parse import FORMAT, parse_request
-from arbiter.wire.chat_stream import ChatReader, ChatWriter
+from arbiter.wire.chat_reader import ChatReader, parse_answer
+from arbiter.wire.chat_writer import ChatWriter
 
 __all__ = [
     "ERROR_TYPES",
@@ -29,11 +30,6 @@ __all__ = [
     "write_error_event",
     "writer",
 ]
-
-def short_names(request: Request) -> dict[str, str]:
-    """Return the tool names that this format cannot take: the name that is sent to the one that the client knows."""
-    return {}
-
 
 name = FORMAT
 path = "/chat/completions"

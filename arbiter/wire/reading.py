@@ -10,67 +10,30 @@ finish reason is a fault like any other. So whoever writes what a reader told ca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TypeVar
 
-from arbiter._speedups import sse
+import msgspec
+
+from arbiter._speedups import nesting
+from arbiter._speedups.py.reduce import MAX_DEPTH, MAX_VALUES
 from arbiter.errors import Cut, Garbled
 from arbiter.model import Ended, Event, Failed, Order, Stage, Started
-from arbiter.wire.moulds import Carrier, Mould
+from arbiter.wire.json import present
+from arbiter.wire.moulds import Carrier
 
-
-class _Frames:
-    def __init__(self, limit: int) -> None:
-        self._reader = sse.SSEReader(limit)
-        self._queue: list[tuple[bytes, bytes]] = []
-        self._fault: Garbled | None = None
-        self.events = self.text_bytes = self.thinking_bytes = self.argument_bytes = 0
-
-    def open(self, data: bytes) -> None:
-        try:
-            self._queue += self._reader.feed(data)
-        except Garbled as fault:
-            self._fault = fault
-
-    def end(self) -> None:
-        try:
-            self._queue += self._reader.finish()
-        except Garbled as fault:
-            self._fault = fault
-
-    def next(self) -> tuple[bytes, bytes] | None:
-        if self._queue:
-            self.events += 1
-            return self._queue.pop(0)
-        if self._fault is None:
-            self.open(b"")
-        if self._fault is not None:
-            raise self._fault
-        return None
-
-    def take(self) -> bytes:
-        return b""
-
-    def kept(self) -> bytes:
-        return b""
-
-    def aim(
-        self, text: Mould, reasoning_content: Mould, reasoning: Mould, arguments: Mould, place: int, keep: bool
-    ) -> None:
-        pass
+T = TypeVar("T")
 
 
 class EventReader(ABC):
     """Read one upstream stream. A fault in it is a `Failed` event behind the events before it, never an exception.
 
-    A format reads one frame in `_read`.
+    A format reads one frame in `_read`; `order` knows where the stream stands.
     """
 
-    def __init__(self, limit: int = sse.LIMIT_BYTES) -> None:
-        self.frames: Carrier = self._carrier(limit)
+    def __init__(self, frames: Carrier) -> None:
+        self.frames = frames
         self.finish_word: str | None = None
         self.order = Order()
-
-    def _carrier(self, limit: int) -> Carrier:
-        return _Frames(limit)
 
     @abstractmethod
     def _read(self, name: bytes, payload: bytes, events: list[Event]) -> None:
@@ -101,10 +64,10 @@ class EventReader(ABC):
         self.frames.aim(None, None, None, None, -1, False)
         self.frames.end()
         events = self._drained()
-        if not self.order.closed:
-            whole = self.order.finish is not None
-            cut = Cut("the upstream's stream ended before the answer was whole")
-            events += self._admitted([Ended() if whole else Failed(cut)])
+        if self.order.stage is Stage.FINISHED:
+            events += self._admitted([Ended()])
+        elif not self.order.closed:
+            events += self._admitted([Failed(Cut("the upstream's stream ended before the answer was whole"))])
         return events
 
     def _drained(self) -> list[Event]:
@@ -118,16 +81,50 @@ class EventReader(ABC):
         return events
 
     def _admitted(self, events: list[Event]) -> list[Event]:
-        admitted: list[Event] = []
+        """Return `events` as far as they are in order; a fault takes the place of the first that is not."""
         order = self.order
-        if events and order.stage is Stage.NEW and not isinstance(events[0], Started | Failed):
+        if order.stage is Stage.NEW and events and not isinstance(events[0], Started | Failed):
             events.insert(0, Started())
+        admitted: list[Event] = []
         try:
             for event in events:
                 if order.admit(event):
                     admitted.append(event)
         except Garbled as error:
-            failed = Failed(error)
-            order.admit(failed)
-            admitted.append(failed)
+            admitted.append(Failed(error))
+            order.admit(admitted[-1])
         return admitted
+
+
+def decoded(decoder: msgspec.json.Decoder[T], payload: bytes, what: str) -> T:
+    """Decode what an upstream sent. Half of a surrogate pair becomes U+FFFD: models do send half an emoji.
+
+    Errors: Garbled, with a text that repeats nothing of the payload, where it is no JSON, not of this shape, nested too
+    deeply, or of too many values.
+    """
+    if len(payload) > MAX_VALUES and nesting.commas(payload) >= MAX_VALUES:
+        raise Garbled(f"the upstream sent {what} of too many values")
+    if nesting.fault(payload, MAX_DEPTH, len(payload) + 1) != nesting.FINE:
+        raise Garbled(f"the upstream sent {what} that is nested too deeply")
+    try:
+        return decoder.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        fault = error
+    readable = nesting.whole(payload)
+    if readable is not payload:
+        try:
+            return decoder.decode(readable)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            fault = error
+    raise Garbled(f"the upstream sent what is no {what}: {fault}") from fault
+
+
+def word(value: object) -> str | None:
+    """Return a member that should be text, if it is; an empty one says nothing."""
+    return value if isinstance(value, str) and value else None
+
+
+def is_said(raw: msgspec.Raw) -> bool:
+    """Say whether a member that reports an error does: some servers send it empty with every event."""
+    value = present(raw)
+    return value is not None and value[:1] in (b"{", b'"') and value not in (b"{}", b'""')

@@ -106,15 +106,15 @@ def test_slices_find_their_call() -> None:
         call(index=1, id="b", function={"name": "g"}),
         call(index=0, id="a", function={"name": "f", "arguments": '"x"'}),
         call(index=0, function={"arguments": ":1}"}),
-        call(index=1, function={"arguments": "{}"}),
-        call(function={"arguments": " "}),
+        call(index=1, function={"arguments": "{"}),
+        call(function={"arguments": "}"}),
         chunk({}, "tool_calls"),
         DONE,
     )
     opened = [event for event in events if isinstance(event, CallStarted)]
     assert opened == [CallStarted(0, "a", "f"), CallStarted(1, "b", "g")]
     slices = [(event.index, event.arguments) for event in events if isinstance(event, CallDelta)]
-    assert slices == [(0, "{"), (0, '"x"'), (0, ":1}"), (1, "{}"), (1, " ")]
+    assert slices == [(0, "{"), (0, '"x"'), (0, ":1}"), (1, "{"), (1, "}")]
 
 
 def test_a_name_may_come_after_the_id() -> None:

@@ -1,0 +1,162 @@
+"""OpenAI Chat, outwards: events -> chunks.
+
+Blocks have no ends in this format, so the writer keeps little: whether the role chunk left, which calls still lack
+arguments (they get `{}` before the finish: `""` is no JSON), and the usage, which leaves as a chunk of its own before
+`[DONE]`, and only for a client that asked.
+
+    NEW --first event: role chunk--> OPEN --Finished--> FINISHED --Ended: usage, [DONE]--> CLOSED
+    any --Failed: an error event--> CLOSED
+
+While it is OPEN, deltas of text and reasoning may pass it by (`moulds`), and arguments of the call that opened last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arbiter.errors import Garbled
+from arbiter.model import (
+    CallDelta,
+    CallStarted,
+    Ended,
+    Event,
+    Failed,
+    Finish,
+    Finished,
+    Order,
+    RefusalDelta,
+    Stage,
+    Started,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    UsageReported,
+)
+from arbiter.wire.chat_answer import FINISH_OUT, write_usage
+from arbiter.wire.chat_errors import write_error_event
+from arbiter.wire.chat_parse import REASONING
+from arbiter.wire.json import encode
+from arbiter.wire.moulds import NO_MOULDS, Moulds
+
+_TAIL = b',"finish_reason":null}]}\n\n'
+
+
+class ChatWriter:
+    """Write one client stream. `include_usage`: the client asked for the usage chunk.
+
+    `model` stands in where the upstream named none.
+    """
+
+    def __init__(self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True) -> None:
+        self._trace_id = trace_id
+        self._model = model
+        self._created_s = created_s
+        self._include_usage = include_usage
+        self._order = Order()
+        self._head = b""  # of every chunk; empty until the stream opens
+        self._delta = b""  # of every chunk with a delta
+        self._moulds = NO_MOULDS
+        self._calls: dict[int, bool] = {}  # those that opened: has it arguments?
+        self._usage: Usage | None = None
+
+    def write(self, event: Event) -> bytes:
+        """Return the bytes for `event`.
+
+        Errors: Garbled where the event breaks the order (SPEC 2.6).
+        """
+        if self._order.stage is Stage.OPEN:
+            # The bulk of every stream, where nothing could be out of order.
+            moulds = self._moulds
+            if type(event) is TextDelta and event.logprobs is None and moulds.text is not None:
+                return moulds.text[0] + encode(event.text) + moulds.text[1] if event.text else b""
+            if type(event) is CallDelta and event.index == moulds.call and moulds.arguments is not None:
+                return moulds.arguments[0] + encode(event.arguments) + moulds.arguments[1]
+        if not self._order.admit(event):
+            return b""
+        if isinstance(event, Failed):
+            self._moulds = NO_MOULDS
+            return write_error_event(event.error, self._trace_id)
+        if self._head:
+            return self._write(event)
+        return self._open(event) + self._write(event)
+
+    def moulds(self) -> Moulds:
+        """Return what may be moved past the writer until the next `write`."""
+        return self._moulds
+
+    def carried(self, arguments: str) -> None:
+        """Nothing here depends on arguments that passed by."""
+
+    def _open(self, event: Event) -> bytes:
+        model = event.model if isinstance(event, Started) and event.model else self._model
+        head = {"id": f"chatcmpl-{self._trace_id}", "object": "chat.completion.chunk"}
+        self._head = b"data: " + encode({**head, "created": self._created_s, "model": model})[:-1]
+        self._delta = self._head + b',"choices":[{"index":0,"delta":'
+        self._moulds = Moulds(
+            text=self._mould('{"content":', "}"),
+            reasoning_content=self._mould('{"reasoning_content":', "}"),
+            reasoning=self._mould('{"reasoning":', "}"),
+        )
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def _mould(self, before: str, behind: str) -> tuple[bytes, bytes]:
+        return self._delta + before.encode(), behind.encode() + _TAIL
+
+    def _write(self, event: Event) -> bytes:
+        if isinstance(event, TextDelta):
+            if event.logprobs is not None:
+                return self._delta + b'{"content":%b},"logprobs":%b' % (encode(event.text), event.logprobs) + _TAIL
+            return self._chunk({"content": event.text}) if event.text else b""
+        if isinstance(event, ThinkingDelta):
+            return self._chunk({event.spelling or REASONING: event.text}) if event.text else b""
+        if isinstance(event, CallDelta):
+            return self._write_slice(event)
+        if isinstance(event, CallStarted):
+            return self._write_call(event)
+        if isinstance(event, RefusalDelta):
+            return self._chunk({"refusal": event.text}) if event.text else b""
+        if isinstance(event, UsageReported):
+            self._usage = event.usage if self._usage is None else self._usage.merged(event.usage)
+        elif isinstance(event, Started):
+            self._usage = event.usage
+        elif isinstance(event, Finished):
+            return self._finish(event.finish)
+        elif isinstance(event, Ended):
+            return self._end()
+        return b""  # signatures and redacted thinking: nothing here could hold them
+
+    def _write_call(self, call: CallStarted) -> bytes:
+        if call.index in self._calls:
+            raise Garbled(f"the upstream opened tool call {call.index} twice")
+        self._calls[call.index] = False
+        self._moulds = self._moulds._replace(arguments=None, call=-1)
+        function = {"name": call.name, "arguments": ""}
+        return self._call(call.index, {"id": call.id, "type": "function", "function": function})
+
+    def _write_slice(self, event: CallDelta) -> bytes:
+        if not self._calls.get(event.index, False):
+            if event.index not in self._calls:
+                raise Garbled(f"the upstream sent arguments for tool call {event.index}, which it never opened")
+            self._calls[event.index] = True
+            if event.index == next(reversed(self._calls)):
+                mould = self._mould(f'{{"tool_calls":[{{"index":{event.index},"function":{{"arguments":', "}}]}")
+                self._moulds = self._moulds._replace(arguments=mould, call=event.index)
+        return self._call(event.index, {"function": {"arguments": event.arguments}})
+
+    def _call(self, index: int, members: dict[str, Any]) -> bytes:
+        return self._chunk({"tool_calls": [{"index": index, **members}]})
+
+    def _chunk(self, delta: dict[str, Any]) -> bytes:
+        return self._delta + encode(delta) + _TAIL
+
+    def _finish(self, finish: Finish) -> bytes:
+        self._moulds = NO_MOULDS
+        bare = [index for index, has_arguments in self._calls.items() if not has_arguments]
+        filled = b"".join(self._call(index, {"function": {"arguments": "{}"}}) for index in bare)
+        return filled + self._delta + b'{},"finish_reason":"%b"}]}\n\n' % FINISH_OUT[finish].encode()
+
+    def _end(self) -> bytes:
+        usage = b""
+        if self._include_usage and self._usage is not None:
+            usage = self._head + b',"choices":[],"usage":' + encode(write_usage(self._usage)) + b"}\n\n"
+        return usage + b"data: [DONE]\n\n"

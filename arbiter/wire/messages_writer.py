@@ -1,0 +1,259 @@
+"""Anthropic Messages, outwards: events -> named events, one block at a time.
+
+    NEW --first event: message_start--> BETWEEN
+    BETWEEN --text, thinking, a call: content_block_start--> that block
+    a block --something that does not belong into it: content_block_stop--> BETWEEN
+    BETWEEN --Finished--> FINISHED --Ended: message_delta, message_stop--> CLOSED
+    any --Failed: an error event--> CLOSED
+
+message_delta waits for the end because it carries the usage, which other formats tell after the finish.
+
+Output may be interleaved elsewhere, not here: while a call is open whose arguments are not whole (`Span`), everything
+that belongs elsewhere waits, in its order, until they are, or until the model has finished. Upstreams that send one
+thing after the other, which is nearly all, never wait.
+
+Inside a block, deltas of its kind may pass the writer by (`moulds`); of a call's arguments it is told afterwards
+(`carried`), or it would not know when they are whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arbiter.errors import Garbled
+from arbiter.model import (
+    OUTPUT,
+    CallDelta,
+    CallStarted,
+    Ended,
+    Event,
+    Failed,
+    Finish,
+    Finished,
+    Order,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ThinkingDelta,
+    ThinkingRedacted,
+    ThinkingSigned,
+    Usage,
+    UsageReported,
+)
+from arbiter.wire.json import encode
+from arbiter.wire.messages_answer import FINISH_OUT, write_usage
+from arbiter.wire.messages_errors import write_error_event
+from arbiter.wire.moulds import NO_MOULDS, Moulds
+from arbiter.wire.span import Span
+
+MAX_WAITING_BYTES = 16 << 20
+"""What interleaved output may amount to while it waits; as much as one event (SPEC 2.10)."""
+
+_TEXT, _THINKING = "text", "thinking"
+
+
+class _Waiting:
+    """A call that waits for its turn, with what came of its arguments."""
+
+    def __init__(self, call: CallStarted) -> None:
+        self.call = call
+        self.slices: list[str] = []
+
+
+class MessagesWriter:
+    """Write one client stream. `model` stands in where the upstream named none.
+
+    `created_s` and `include_usage` are other formats' business; this one always tells.
+    """
+
+    def __init__(self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True) -> None:
+        self._trace_id = trace_id
+        self._model = model
+        self._order = Order()
+        self._opened = False
+        self._block: str | int | None = None  # _TEXT, _THINKING, or the number of a call
+        self._index = -1  # of the latest block
+        self._delta = (b"", b"")  # what stands around the string of a delta of the open block
+        self._span = Span()  # the arguments of the open call
+        self._calls: set[int] = set()  # all that started
+        self._queue: list[Event | _Waiting] = []
+        self._waiting_bytes = 0
+        self._usage: Usage | None = None
+        self._finished = Finished(Finish.STOP)
+
+    def write(self, event: Event) -> bytes:
+        """Return the bytes for `event`.
+
+        Errors: Garbled where the event breaks the order (SPEC 2.6), or too much of it is interleaved.
+        """
+        if type(event) is TextDelta and self._block is _TEXT:
+            # The bulk of every stream. A block is open only where output may come, and nothing waits outside of calls.
+            return self._delta[0] + encode(event.text) + self._delta[1] if event.text else b""
+        if not self._order.admit(event):
+            return b""
+        if isinstance(event, Failed):
+            self._block = None
+            return write_error_event(event.error, self._trace_id)
+        if self._opened:
+            return self._write(event)
+        self._opened = True
+        return self._start(event if isinstance(event, Started) else Started()) + self._write(event)
+
+    def moulds(self) -> Moulds:
+        """Return what may be moved past the writer until the next `write`."""
+        if self._block is _TEXT:
+            return Moulds(text=self._delta)
+        if self._block is _THINKING:
+            return Moulds(reasoning_content=self._delta, reasoning=self._delta)
+        if isinstance(self._block, int) and not self._queue:
+            return Moulds(arguments=self._delta, call=self._block, keep=True)
+        return NO_MOULDS
+
+    def carried(self, arguments: str) -> None:
+        """Be told of arguments of the open call that were moved past the writer."""
+        self._span.feed(arguments)
+
+    def _start(self, started: Started) -> bytes:
+        self._usage = started.usage
+        message: dict[str, Any] = {
+            "id": f"msg_{self._trace_id}",
+            "type": "message",
+            "role": "assistant",
+            "model": started.model or self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": write_usage(started.usage),
+        }
+        return _event("message_start", {"message": message})
+
+    def _write(self, event: Event) -> bytes:
+        if isinstance(event, OUTPUT):
+            return self._write_output(event)
+        if isinstance(event, UsageReported):
+            self._usage = event.usage if self._usage is None else self._usage.merged(event.usage)
+        elif isinstance(event, Finished):
+            self._finished = event
+            return self._release(to_the_last=True) + self._close()
+        elif isinstance(event, Ended):
+            return self._end()
+        return b""
+
+    # --- Output, block by block ---------------------------------------------------------------------------------------
+
+    def _write_output(self, event: Event) -> bytes:
+        if isinstance(event, CallStarted):
+            if event.index in self._calls:
+                raise Garbled(f"the upstream opened tool call {event.index} twice")
+            self._calls.add(event.index)
+        elif isinstance(event, CallDelta):
+            return self._write_slice(event)
+        if self._queue or self._is_blocked():
+            return self._wait(event)
+        return self._put(event)
+
+    def _put(self, event: Event) -> bytes:
+        """Write output that may stand here, in the block that is its own."""
+        if isinstance(event, TextDelta | RefusalDelta):
+            if not event.text:
+                return b""
+            return self._enter(_TEXT, {"type": "text", "text": ""}, "text_delta", "text") + self._say(event.text)
+        if isinstance(event, ThinkingDelta):
+            return self._think() + self._say(event.text) if event.text else b""
+        if isinstance(event, ThinkingSigned):
+            if not event.signature:
+                return self._close() if self._block is _THINKING else b""
+            delta = {"type": "signature_delta", "signature": event.signature}
+            before = self._think()
+            return before + _event("content_block_delta", {"index": self._index, "delta": delta}) + self._close()
+        if isinstance(event, ThinkingRedacted):
+            return self._enter("redacted", {"type": "redacted_thinking", "data": event.data}, "", "") + self._close()
+        if isinstance(event, CallStarted):
+            self._span = Span()
+            block: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
+            return self._enter(event.index, block, "input_json_delta", "partial_json")
+        return b""
+
+    def _think(self) -> bytes:
+        block = {"type": "thinking", "thinking": "", "signature": ""}
+        return self._enter(_THINKING, block, "thinking_delta", "thinking")
+
+    def _enter(self, block: str | int, start: dict[str, Any], kind: str, member: str) -> bytes:
+        """Be inside `block`: close what is open, and open it if it is not."""
+        if self._block == block:
+            return b""
+        before = self._close()
+        self._block = block
+        self._index += 1
+        head = f'{{"type":"content_block_delta","index":{self._index},"delta":{{"type":"{kind}","{member}":'
+        self._delta = b"event: content_block_delta\ndata: " + head.encode(), b"}}\n\n"
+        return before + _event("content_block_start", {"index": self._index, "content_block": start})
+
+    def _say(self, text: str) -> bytes:
+        return self._delta[0] + encode(text) + self._delta[1]
+
+    def _close(self) -> bytes:
+        if self._block is None:
+            return b""
+        self._block = None
+        return _event("content_block_stop", {"index": self._index})
+
+    # --- What waits ---------------------------------------------------------------------------------------------------
+
+    def _is_blocked(self) -> bool:
+        return isinstance(self._block, int) and not self._span.whole
+
+    def _write_slice(self, event: CallDelta) -> bytes:
+        if event.index == self._block:
+            self._span.feed(event.arguments)
+            written = self._say(event.arguments)
+            return written + self._release() if self._queue and self._span.whole else written
+        for waiting in self._queue:
+            if isinstance(waiting, _Waiting) and waiting.call.index == event.index:
+                self._hold(len(event.arguments))
+                waiting.slices.append(event.arguments)
+                return b""
+        if event.index in self._calls and not event.arguments.strip():
+            return b""
+        raise Garbled(f"the upstream sent arguments for tool call {event.index}, which is not open")
+
+    def _wait(self, event: Event) -> bytes:
+        if isinstance(event, CallStarted):
+            self._hold(len(event.id) + len(event.name))
+            self._queue.append(_Waiting(event))
+        else:
+            self._hold(len(encode(event)))
+            self._queue.append(event)
+        return b""
+
+    def _hold(self, size: int) -> None:
+        self._waiting_bytes += size
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            raise Garbled("the upstream interleaves more output with an open tool call than can wait")
+
+    def _release(self, *, to_the_last: bool = False) -> bytes:
+        """Write what waits, up to a call whose arguments are not whole; or all, as whatever they lack will not come."""
+        written: list[bytes] = []
+        while self._queue and (to_the_last or not self._is_blocked()):
+            item = self._queue.pop(0)
+            if isinstance(item, _Waiting):
+                written.append(self._put(item.call))
+                arguments = "".join(item.slices)
+                self._span.feed(arguments)
+                if arguments:
+                    written.append(self._say(arguments))
+            else:
+                written.append(self._put(item))
+        if not self._queue:
+            self._waiting_bytes = 0
+        return b"".join(written)
+
+    def _end(self) -> bytes:
+        finish = self._finished
+        delta = {"stop_reason": FINISH_OUT[finish.finish], "stop_sequence": finish.stop_sequence}
+        usage = write_usage(self._usage)
+        return _event("message_delta", {"delta": delta, "usage": usage}) + _event("message_stop", {})
+
+
+def _event(kind: str, members: dict[str, Any]) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + encode({"type": kind, **members}) + b"\n\n"
