@@ -2,16 +2,19 @@
 """The carrier, compiled. Twin of `arbiter/_speedups/py/carry.py`, which says what is moved.
 
 `next` stays in C from one handed-out event to the next: a plain delta is framed, recognised in one pass and copied
-between the two halves of its mould; no object is made for it.
+between the two halves of its mould; no object is made for it. And mostly that pass need not be run: the deltas of a
+stream differ only in their string. An event that begins and ends with the very bytes of the last recognised one, around
+a string, says the same of it.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
+from arbiter._speedups.c cimport jsonscan as js
 from arbiter._speedups.c cimport plain as pl
-from arbiter._speedups.c.jsonscan cimport called
+from arbiter._speedups.c.jsonscan cimport Text, called
 from arbiter._speedups.c.plain cimport Plain, begin
 from arbiter._speedups.c.plain_chat cimport Head, chunk, remember
 from arbiter._speedups.c.plain_messages cimport DELTA, block_event
@@ -24,13 +27,18 @@ cdef Py_ssize_t MOVED_BYTES = MAX_MOVED_BYTES
 cdef Py_ssize_t KEEP_BYTES = 64 << 10  # a larger buffer goes back once it was taken
 
 
-cdef enum:  # kinds; the place of each one's mould
+cdef enum:
+    MAX_SHAPE_BYTES = 2048
+
+
+cdef enum:  # kinds, each the place of its mould
     TEXT
     REASONING_CONTENT
     REASONING
     ARGUMENTS
     KINDS
-    NONE
+    NOT_PLAIN
+    SILENT
 
 
 cdef struct Halves:
@@ -44,6 +52,14 @@ cdef struct Halves:
 cdef struct Buffer:
     char* at
     Py_ssize_t size, room
+
+
+cdef struct Shape:
+    # The last recognised event without its string, and what it was recognised as.
+    Buffer around
+    Py_ssize_t before_len, behind_len
+    int kind
+    long long index
 
 
 cdef char* grow(Buffer* buffer, Py_ssize_t size) except NULL:
@@ -75,7 +91,9 @@ cdef class _Carrier(SSEReader):
     """See the twin for the contract."""
 
     cdef readonly long long events, text_bytes, thinking_bytes, argument_bytes
+    cdef const char* _name  # of a plain event, where it has one
     cdef Buffer _moved, _kept
+    cdef Shape _shape
     cdef tuple _moulds
     cdef Halves[<int>KINDS] _halves
     cdef bint _is_aimed, _keep
@@ -84,6 +102,7 @@ cdef class _Carrier(SSEReader):
     def __dealloc__(self):
         free(self._moved.at)
         free(self._kept.at)
+        free(self._shape.around.at)
 
     def aim(self, text, reasoning_content, reasoning, arguments, long long place, bint keep):
         """Say what is moved from here on: the kinds that have a mould."""
@@ -106,7 +125,7 @@ cdef class _Carrier(SSEReader):
         cdef Frame frame
         cdef tuple event
         while self._next(&frame):
-            if not self._is_aimed or frame.data_len > MOVED_BYTES or not self._is_moved(&frame):
+            if not self._is_aimed or not self._is_moved(&frame):
                 event = framed(&frame)
                 self.events += is_event(event[0], event[1])
                 return event
@@ -122,27 +141,83 @@ cdef class _Carrier(SSEReader):
         return emptied(&self._kept)
 
     cdef bint _is_moved(self, Frame* frame) except -1:
+        cdef Plain plain
+        cdef Text text
+        cdef int kind
+        if frame.data_len > MOVED_BYTES:
+            return False
+        if frame.name_len and (
+            frame.name_len != <Py_ssize_t>strlen(self._name) or memcmp(frame.name, self._name, frame.name_len) != 0
+        ):
+            return False
+        if self._is_alike(frame, &text):
+            return self._move(self._shape.kind, self._shape.index, &text)
+        begin(&plain)
+        kind = self._recognise(frame, &plain)
+        if kind == SILENT:
+            return True
+        if kind == NOT_PLAIN:
+            return False
+        text.at, text.raw = plain.at, plain.raw
+        text.size = plain.text + plain.reasoning + plain.arguments
+        self._learn(frame, &plain, kind)
+        return self._move(kind, plain.index, &text)
+
+    cdef int _recognise(self, Frame* frame, Plain* plain) except -1:
+        """The kind of the one string that an event says."""
         raise NotImplementedError
 
-    cdef bint _move(self, int kind, Plain* plain) except -1:
+    cdef bint _is_alike(self, Frame* frame, Text* text) noexcept:
+        """Whether the event is the last recognised one with another string; then it is in `text`."""
+        cdef Shape* shape = &self._shape
+        cdef const char* end = frame.data + frame.data_len
+        if (
+            shape.around.size == 0
+            or frame.data_len <= shape.around.size
+            or memcmp(frame.data, shape.around.at, shape.before_len) != 0
+            or memcmp(end - shape.behind_len, shape.around.at + shape.before_len, shape.behind_len) != 0
+        ):
+            return False
+        end -= shape.behind_len
+        return js.string(frame.data + shape.before_len, end, text) == end and text.raw > 0 and not text.lone
+
+    cdef int _learn(self, Frame* frame, Plain* plain, int kind) except -1:
+        cdef Shape* shape = &self._shape
+        cdef const char* behind = plain.at + plain.raw + 1
+        cdef char* to
+        shape.around.size = 0
+        shape.before_len = plain.at - 1 - frame.data
+        shape.behind_len = frame.data + frame.data_len - behind
+        if shape.before_len + shape.behind_len <= MAX_SHAPE_BYTES:
+            to = grow(&shape.around, shape.before_len + shape.behind_len)
+            memcpy(to, frame.data, shape.before_len)
+            memcpy(to + shape.before_len, behind, shape.behind_len)
+            shape.around.size = shape.before_len + shape.behind_len
+            shape.kind, shape.index = kind, plain.index
+        return 0
+
+    cdef bint _move(self, int kind, long long index, Text* text) except -1:
         """Move the string that was said, if its kind has a mould."""
         cdef Halves* mould = &self._halves[kind]
-        cdef Py_ssize_t quoted = plain.raw + 2
+        cdef Py_ssize_t quoted = text.raw + 2
         cdef Py_ssize_t size = mould.before_len + quoted + mould.behind_len
         cdef char* to
-        if mould.before == NULL or (kind == ARGUMENTS and plain.index != self._place):
+        if mould.before == NULL or (kind == ARGUMENTS and index != self._place):
             return False
         to = grow(&self._moved, size)
         memcpy(to, mould.before, mould.before_len)
-        memcpy(to + mould.before_len, plain.at - 1, quoted)
+        memcpy(to + mould.before_len, text.at - 1, quoted)
         memcpy(to + mould.before_len + quoted, mould.behind, mould.behind_len)
-        if kind == ARGUMENTS and self._keep:
-            memcpy(grow(&self._kept, plain.raw), plain.at, plain.raw)
-            self._kept.size += plain.raw
+        if kind == TEXT:
+            self.text_bytes += text.size
+        elif kind != ARGUMENTS:
+            self.thinking_bytes += text.size
+        else:
+            if self._keep:
+                memcpy(grow(&self._kept, text.raw), text.at, text.raw)
+                self._kept.size += text.raw
+            self.argument_bytes += text.size
         self._moved.size += size
-        self.text_bytes += plain.text
-        self.thinking_bytes += plain.reasoning
-        self.argument_bytes += plain.arguments
         return True
 
 
@@ -152,57 +227,51 @@ cdef class ChatCarrier(_Carrier):
 
     cdef Head _head
 
+    def __cinit__(self):
+        self._name = b"message"
+
     def __dealloc__(self):
         free(self._head.at)
 
-    cdef bint _is_moved(self, Frame* frame) except -1:
-        cdef Plain plain
-        cdef int kind
-        if frame.name_len and not (frame.name_len == 7 and memcmp(frame.name, b"message", 7) == 0):
-            return False
-        begin(&plain)
-        # No more than its strings matters of a chunk here: what its head says the reader knows from the first one.
-        if not chunk(frame.data, frame.data + frame.data_len, &plain, &self._head, True, True, False):
-            return False
+    cdef int _recognise(self, Frame* frame, Plain* plain) except -1:
+        # Its id and its model are for the reader of the stream's first chunk, which is not moved.
+        if not chunk(frame.data, frame.data + frame.data_len, plain, &self._head, True, True, False):
+            return NOT_PLAIN
         if self._head.read:
             remember(&self._head, frame.data)
         if plain.lone or plain.logprobs or plain.usage != NULL or plain.entries != 1 or plain.choices != 1:
-            return False
-        if plain.strings == 0:
-            return plain.fragments == 0
+            return NOT_PLAIN
+        if plain.strings == 0 and plain.fragments == 0:
+            return SILENT
+        if plain.strings != 1 or plain.fragments != (plain.said == pl.ARGUMENTS):
+            return NOT_PLAIN
         if plain.said == pl.CONTENT:
-            kind = TEXT
-        elif plain.said == pl.REASONING_CONTENT:
-            kind = REASONING_CONTENT
-        elif plain.said == pl.REASONING:
-            kind = REASONING
-        elif plain.said == pl.ARGUMENTS:
-            kind = ARGUMENTS
-        else:
-            return False
-        return plain.strings == 1 and plain.fragments == (kind == ARGUMENTS) and self._move(kind, &plain)
+            return TEXT
+        if plain.said == pl.REASONING_CONTENT:
+            return REASONING_CONTENT
+        if plain.said == pl.REASONING:
+            return REASONING
+        if plain.said == pl.ARGUMENTS and plain.index >= 0:
+            return ARGUMENTS
+        return NOT_PLAIN
 
 
 @cython.final
 cdef class MessagesCarrier(_Carrier):
     """Carry the deltas of an Anthropic messages stream. See the twin for the contract."""
 
-    cdef bint _is_moved(self, Frame* frame) except -1:
-        cdef Plain plain
-        cdef int kind
-        if frame.name_len and not (frame.name_len == 19 and memcmp(frame.name, b"content_block_delta", 19) == 0):
-            return False
-        begin(&plain)
-        if block_event(frame.data, frame.data + frame.data_len, &plain) != DELTA:
-            return False
+    def __cinit__(self):
+        self._name = b"content_block_delta"
+
+    cdef int _recognise(self, Frame* frame, Plain* plain) except -1:
+        if block_event(frame.data, frame.data + frame.data_len, plain) != DELTA:
+            return NOT_PLAIN
         if plain.lone or plain.strings != 1 or plain.index < 0:
-            return False
+            return NOT_PLAIN
         if plain.said == pl.TEXT and called(&plain.type, b"text_delta", 10):
-            kind = TEXT
-        elif plain.said == pl.THINKING and called(&plain.type, b"thinking_delta", 14):
-            kind = REASONING_CONTENT
-        elif plain.said == pl.PARTIAL_JSON and called(&plain.type, b"input_json_delta", 16):
-            kind = ARGUMENTS
-        else:
-            return False
-        return self._move(kind, &plain)
+            return TEXT
+        if plain.said == pl.THINKING and called(&plain.type, b"thinking_delta", 14):
+            return REASONING_CONTENT
+        if plain.said == pl.PARTIAL_JSON and called(&plain.type, b"input_json_delta", 16):
+            return ARGUMENTS
+        return NOT_PLAIN
