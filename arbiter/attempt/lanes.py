@@ -16,8 +16,7 @@ from arbiter.attempt.ask import Ask
 from arbiter.clock import now_ms
 from arbiter.config.snapshot import Provider
 from arbiter.errors import ProtocolUnsupported
-from arbiter import model
-from arbiter.model import Answer, Target, collect
+from arbiter.model import Answer, Target, collect, unfold
 from arbiter.routing.plan import Rung
 from arbiter.wire import native
 from arbiter.wire.course import Course
@@ -186,7 +185,7 @@ class TranslatedLane:
         ask = self._ask
         if ask.stream:
             writer = self._writer()
-            return Whole(b"".join(map(writer.write, model.unfold(answer))), found, EVENTS)
+            return Whole(b"".join(map(writer.write, unfold(answer))), found, EVENTS)
         told = ask.format.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000)
         return Whole(told, found, "application/json")
 

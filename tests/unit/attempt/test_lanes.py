@@ -1,0 +1,167 @@
+"""Which lane a request takes, what the upstream is sent, and what an answer in one piece becomes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from arbiter.attempt.lanes import EVENTS, NativeLane, TranslatedLane, choose, drops_attribution
+from arbiter.config.snapshot import Model
+from arbiter.errors import Garbled, InStreamError, ProtocolUnsupported
+from arbiter.wire.format import FORMATS
+from tests.fakes.asks import TRACE, ask, rung
+
+CHAT, MESSAGES = "openai-chat", "anthropic-messages"
+HELLO: dict[str, Any] = {"model": "asked", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_equal_formats_are_relayed_and_others_are_translated() -> None:
+    """The native lane is for who speaks alike; `any` is the echo provider, which speaks both."""
+    assert type(choose(ask(CHAT, HELLO), rung(CHAT))) is NativeLane
+    assert type(choose(ask(CHAT, HELLO), rung("any"))) is NativeLane
+    assert type(choose(ask(MESSAGES, HELLO), rung(CHAT))) is TranslatedLane
+    assert type(choose(ask(CHAT, HELLO), rung(MESSAGES))) is TranslatedLane
+
+
+@pytest.mark.parametrize("wire", [CHAT, MESSAGES])
+def test_rebuild_is_the_operators_choice(wire: str) -> None:
+    """With it a request passes through the model even where it need not, and says so."""
+    lane = choose(ask(wire, HELLO | {"invented": 1}), rung(wire, relay="rebuild"))
+    assert (type(lane), lane.fidelity, lane.format.name) == (TranslatedLane, "rebuilt", wire)
+    assert b"invented" not in lane.body
+
+
+def test_counting_tokens_is_never_translated() -> None:
+    """The count is the upstream's own; one that cannot count is not asked."""
+    path = "/messages/count_tokens"
+    assert type(choose(ask(MESSAGES, HELLO, path=path), rung(MESSAGES, relay="rebuild"))) is NativeLane
+    with pytest.raises(ProtocolUnsupported, match="cannot count tokens"):
+        choose(ask(MESSAGES, HELLO, path=path), rung(CHAT))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "base", "target"),
+    [
+        (CHAT, CHAT, "/v1", "/v1/chat/completions?x=1"),
+        (CHAT, CHAT, "", "/chat/completions?x=1"),
+        (MESSAGES, MESSAGES, "", "/v1/messages?x=1"),
+        (MESSAGES, MESSAGES, "/api/v1", "/api/v1/messages?x=1"),
+        (CHAT, MESSAGES, "", "/v1/messages"),
+        (MESSAGES, CHAT, "/v1", "/v1/chat/completions"),
+    ],
+)
+def test_the_target_is_where_the_upstreams_format_is_served(ours: str, theirs: str, base: str, target: str) -> None:
+    """A query string goes along only where the same format understands it."""
+    assert choose(ask(ours, HELLO, query="x=1"), rung(theirs, base=base)).target() == target
+
+
+def test_a_translated_request_is_for_the_rungs_model_and_streams_as_the_client_does() -> None:
+    """Usage is asked for with a stream, and only then: OpenAI refuses `stream_options` without one."""
+    for stream in (True, False):
+        lane = choose(ask(MESSAGES, HELLO | {"stream": stream}), rung(CHAT, "served"))
+        body = json.loads(lane.body)
+        assert body["model"] == "served"
+        assert body.get("stream", False) is stream
+        assert body.get("stream_options") == ({"include_usage": True} if stream else None)
+
+
+def test_what_the_catalog_says_bounds_an_answer_without_a_limit() -> None:
+    """Anthropic must have `max_tokens`; the operator's figure for the model goes before our own table."""
+
+    body = {name: value for name, value in HELLO.items() if name != "max_tokens"}
+    lane = choose(ask(CHAT, body), rung(MESSAGES, "served", models=(Model("m", "served", max_output=12345),)))
+    assert json.loads(lane.body)["max_tokens"] == 12345
+
+
+def chat_answer(**message: Any) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+    return json.dumps({"id": "x", "model": "stated", "choices": [choice], "usage": {"prompt_tokens": 4}}).encode()
+
+
+def test_a_whole_answer_is_written_in_the_clients_format() -> None:
+    """Under an id of ours, and the model that the upstream says it was."""
+    whole = choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(chat_answer(content="yes"), "application/json")
+    body = json.loads(whole.body)
+    assert (whole.kind, body["id"], body["model"]) == ("application/json", f"msg_{TRACE}", "stated")
+    assert body["content"] == [{"type": "text", "text": "yes"}]
+    assert whole.facts is not None
+    assert (whole.facts.response_id, whole.facts.model, whole.facts.finish) == ("x", "stated", "stop")
+
+
+def test_a_client_that_wants_a_stream_gets_one_from_a_whole_answer() -> None:
+    """Servers that do not know `stream` exist; their client need not know."""
+    lane = choose(ask(MESSAGES, HELLO | {"stream": True}), rung(CHAT))
+    whole = lane.whole(chat_answer(content="yes"), "application/json")
+    assert whole.kind == EVENTS
+    assert whole.body.startswith(b"event: message_start") and b"event: message_stop" in whole.body
+
+
+def test_a_client_that_wants_one_piece_gets_it_from_a_stream() -> None:
+    """The events fold into the answer that they are."""
+    chunk = {"id": "x", "model": "stated", "choices": [{"index": 0, "delta": {"content": "yes"}}]}
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}], "usage": {"completion_tokens": 5}}
+    body = b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in (chunk, end)) + b"data: [DONE]\n\n"
+    whole = choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(body, "text/event-stream; charset=utf-8")
+    told = json.loads(whole.body)
+    assert (told["content"][0]["text"], told["stop_reason"]) == ("yes", "max_tokens")
+    assert whole.facts is not None and whole.facts.usage is not None
+    assert (whole.facts.finish, whole.facts.usage.output, whole.facts.output_bytes) == ("length", 5, 3)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"choices": 3}', b'{"choices": []}', b"{}", b""])
+def test_an_answer_that_is_none_is_the_upstreams_fault(body: bytes) -> None:
+    """Nobody gets to see half of something that cannot be understood."""
+    with pytest.raises(Garbled):
+        choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(body, "application/json")
+
+
+def test_an_error_in_spite_of_its_200_is_an_error() -> None:
+    """There is no way to tell it as an answer of another format."""
+    with pytest.raises(InStreamError, match="busy"):
+        choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(b'{"error": {"message": "busy"}}', "application/json")
+
+
+def test_tool_names_that_had_to_be_shortened_come_back_whole() -> None:
+    """OpenAI takes 64 characters; the client must see the name that it declared."""
+    name = "mcp__" + "very_long_server_name" * 3 + "__tool"
+    tools = [{"name": name, "input_schema": {"type": "object"}}]
+    lane = choose(ask(MESSAGES, HELLO | {"tools": tools}), rung(CHAT))
+    sent = json.loads(lane.body)["tools"][0]["function"]["name"]
+    assert sent != name and len(sent) <= 64
+    call = {"id": "c", "type": "function", "function": {"name": sent, "arguments": "{}"}}
+    whole = lane.whole(chat_answer(content=None, tool_calls=[call]), "application/json")
+    assert json.loads(whole.body)["content"][0]["name"] == name
+    course = lane.course()
+    fragment = {"index": 0, **call}
+    chunk = {"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": [fragment]}}]}
+    assert json.dumps(name).encode() in course.feed(b"data: %b\n\n" % json.dumps(chunk).encode())
+
+
+@pytest.mark.parametrize(
+    ("setting", "host", "drops"),
+    [
+        ("auto", "api.anthropic.com", False),
+        ("auto", "anthropic.com", False),
+        ("auto", "notanthropic.com", True),
+        ("keep", "elsewhere.test", False),
+        ("drop", "api.anthropic.com", True),
+    ],
+)
+def test_the_attribution_line_goes_where_it_is_understood(setting: Any, host: str, drops: bool) -> None:
+    """Anthropic takes it out of the prompt itself; anybody else would read it to the model (SPEC 2.2a)."""
+    assert drops_attribution(rung(MESSAGES, host=host, attribution=setting).provider) is drops
+    line = {"type": "text", "text": "x-anthropic-billing-header: cc_version=1;"}
+    request = ask(MESSAGES, HELLO | {"system": [line, {"type": "text", "text": "Be kind."}]})
+    assert (b"billing-header" in choose(request, rung(MESSAGES, host=host, attribution=setting)).body) is not drops
+    assert b"billing-header" not in choose(request, rung(CHAT, host=host, attribution=setting)).body
+    rebuilt = choose(request, rung(MESSAGES, host=host, attribution=setting, relay="rebuild"))
+    assert (b"billing-header" in rebuilt.body) is not drops
+
+
+def test_a_request_is_read_once_for_all_rungs() -> None:
+    """A climb of several rungs does not parse the conversation several times."""
+    request = ask(CHAT, HELLO)
+    assert request.request() is request.request()
+    assert FORMATS[CHAT] is request.format
