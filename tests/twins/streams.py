@@ -86,6 +86,23 @@ MESSAGES = "".join(
 )
 
 
+def rest(reader: Any) -> list[tuple[bytes, bytes]]:
+    """Every event that a reader still has of what it was given."""
+    return list(iter(reader.next, None))
+
+
+def fed(reader: Any, data: bytes) -> list[tuple[bytes, bytes]]:
+    """Every event that `data` completed."""
+    reader.open(data)
+    return rest(reader)
+
+
+def ended(reader: Any) -> list[tuple[bytes, bytes]]:
+    """The last event of a stream, if it came without its blank line."""
+    reader.end()
+    return rest(reader)
+
+
 class Story:
     """What a tap told about a stream."""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from arbiter._speedups.c import reduce as c_reduce
 from arbiter._speedups.py import reduce as py_reduce
 from arbiter._speedups.py import sse as py_sse
-from tests.twins.streams import Story, compact
+from tests.twins.streams import Story, compact, ended, fed
 
 # Everything that an event may look like, likely members and unlikely values mixed; then bytes broken at random.
 SCALARS = st.sampled_from(
@@ -159,7 +159,7 @@ def test_ranges_are_ordered_and_hold_their_event(stream: bytes) -> None:
             assert start >= last[1] or (start, stop) == last
             last = (start, stop)
             reader = py_sse.SSEReader()
-            assert [data for _, data in reader.feed(stream[start:stop]) + reader.finish()] == [payload]
+            assert [data for _, data in fed(reader, stream[start:stop]) + ended(reader)] == [payload]
 
 
 HEADS = st.sampled_from(

@@ -11,7 +11,7 @@ import pytest
 
 from arbiter._speedups.py import sse as py_sse
 from arbiter.errors import Garbled
-from tests.twins.streams import CHAT, DONE, MESSAGES, TOKENS, Story, call, chat, compact, delta, event
+from tests.twins.streams import CHAT, DONE, MESSAGES, TOKENS, Story, call, chat, compact, delta, ended, event, fed
 
 
 def kinds(module: ModuleType, *events: str) -> list[str]:
@@ -78,7 +78,7 @@ def test_ranges_and_gaps_rebuild_the_stream(reduce: ModuleType, end: str) -> Non
     edges = [0, *(edge for _, start, stop, _ in story.marks for edge in (start, stop)), len(stream)]
     assert edges == sorted(edges)
     for (_, start, stop, payload), (a, b) in zip(story.marks, itertools.pairwise(edges[::2]), strict=False):
-        assert [data for _, data in py_sse.SSEReader().feed(stream[start:stop])] == [payload]
+        assert [data for _, data in fed(py_sse.SSEReader(), stream[start:stop])] == [payload]
         assert b"data" not in stream[a:start] or a != start
         assert b >= stop
     gaps = b"".join(stream[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
@@ -96,8 +96,8 @@ def test_what_lies_before_the_boundary_is_whole(reduce: ModuleType, end: str) ->
         assert last <= tap.boundary <= at + 1
         last = tap.boundary
         reader = py_sse.SSEReader()
-        complete = len(reader.feed(data[:last]))
-        assert reader.finish() == []
+        complete = len(fed(reader, data[:last]))
+        assert ended(reader) == []
         assert complete == tap.events
     tap.end()
     assert tap.boundary == len(data)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from arbiter._speedups.c import sse as c_sse
 from arbiter._speedups.py import sse as py_sse
 from arbiter.errors import Garbled
+from tests.twins.streams import ended, fed
 
 Event = tuple[bytes, bytes]
 
@@ -46,9 +47,11 @@ def read(module: ModuleType, pieces: list[bytes], limit: int = 1 << 20) -> tuple
     events: list[Event] = []
     try:
         for piece in pieces:
-            events += reader.feed(piece)
-        events += reader.finish()
-        events += reader.finish()
+            reader.open(piece)
+            events.extend(iter(reader.next, None))
+        for _ in range(2):
+            reader.end()
+            events.extend(iter(reader.next, None))
     except Garbled as error:
         return events, str(error)
     return events, None
@@ -87,7 +90,7 @@ def test_an_event_is_handed_out_with_its_own_last_byte(sse: ModuleType, end: str
     """No event waits for the next one, not even where a lone CR could still become a CRLF."""
     reader = sse.SSEReader()
     for letter in ("a", "b", "c"):
-        assert reader.feed(f"data: {letter}{end}{end}".encode()) == [(b"", letter.encode())]
+        assert fed(reader, f"data: {letter}{end}{end}".encode()) == [(b"", letter.encode())]
 
 
 def test_the_byte_order_mark_counts_only_at_the_start(sse: ModuleType) -> None:
@@ -135,12 +138,15 @@ def test_a_name_belongs_to_its_own_event_only(sse: ModuleType) -> None:
 def test_invalid_utf8_in_an_event_is_a_protocol_error(sse: ModuleType, bad: bytes) -> None:
     """What came before the broken event is handed out first, then each call fails."""
     reader = sse.SSEReader()
-    assert reader.feed(b"data: a\n\ndata: " + bad + b"\n\ndata: c\n\n") == [(b"", b"a")]
+    reader.open(b"data: a\n\ndata: " + bad + b"\n\ndata: c\n\n")
+    assert reader.next() == (b"", b"a")
     for _ in range(2):
         with pytest.raises(Garbled, match="UTF-8"):
-            reader.feed(b"data: d\n\n")
+            reader.next()
+        with pytest.raises(Garbled, match="UTF-8"):
+            fed(reader, b"data: d\n\n")
     with pytest.raises(Garbled, match="UTF-8"):
-        reader.finish()
+        ended(reader)
 
 
 def test_an_event_at_the_limit_passes_and_one_byte_more_fails(sse: ModuleType) -> None:
@@ -160,16 +166,16 @@ def test_an_endless_line_is_cut_off_at_the_limit(sse: ModuleType) -> None:
     for piece in (b"x" * 64, b": " + b"x" * 62, b"data: x\n" * 8):
         reader = sse.SSEReader(1000)
         for _ in range(15):
-            assert reader.feed(piece) == []
+            assert fed(reader, piece) == []
         with pytest.raises(Garbled):
-            reader.feed(piece)
+            fed(reader, piece)
 
 
 def test_many_comments_are_not_one_large_event(sse: ModuleType) -> None:
     reader = sse.SSEReader(100)
     for _ in range(100):
-        assert reader.feed(b": keepalive\n\n") == []
-    assert reader.feed(b"data: x\n\n") == [(b"", b"x")]
+        assert fed(reader, b": keepalive\n\n") == []
+    assert fed(reader, b"data: x\n\n") == [(b"", b"x")]
 
 
 def test_a_two_megabyte_event_in_small_reads_is_whole(sse: ModuleType) -> None:
@@ -185,9 +191,9 @@ def test_a_two_megabyte_event_in_small_reads_is_whole(sse: ModuleType) -> None:
 def test_nothing_follows_the_end(sse: ModuleType) -> None:
     """A finished reader is finished: more bytes are a bug of the caller."""
     reader = sse.SSEReader()
-    assert reader.finish() == []
+    assert ended(reader) == []
     with pytest.raises(ValueError, match="finished"):
-        reader.feed(b"data: a\n\n")
+        reader.open(b"data: a\n\n")
 
 
 # Bytes that like to meet: line ends, field names, bits of UTF-8.
@@ -209,15 +215,24 @@ def test_the_twins_agree_on_any_bytes(stream: bytes, cuts: list[int], limit: int
     assert read(c_sse, pieces(stream, cuts), limit) == whole
 
 
+def test_what_nobody_asked_for_is_passed_over(sse: ModuleType) -> None:
+    """Who stops in the middle of a read goes on with the next one; the unfinished event between them stays whole."""
+    reader = sse.SSEReader()
+    reader.open(b"data: a\n\ndata: b\n\ndata: c\n\nda")
+    assert reader.next() == (b"", b"a")
+    assert fed(reader, b"ta: d\n\n") == [(b"", b"d")]
+    assert reader.next() is None
+
+
 @pytest.mark.parametrize("fill", [b"x", b"data: x\n", b": c\n"], ids=["one line", "data lines", "comments inside"])
 def test_an_event_that_dribbles_in_is_read_once(sse: ModuleType, fill: bytes) -> None:
     """What is held is neither copied nor read again at every read: 20,000 reads of 4 MB held would be 80 GB."""
     reader = sse.SSEReader()
     piece = fill * ((4 << 20) // len(fill))
     began = time.process_time()
-    assert reader.feed(b"data: a\n" + piece) == []
+    assert fed(reader, b"data: a\n" + piece) == []
     for _ in range(20_000):
-        assert reader.feed(fill) == []
-    ((_, data),) = reader.feed(b"\n\n")
+        assert fed(reader, fill) == []
+    ((_, data),) = fed(reader, b"\n\n")
     assert time.process_time() - began < 5.0
     assert data.startswith(b"a")

@@ -49,4 +49,3 @@ cdef class SSEReader:
     cdef int _open(self, bytes data) except -1
     cdef int _close(self) except -1
     cdef int _next(self, Frame* frame) except -1
-    cdef list _rest(self)

@@ -317,17 +317,6 @@ cdef class SSEReader:
         cdef Frame frame
         return framed(&frame) if self._next(&frame) else None
 
-    def feed(self, bytes data not None):
-        """Return every event completed by `data`, in order."""
-        self._open(data)
-        return self._rest()
-
-    def finish(self):
-        """Return the last event, if the stream ended without its blank line."""
-        self._framer.last = True
-        self._open(b"")
-        return self._rest()
-
     cdef int _open(self, bytes data) except -1:
         cdef Frame frame
         if self._data is not None:
@@ -351,13 +340,3 @@ cdef class SSEReader:
         if self._framer.fault is not None:
             raise self._framer.fault
         return 0
-
-    cdef list _rest(self):
-        cdef list events = []
-        try:
-            while (event := self.next()) is not None:
-                events.append(event)
-        except Garbled:
-            if not events:
-                raise
-        return events

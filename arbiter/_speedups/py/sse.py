@@ -187,23 +187,3 @@ class SSEReader:
         if self._framer.fault is not None:
             raise self._framer.fault
         return None
-
-    def feed(self, data: bytes) -> list[Event]:
-        """Return every event completed by `data`, in order."""
-        self.open(data)
-        return self._rest()
-
-    def finish(self) -> list[Event]:
-        """Return the last event, if the stream ended without its blank line."""
-        self.end()
-        return self._rest()
-
-    def _rest(self) -> list[Event]:
-        events: list[Event] = []
-        try:
-            while (event := self.next()) is not None:
-                events.append(event)
-        except Garbled:
-            if not events:
-                raise
-        return events
