@@ -104,12 +104,20 @@ def _build_choice(request: Request, takes: Dialect, *, tools: bool) -> dict[str,
             raise BadRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
         return {}
     built: dict[str, Any] = {}
-    if choice is not None:
-        named = {"type": "function", "function": {"name": sent_name(choice.name or "")}}
-        built["tool_choice"] = named if choice.mode == "tool" else choice.mode
+    if choice is not None and choice.mode == "tool":
+        built["tool_choice"] = _named(choice.name or "")
+    elif choice is not None and choice.allowed:
+        allowed = {"mode": choice.mode, "tools": [_named(name) for name in choice.allowed]}
+        built["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
+    elif choice is not None:
+        built["tool_choice"] = choice.mode
     if request.parallel_tools is not None and takes.parallel:
         built["parallel_tool_calls"] = request.parallel_tools
     return built
+
+
+def _named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": sent_name(name)}}
 
 
 def _build_tool(tool: Tool) -> dict[str, Any]:

@@ -35,10 +35,11 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
-from arbiter.wire.json import ABSENT, decode, encode, present, refused
+from arbiter.wire.json import ABSENT, check_text, decode, encode, present
 from arbiter.wire.messages_opaque import is_needless, told
 
 FORMAT = "anthropic-messages"
+BLOCKS = ("text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking")
 ROLES = ("user", "assistant", "system")  # Claude Code puts `system` in the middle of messages
 
 
@@ -69,6 +70,10 @@ class _Block(msgspec.Struct):
     signature: str | None = None
     data: str | None = None
     cache_control: _CacheControl | None = None
+
+
+class _Typed(msgspec.Struct):
+    type: str
 
 
 class _Message(msgspec.Struct):
@@ -132,6 +137,7 @@ _REQUEST = msgspec.json.Decoder(_Request)
 _BLOCK = msgspec.json.Decoder(_Block)
 _CONTENT = msgspec.json.Decoder(str | list[Raw])
 _TOOL = msgspec.json.Decoder(_Tool)
+_TYPED = msgspec.json.Decoder(_Typed)
 _ANY = msgspec.json.Decoder()
 
 
@@ -140,10 +146,9 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
 
     Errors: BadRequest naming the path of the fault.
     """
-    try:
-        return _parse(decode(_REQUEST, encode(members)))
-    except UnicodeDecodeError as error:  # a raw member is not looked into before it is used
-        raise refused(error) from error
+    body = encode(members)
+    check_text(body)
+    return _parse(decode(_REQUEST, body))
 
 
 def _parse(body: _Request) -> Request:
@@ -196,7 +201,13 @@ def _parse_message(message: _Message, path: str) -> list[Message]:
 
 def parse_block(raw: Raw, path: str) -> Part:
     """Return one content block. A type that we do not know, or that lacks its own member, is Opaque."""
-    block = decode(_BLOCK, raw, path)
+    try:
+        block = decode(_BLOCK, raw, path)
+    except BadRequest:
+        kind = _kind_of(raw)
+        if kind is None or kind in BLOCKS:
+            raise
+        return Opaque(FORMAT, bytes(raw), told(kind, raw))  # another type may hold anything under the same name
     cache = CacheMark(block.cache_control.ttl) if block.cache_control is not None else None
     part: Part | None = None
     if block.type == "text" and block.text is not None:
@@ -216,6 +227,13 @@ def parse_block(raw: Raw, path: str) -> Part:
     elif block.source is not None and block.type == "document":
         part = _parse_document(block.source, block.title, cache)
     return part if part is not None else Opaque(FORMAT, bytes(raw), told(block.type, raw))
+
+
+def _kind_of(raw: Raw) -> str | None:
+    try:
+        return _TYPED.decode(raw).type
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def _whole(raw: Raw, path: str) -> bytes | None:
