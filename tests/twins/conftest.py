@@ -30,3 +30,8 @@ def reduce(side: str) -> ModuleType:
 @pytest.fixture
 def usage(side: str) -> ModuleType:
     return twin(side, "usage")
+
+
+@pytest.fixture
+def carry(side: str) -> ModuleType:
+    return twin(side, "carry")
