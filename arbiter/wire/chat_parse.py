@@ -2,24 +2,21 @@
 
 Nothing is rejected for being unknown: members without a neutral counterpart are not carried (docs/formats.md lists
 what is), unknown part and tool types travel as `Opaque`. Only a member that has the wrong type is the caller's fault.
+
+The calls of before there were tools (`functions`, `function_call`, role `function`) are tools, calls and results too;
+they have no ids, and get one from where they stand.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from collections.abc import Mapping
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
-from arbiter.errors import BadRequest
 from arbiter.model import (
-    Audio,
     CacheMark,
-    File,
-    Image,
     Message,
     Opaque,
     OpaqueTool,
@@ -35,42 +32,13 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
-from arbiter.wire.json import ABSENT, decode, encode, present, refused
+from arbiter.wire.chat_parts import FORMAT as FORMAT
+from arbiter.wire.chat_parts import CacheControl, parse_part
+from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
 
-FORMAT = "openai-chat"
-ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 REASONING = "reasoning_content"
 """The member that carries reasoning where nobody said otherwise: DeepSeek's name, which most servers share."""
-
-
-class _CacheControl(msgspec.Struct):
-    ttl: str | None = None
-
-
-class _ImageUrl(msgspec.Struct):
-    url: str
-    detail: str | None = None
-
-
-class _File(msgspec.Struct):
-    file_data: str | None = None
-    file_id: str | None = None
-    filename: str | None = None
-
-
-class _Audio(msgspec.Struct):
-    data: str
-    format: str
-
-
-class _Part(msgspec.Struct):
-    type: str
-    text: str | None = None
-    image_url: _ImageUrl | str | None = None
-    file: _File | None = None
-    input_audio: _Audio | None = None
-    refusal: str | None = None
-    cache_control: _CacheControl | None = None
 
 
 class _Function(msgspec.Struct):
@@ -79,6 +47,7 @@ class _Function(msgspec.Struct):
     description: str | None = None
     parameters: Raw = ABSENT
     strict: bool | None = None
+    cache_control: CacheControl | None = None
 
 
 class _Call(msgspec.Struct):
@@ -96,21 +65,33 @@ class _Message(msgspec.Struct):
     reasoning: Raw = ABSENT
     tool_calls: list[Raw] | None = None
     tool_call_id: str | None = None
+    function_call: _Function | None = None
+    cache_control: CacheControl | None = None
 
 
 class _Tool(msgspec.Struct):
     type: str
     function: _Function | None = None
-    cache_control: _CacheControl | None = None
+    cache_control: CacheControl | None = None
 
 
 class _Named(msgspec.Struct):
     name: str
 
 
+class _Allowed(msgspec.Struct):
+    mode: str = "auto"
+    tools: list[_Allowing] = []
+
+
+class _Allowing(msgspec.Struct):
+    function: _Named | None = None
+
+
 class _ToolChoice(msgspec.Struct):
     type: str
     function: _Named | None = None
+    allowed_tools: _Allowed | None = None
 
 
 class _Schema(msgspec.Struct):
@@ -134,6 +115,8 @@ class _Request(msgspec.Struct):
     messages: list[_Message]
     tools: list[Raw] | None = None
     tool_choice: str | _ToolChoice | None = None
+    functions: list[_Function] | None = None
+    function_call: str | _Named | None = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: int | None = None
     max_tokens: int | None = None
@@ -159,11 +142,9 @@ class _Request(msgspec.Struct):
 
 
 _REQUEST = msgspec.json.Decoder(_Request)
-_PART = msgspec.json.Decoder(_Part)
 _CALL = msgspec.json.Decoder(_Call)
 _TOOL = msgspec.json.Decoder(_Tool)
 _STR = msgspec.json.Decoder(str)
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*?)?;base64,(.*)\Z", re.DOTALL | re.IGNORECASE)
 
 
 def parse_request(members: Mapping[str, Raw]) -> Request:
@@ -171,19 +152,20 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
 
     Errors: BadRequest naming the path of the fault.
     """
-    try:
-        return _parse(decode(_REQUEST, encode(members)))
-    except UnicodeDecodeError as error:  # a raw member is not looked into before it is used
-        raise refused(error) from error
+    body = encode(members)
+    check_text(body)
+    return _parse(decode(_REQUEST, body))
 
 
 def _parse(body: _Request) -> Request:
-    choice, shape = body.tool_choice, body.response_format
+    shape = body.response_format
+    tools = [_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(body.tools or ())]
+    tools += [_parse_function(one, None, f"functions[{i}].") for i, one in enumerate(body.functions or ())]
     return Request(
         model=body.model,
-        messages=tuple(_parse_message(message, f"messages[{i}]") for i, message in enumerate(body.messages)),
-        tools=tuple(_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(body.tools or ())),
-        tool_choice=_parse_choice(choice),
+        messages=_parse_messages(body.messages),
+        tools=tuple(tools),
+        tool_choice=_parse_choice(body.tool_choice if body.tool_choice is not None else body.function_call),
         parallel_tools=body.parallel_tool_calls,
         max_output=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
         temperature=body.temperature,
@@ -208,29 +190,56 @@ def _parse(body: _Request) -> Request:
     )
 
 
-def _parse_message(message: _Message, path: str) -> Message:
+def _parse_messages(messages: list[_Message]) -> tuple[Message, ...]:
+    built: list[Message] = []
+    called = ""  # the id of the last call of the old kind, for its result
+    for i, message in enumerate(messages):
+        if message.role == "assistant" and message.function_call is not None:
+            called = f"call_{i}"
+        built.append(_parse_message(message, f"messages[{i}]", called))
+    return tuple(built)
+
+
+def _parse_message(message: _Message, path: str, called: str) -> Message:
     role = message.role
     if role not in ROLES:
-        raise BadRequest(f"{path}.role: {role!r} is not a role of this format", param=f"{path}.role")
+        raise blame(path, ".role", f"expected one of {', '.join(ROLES)}")
     content: str | tuple[Part, ...] = ""
     if isinstance(message.content, str):
         content = message.content
     elif message.content is not None:
         content = tuple(parse_part(raw, f"{path}.content[{i}].") for i, raw in enumerate(message.content))
-    if role == "tool":
-        return Message("tool", (ToolResult(message.tool_call_id or "", content),), message.name)
+    mark = CacheMark(message.cache_control.ttl) if message.cache_control is not None else None
+    if role in ("tool", "function"):
+        call_id = (message.tool_call_id or "") if role == "tool" else called
+        return Message("tool", (ToolResult(call_id, content, cache=mark),), message.name if role == "tool" else None)
     if role == "assistant":
-        content = _parse_said(message, content, path)
-    return Message(role, content, message.name)  # type: ignore[arg-type]  # one of ROLES
+        content = _parse_said(message, content, path, called)
+    return Message(role, _marked(content, mark), message.name)  # type: ignore[arg-type]  # one of ROLES
 
 
-def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str) -> str | tuple[Part, ...]:
+def _marked(content: str | tuple[Part, ...], mark: CacheMark | None) -> str | tuple[Part, ...]:
+    """Return content with the mark of its whole message, which some clients set, on the last part that takes one."""
+    if mark is None or not content:
+        return content
+    if isinstance(content, str):
+        return (Text(content, mark),)
+    last = content[-1]
+    if not hasattr(last, "cache") or last.cache is not None:
+        return content
+    return (*content[:-1], replace(last, cache=mark))
+
+
+def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, called: str) -> str | tuple[Part, ...]:
     """Return what the assistant said: reasoning, then content, then calls; a bare string where it is only text."""
     parts: list[Part] = []
-    spelling, reasoning = spoken_reasoning(message.reasoning_content, message.reasoning)
-    if reasoning:
-        parts.append(Thinking(reasoning, spelling=spelling))
-    calls = [parse_call(raw, f"{path}.tool_calls[{i}].") for i, raw in enumerate(message.tool_calls or ())]
+    if message.reasoning_content:
+        parts.append(Thinking(message.reasoning_content, spelling=REASONING))
+    elif bytes(message.reasoning).startswith(b'"') and (reasoning := decode(_STR, message.reasoning)):
+        parts.append(Thinking(reasoning, spelling="reasoning"))
+    calls = [_parse_call(raw, f"{path}.tool_calls[{i}].") for i, raw in enumerate(message.tool_calls or ())]
+    if message.function_call is not None:
+        calls.append(ToolCall(called, message.function_call.name, _arguments(message.function_call)))
     if not (parts or calls or message.refusal):
         return content
     parts += ([Text(content)] if content else []) if isinstance(content, str) else content
@@ -239,25 +248,16 @@ def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str) -
     return (*parts, *calls)
 
 
-def spoken_reasoning(content: str | None, reasoning: Raw) -> tuple[str, str | None]:
-    """Return the member that reasoning came in, and its text."""
-    if content:
-        return REASONING, content
-    if bytes(reasoning).startswith(b'"'):
-        return "reasoning", _STR.decode(reasoning)
-    return REASONING, None
-
-
-def parse_call(raw: Raw, path: str) -> Part:
+def _parse_call(raw: Raw, path: str) -> Part:
     call = decode(_CALL, raw, path)
     if call.type != "function" or call.function is None:
         return Opaque(FORMAT, bytes(raw))
-    return ToolCall(call.id, call.function.name, argument_text(call.function.arguments))
+    return ToolCall(call.id, call.function.name, _arguments(call.function))
 
 
-def argument_text(raw: Raw) -> str:
+def _arguments(function: _Function) -> str:
     """Return the arguments of a whole call as JSON text; none at all are an empty object."""
-    return argument_slice(raw) or "{}"
+    return argument_slice(function.arguments) or "{}"
 
 
 def argument_slice(raw: Raw) -> str:
@@ -268,53 +268,26 @@ def argument_slice(raw: Raw) -> str:
     return "" if text == "null" else text
 
 
-def parse_part(raw: Raw, path: str) -> Part:
-    """Return one content part. A type that we do not know, or that lacks its own member, is Opaque."""
-    part = decode(_PART, raw, path)
-    cache = CacheMark(part.cache_control.ttl) if part.cache_control is not None else None
-    if part.type == "text" and part.text is not None:
-        return Text(part.text, cache)
-    if part.type == "image_url" and part.image_url is not None:
-        image = part.image_url if isinstance(part.image_url, _ImageUrl) else _ImageUrl(part.image_url)
-        found = _DATA_URL.match(image.url)
-        if found:
-            return Image(media_type=found[1], data=found[2], detail=image.detail, cache=cache)
-        return Image(url=image.url, detail=image.detail, cache=cache)
-    if part.type == "file" and part.file is not None:
-        return _parse_file(part.file, cache)
-    if part.type == "input_audio" and part.input_audio is not None:
-        return Audio(part.input_audio.data, part.input_audio.format)
-    if part.type == "refusal" and part.refusal is not None:
-        return Refusal(part.refusal)
-    return Opaque(FORMAT, bytes(raw))
-
-
-def _parse_file(file: _File, cache: CacheMark | None) -> File:
-    data = file.file_data
-    if data is None:
-        return File(file_id=file.file_id, filename=file.filename, cache=cache)
-    if data.startswith(("http://", "https://")):
-        return File(url=data, filename=file.filename, cache=cache)
-    found = _DATA_URL.match(data)
-    if not found:
-        return File(data=data, filename=file.filename, cache=cache)
-    if found[1] == "text/plain":
-        try:
-            text = base64.b64decode(found[2], validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            pass
-        else:
-            return File(media_type="text/plain", text=text, filename=file.filename, cache=cache)
-    return File(media_type=found[1], data=found[2], filename=file.filename, cache=cache)
-
-
 def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     tool = decode(_TOOL, raw, path)
-    function = tool.function
-    if tool.type != "function" or function is None:
+    if tool.type != "function" or tool.function is None:
         return OpaqueTool(FORMAT, bytes(raw))
-    cache = CacheMark(tool.cache_control.ttl) if tool.cache_control is not None else None
-    return Tool(function.name, function.description, present(function.parameters), function.strict, cache)
+    return _parse_function(tool.function, tool.cache_control, f"{path}function.")
+
+
+def _parse_function(function: _Function, control: CacheControl | None, path: str) -> Tool:
+    control = control if control is not None else function.cache_control
+    parameters = present(function.parameters)
+    if parameters == b"[]":
+        parameters = None  # how PHP writes an empty object
+    if parameters is not None and not parameters.startswith(b"{"):
+        raise blame(path, "parameters", f"Expected `object`, got `{_category(parameters)}`")
+    cache = CacheMark(control.ttl) if control is not None else None
+    return Tool(function.name, function.description, parameters, function.strict, cache)
+
+
+def _category(raw: bytes) -> str:
+    return {b"[": "array", b'"': "str", b"t": "bool", b"f": "bool"}.get(raw[:1], "number")
 
 
 _CHOICES = {
@@ -325,10 +298,17 @@ _CHOICES = {
 }
 
 
-def _parse_choice(choice: str | _ToolChoice | None) -> ToolChoice | None:
-    if isinstance(choice, _ToolChoice):
-        return ToolChoice("tool", choice.function.name) if choice.function is not None else None
-    return _CHOICES.get(choice or "")
+def _parse_choice(choice: str | _ToolChoice | _Named | None) -> ToolChoice | None:
+    if choice is None or isinstance(choice, str):
+        return _CHOICES.get(choice or "")
+    if isinstance(choice, _Named):
+        return ToolChoice("tool", choice.name)
+    if choice.allowed_tools is not None:
+        allowed = tuple(one.function.name for one in choice.allowed_tools.tools if one.function is not None)
+        if choice.allowed_tools.mode != "required":
+            return ToolChoice("auto", allowed=allowed)
+        return ToolChoice("tool", allowed[0]) if len(allowed) == 1 else ToolChoice("required", allowed=allowed)
+    return ToolChoice("tool", choice.function.name) if choice.function is not None else None
 
 
 _SHAPES = {"text": OutputShape("text"), "json_object": OutputShape("json_object")}
@@ -339,5 +319,8 @@ def _parse_shape(shape: _ResponseFormat) -> OutputShape:
         return _SHAPES[shape.type]
     schema = shape.json_schema
     if shape.type != "json_schema" or schema is None:
-        raise refused(msgspec.ValidationError("not a response format - at `$.response_format.type`"))
-    return OutputShape("json_schema", present(schema.schema), schema.name, schema.description, schema.strict)
+        raise blame("response_format", ".type", "expected text, json_object, or json_schema with a `json_schema`")
+    raw = present(schema.schema)
+    if raw is not None and not raw.startswith(b"{"):
+        raise blame("response_format", ".json_schema.schema", f"Expected `object`, got `{_category(raw)}`")
+    return OutputShape("json_schema", raw, schema.name, schema.description, schema.strict)

@@ -1,12 +1,16 @@
-"""JSON's door: one encoder, and decoding that blames the right place of the caller's body."""
+"""JSON's door: one encoder, and decoding that blames the right place of the caller's body.
+
+What is said of a fault names its place, the type that belongs there and the type that was found; never the value.
+"""
 
 from __future__ import annotations
 
-import json
+import re
 from typing import TypeVar
 
 import msgspec
 
+from arbiter._speedups import nesting
 from arbiter.errors import BadRequest
 
 encode = msgspec.json.Encoder().encode
@@ -17,21 +21,14 @@ ABSENT = msgspec.Raw()
 
 T = TypeVar("T")
 
+_AT_BYTE = re.compile(r" \(byte (\d+)\)\Z")
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],:]', re.DOTALL)
+
 
 def present(raw: msgspec.Raw) -> bytes | None:
     """Return a raw member as bytes; absent and `null` are the same to us."""
     value = bytes(raw)
     return None if value in (b"", b"null") else value
-
-
-def refused(error: Exception, prefix: str = "") -> BadRequest:
-    """Return the 400 for a body that msgspec would not take, naming the path of the fault (SPEC 14.2)."""
-    if isinstance(error, RecursionError):
-        return BadRequest("the request body is nested too deeply")
-    text, _, path = str(error).partition(" - at `")
-    place = prefix + path.rstrip("`").removeprefix("$").lstrip(".") if path else prefix
-    place = place.rstrip(".")
-    return BadRequest(f"{place}: {text}" if place else text, param=place or None)
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, prefix: str = "") -> T:
@@ -41,30 +38,59 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, prefix: s
     """
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        place = None if isinstance(error, msgspec.ValidationError) else _broken_text(raw)
-        if place is None:
-            raise refused(error, prefix) from error
-        path = (prefix + place).rstrip(".")
-        text = "expected Unicode text, got bytes that are no UTF-8 or half of a surrogate pair"
-        raise BadRequest(f"{path}: {text}", param=path) from error
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `")
+        raise blame(prefix, path.rstrip("`").removeprefix("$"), text) from error
+    except RecursionError as error:
+        raise blame(prefix, "", "nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _malformed(bytes(raw), str(error), prefix) from None
 
 
-def _broken_text(raw: bytes | msgspec.Raw) -> str | None:
-    """Return the path of the first text in `raw` that is no Unicode; None where something else is wrong."""
-    try:
-        whole = json.loads(bytes(raw).decode("utf-8", "surrogateescape"))
-    except (ValueError, RecursionError):
-        return None
-    waiting: list[tuple[str, object]] = [("", whole)]
-    while waiting:
-        path, value = waiting.pop()
-        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            return path
-        if isinstance(value, dict):
-            if any("\ud800" <= letter <= "\udfff" for name in value for letter in name):
-                return path
-            waiting += reversed([(f"{path}.{name}".lstrip("."), one) for name, one in value.items()])
-        elif isinstance(value, list):
-            waiting += reversed([(f"{path}[{i}]", one) for i, one in enumerate(value)])
-    return None
+def check_text(raw: bytes, prefix: str = "") -> None:
+    """Look into every string of `raw`, also into those that nobody here decodes.
+
+    Errors: BadRequest naming the place of text that is no Unicode.
+    """
+    if nesting.not_utf8(raw) >= 0 or (b"\\u" in raw and nesting.whole(raw) is not raw):
+        raise _malformed(raw, "", prefix)
+
+
+def blame(prefix: str, path: str, text: str) -> BadRequest:
+    """Return the 400 that blames `path` inside of `prefix` (SPEC 14.2)."""
+    place = (prefix + path.removeprefix(".") if prefix.endswith(".") or not prefix else prefix + path).strip(".")
+    return BadRequest(f"{place}: {text}" if place else f"the request body: {text}", param=place or None)
+
+
+def _malformed(raw: bytes, said: str, prefix: str) -> BadRequest:
+    """Return the 400 for what is no JSON, or no text. The decoder tells the byte at best; a caller wants the path."""
+    at = nesting.not_utf8(raw)
+    if at >= 0:
+        return blame(prefix, _path(raw, at), "not valid UTF-8")
+    whole = nesting.whole(raw)
+    if whole is not raw:
+        at = next(i for i, (one, other) in enumerate(zip(raw, whole, strict=True)) if one != other)
+        return blame(prefix, _path(raw, at), "holds half of a surrogate pair")
+    found = _AT_BYTE.search(said)
+    text = _AT_BYTE.sub("", said).removeprefix("JSON is malformed: ")
+    return blame(prefix, _path(raw, int(found[1])) if found else "", f"not valid JSON ({text})")
+
+
+def _path(raw: bytes, at: int) -> str:
+    """Return which member or entry of `raw` the byte `at` belongs to."""
+    path: list[str | int] = []  # of each open container, where in it we are
+    last = b""
+    for found in _TOKEN.finditer(raw, 0, at + 1):
+        token = found[0]
+        if token == b"{":
+            path.append("")
+        elif token == b"[":
+            path.append(0)
+        elif token in (b"}", b"]"):
+            del path[-1:]
+        elif token == b",":
+            path[-1:] = [one + 1 if isinstance(one, int) else "" for one in path[-1:]]
+        elif token == b":" and path:
+            path[-1] = last[1:-1].decode(errors="replace")
+        last = token
+    return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path if one != "")

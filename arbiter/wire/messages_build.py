@@ -2,271 +2,175 @@
 
 Members leave in a fixed order and nothing random enters, so that a conversation which only grew has the same bytes up
 to its last turn (SPEC 2.4). What this format cannot say is either left out as docs/formats.md declares, or, where the
-request would change its meaning, refused.
-
-The shape of a conversation is stricter here than elsewhere: the instructions at its head are a member of their own,
-the results of one turn's calls are one user message right behind them, and no text is empty.
+request would change its meaning, refused. What one model takes and the next refuses is in `messages_models`; what gives
+way then, in `messages_thinking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
-from arbiter.errors import ProtocolUnsupported
-from arbiter.model import (
-    CacheMark,
-    File,
-    Image,
-    Message,
-    Opaque,
-    OpaqueTool,
-    Part,
-    Reasoning,
-    RedactedThinking,
-    Refusal,
-    Request,
-    Text,
-    Thinking,
-    Tool,
-    ToolCall,
-    ToolResult,
-)
+from arbiter.errors import BadRequest, ProtocolUnsupported
+from arbiter.model import Message, OpaqueTool, OutputShape, Request, Target, Tool, ToolChoice
+from arbiter.wire.attribution import without_attribution
 from arbiter.wire.json import encode
+from arbiter.wire.messages_blocks import blocks_of, mark, opened, type_of
+from arbiter.wire.messages_marks import owner, place
+from arbiter.wire.messages_models import UNKNOWN_MAX_OUTPUT, Abilities, abilities_of
 from arbiter.wire.messages_parse import FORMAT
+from arbiter.wire.messages_schema import argument_schema, closed
+from arbiter.wire.messages_thinking import settle
+from arbiter.wire.messages_turns import turns_of
 
-DEFAULT_MAX_TOKENS = 8192
-"""`max_tokens` for a request that set no limit, which this format must have: every model still served takes as much."""
+MAX_STRICT_TOOLS = 20
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
+_TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only", "standard_only": "standard_only"}
+_NOBODY = Target()
 
 
-def build_request(request: Request) -> bytes:
+def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     """Return the body of an upstream request. The same request always gives the same bytes (SPEC 2.4).
 
-    Errors: ProtocolUnsupported where a part or a tool has no place in this format, or several choices are asked for.
+    Errors: ProtocolUnsupported where a part or a tool has no place in this format, where several choices are asked for,
+    or a schema for the output of a model that keeps to none. BadRequest where a call is asked for and there are no
+    tools.
     """
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("several choices (`n`) cannot be translated", param="n")
-    head = 0
-    while head < len(request.messages) and request.messages[head].role in ("system", "developer"):
-        head += 1
-    max_tokens = request.max_output if request.max_output is not None else DEFAULT_MAX_TOKENS
+    can = abilities_of(request.model)
+    max_tokens = _max_tokens(request, target, can)
+    settled = settle(request, can, max_tokens)
+    whose = owner(request, target)
+    system, messages = _build_conversation(request, target, blocks=whose == "arbiter")
     body: dict[str, Any] = {"model": request.model, "max_tokens": max_tokens}
-    if request.tools:
-        body["tools"] = [_build_tool(tool) for tool in request.tools]
-    choice = _build_choice(request)
+    tools = _build_tools(request, can)
+    if tools:
+        body["tools"] = tools
+    choice = _build_choice(settled.choice, request.parallel_tools, tools=bool(tools))
     if choice is not None:
         body["tool_choice"] = choice
-    system = _build_system(request.messages[:head])
     if system:
         body["system"] = system
-    body["messages"] = _build_messages(request.messages[head:])
-    tier = request.service_tier
+    body["messages"] = messages
+    place(body, whose, target)
+    config: dict[str, Any] = {"effort": settled.effort} if settled.effort is not None else {}
+    if request.output is not None:
+        config.update(_build_shape(request.output, can))
     optional: dict[str, Any] = {
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "top_k": request.top_k,
-        "stop_sequences": list(request.stop) or None,
-        "thinking": _build_thinking(request.reasoning),
-        "output_config": _build_config(request) or None,
+        "temperature": settled.temperature,
+        "top_p": settled.top_p,
+        "top_k": settled.top_k,
+        "stop_sequences": [one for one in request.stop if one.strip()] or None,
+        "thinking": settled.thinking,
+        "output_config": config or None,
         "metadata": {"user_id": request.user} if request.user is not None else None,
-        "service_tier": tier if tier in ("auto", "standard_only") else None,
+        "service_tier": _TIERS.get(request.service_tier or ""),
         "stream": request.stream or None,
     }
     body.update((name, value) for name, value in optional.items() if value is not None)
     return encode(body)
 
 
-def _build_system(messages: tuple[Message, ...]) -> str | list[Any]:
-    if len(messages) == 1 and isinstance(messages[0].content, str):
-        return messages[0].content
-    return _build_blocks(part for message in messages for part in message.parts())
+def _max_tokens(request: Request, target: Target, can: Abilities | None) -> int:
+    """Return the limit that this format must have: the client's own, else as much as the model can.
+
+    A client's limit is not corrected: what is too much for the model is refused by it, in words that say the maximum.
+    Less than one is how some say that there is none.
+    """
+    if request.max_output is not None and request.max_output > 0:
+        return request.max_output
+    return target.max_output or (can.max_output if can is not None else UNKNOWN_MAX_OUTPUT)
 
 
-def _build_messages(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-    built: list[dict[str, Any]] = []
-    previous = ""  # the role of the neutral message before, "" where its message here is complete
-    for message in messages:
-        role = message.role
-        if role == "tool":
-            if previous != "tool":
-                built.append({"role": "user", "content": []})
-            built[-1]["content"] += _build_blocks(message.parts())
-        elif role == "user" and previous == "tool":
-            # The user's words go behind the results, into the same message: calls want their results at once.
-            built[-1]["content"] += _build_blocks(message.parts())
-            role = "user"
-        elif role == "assistant":
-            if not _build_said(message, built, joined=previous == "assistant"):
-                continue
-        elif isinstance(message.content, str):
-            built.append({"role": "system" if role == "developer" else role, "content": message.content})
-        else:
-            content = _build_blocks(message.content)
-            built.append({"role": "system" if role == "developer" else role, "content": content})
-        previous = role
+def _build_conversation(
+    request: Request, target: Target, *, blocks: bool
+) -> tuple[str | list[Any], list[dict[str, Any]]]:
+    """Return `system`, which is what stands at the head, and `messages`, which is the rest.
+
+    Instructions to which nobody said anything yet are what the model shall answer: this format wants a user's turn.
+    """
+    messages = without_attribution(request.messages) if target.drop_attribution else request.messages
+    head = 0
+    while head < len(messages) and messages[head].role in ("system", "developer"):
+        head += 1
+    if head == len(messages):
+        messages = tuple(Message("user", message.content) for message in messages)
+        head = 0
+    return _build_system(messages[:head], blocks=blocks), turns_of(messages[head:], blocks=blocks)
+
+
+def _build_system(messages: tuple[Message, ...], *, blocks: bool) -> str | list[Any]:
+    if len(messages) == 1 and isinstance(messages[0].content, str) and not blocks:
+        return messages[0].content if messages[0].content.strip() else ""
+    return blocks_of(part for message in messages for part in message.parts())
+
+
+def _build_tools(request: Request, can: Abilities | None) -> list[Any]:
+    choice = request.tool_choice
+    # Which tools may be called is not said elsewhere here: the others are left out.
+    allowed = choice.allowed if choice is not None and choice.mode != "tool" else ()
+    strict = sum(1 for tool in request.tools if isinstance(tool, Tool) and tool.strict)
+    takes_strict = can is None or (can.shapes and strict <= MAX_STRICT_TOOLS)
+    built: list[Any] = []
+    for i, tool in enumerate(request.tools):
+        if isinstance(tool, OpaqueTool):
+            if tool.format == FORMAT:
+                built.append(opened(tool.raw))
+            elif not tool.needless:
+                raise ProtocolUnsupported(
+                    f"a tool of type {type_of(tool.raw)} cannot be sent to an Anthropic Messages upstream",
+                    param=f"tools[{i}]",
+                )
+        elif not allowed or tool.name in allowed:
+            if not _NAME.match(tool.name):
+                raise ProtocolUnsupported(
+                    f"tools[{i}]: for an Anthropic Messages upstream a name is 1 to 128 letters, digits, `_` or `-`",
+                    param=f"tools[{i}]",
+                )
+            built.append(_build_tool(tool, can, takes_strict=takes_strict))
     return built
 
 
-def _build_said(message: Message, built: list[dict[str, Any]], *, joined: bool) -> bool:
-    """Add an assistant message, and say whether there was anything in it.
-
-    Calls and words of one turn may come as two messages (an old Codex does that): they become one, or the results that
-    follow would not be next to their calls.
-    """
-    blocks = _build_blocks(message.parts())
-    if not blocks:
-        return False
-    if joined:
-        before = built[-1]["content"]
-        together = ([{"type": "text", "text": before}] if isinstance(before, str) else before) + blocks
-        if any(isinstance(block, dict) and block["type"] == "tool_use" for block in together):
-            built[-1]["content"] = together
-            return True
-    built.append({"role": "assistant", "content": message.content if isinstance(message.content, str) else blocks})
-    return True
-
-
-def _build_blocks(parts: Iterable[Part]) -> list[Any]:
-    return [block for block in map(_build_block, parts) if block is not None]
-
-
-def _build_block(part: Part) -> Any:
-    """Return one block, None for what must not be sent: empty text, and thinking that cannot prove where it is from."""
-    if isinstance(part, Text | Refusal):
-        cache = part.cache if isinstance(part, Text) else None
-        return _marked({"type": "text", "text": part.text}, cache) if part.text else None
-    if isinstance(part, ToolCall):
-        block = {"type": "tool_use", "id": part.id, "name": part.name, "input": _build_input(part.arguments)}
-        return _marked(block, part.cache)
-    if isinstance(part, ToolResult):
-        return _build_result(part)
-    if isinstance(part, Thinking):
-        block = {"type": "thinking", "thinking": part.text, "signature": part.signature}
-        return block if part.signature is not None else None
-    if isinstance(part, RedactedThinking):
-        return {"type": "redacted_thinking", "data": part.data}
-    if isinstance(part, Image):
-        if part.url is not None:
-            source: dict[str, Any] = {"type": "url", "url": part.url}
-        else:
-            source = {"type": "base64", "media_type": part.media_type, "data": part.data}
-        return _marked({"type": "image", "source": source}, part.cache)
-    if isinstance(part, File):
-        block = {"type": "document", "source": _build_source(part)}
-        if part.filename is not None:
-            block["title"] = part.filename
-        return _marked(block, part.cache)
-    if isinstance(part, Opaque) and part.format == FORMAT:
-        return Raw(part.raw)
-    what = _type_of(part.raw) if isinstance(part, Opaque) else type(part).__name__
-    raise ProtocolUnsupported(f"a part of type {what} cannot be sent to an Anthropic Messages upstream")
-
-
-def _marked(block: dict[str, Any], cache: CacheMark | None) -> dict[str, Any]:
-    if cache is not None:
-        block["cache_control"] = {"type": "ephemeral"} if cache.ttl is None else {"type": "ephemeral", "ttl": cache.ttl}
-    return block
-
-
-def _build_result(result: ToolResult) -> dict[str, Any]:
-    content = result.content
-    built = content if isinstance(content, str) else _build_blocks(content)
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id, "content": built}
-    if result.is_error is not None:
-        block["is_error"] = result.is_error
-    return _marked(block, result.cache)
-
-
-def _build_input(arguments: str) -> Any:
-    """Return call arguments as the object that this format wants.
-
-    A model that was cut off, or that cannot write JSON, leaves arguments that are no object. They stay readable for the
-    next model under a name that says what they are.
-    """
-    try:
-        found = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return Raw(arguments.encode()) if isinstance(found, dict) else {"invalid_arguments": arguments}
-
-
-def _build_source(file: File) -> dict[str, Any]:
-    if file.file_id is not None:
-        return {"type": "file", "file_id": file.file_id}
-    if file.url is not None:
-        return {"type": "url", "url": file.url}
-    if file.text is not None:
-        return {"type": "text", "media_type": file.media_type or "text/plain", "data": file.text}
-    return {"type": "base64", "media_type": file.media_type or "application/pdf", "data": file.data}
-
-
-def _build_tool(tool: Tool | OpaqueTool) -> Any:
-    if isinstance(tool, OpaqueTool):
-        if tool.format != FORMAT:
-            what = _type_of(tool.raw)
-            raise ProtocolUnsupported(f"a tool of type {what} cannot be sent to an Anthropic Messages upstream")
-        return Raw(tool.raw)
+def _build_tool(tool: Tool, can: Abilities | None, *, takes_strict: bool) -> dict[str, Any]:
     built: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         built["description"] = tool.description
-    built["input_schema"] = _build_schema(tool.parameters)
-    if tool.strict is not None:
-        built["strict"] = tool.strict
-    return _marked(built, tool.cache)
+    schema = argument_schema(tool.parameters)
+    strict = tool.strict if takes_strict else None
+    built["input_schema"] = Raw(closed(schema) if strict and can is not None else schema)
+    if strict is not None:
+        built["strict"] = strict
+    return mark(built, tool.cache)
 
 
-def _build_schema(parameters: bytes | None) -> Any:
-    """Return a tool's schema, which must say that it is one of an object."""
-    if parameters is None:
-        return {"type": "object", "properties": {}}
-    members = _MEMBERS.decode(parameters)
-    return Raw(parameters) if "type" in members else {"type": "object", **members}
-
-
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-
-
-def _build_choice(request: Request) -> dict[str, Any] | None:
-    choice = request.tool_choice
-    if choice is None and (request.parallel_tools is None or not request.tools):
+def _build_choice(choice: ToolChoice | None, parallel: bool | None, *, tools: bool) -> dict[str, Any] | None:
+    """Return `tool_choice`, which this format takes only beside tools."""
+    if not tools:
+        if choice is not None and choice.mode in ("required", "tool"):
+            raise BadRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
+        return None
+    if choice is None and parallel is None:
         return None
     mode = choice.mode if choice is not None else "auto"
     built: dict[str, Any] = {"type": "any" if mode == "required" else mode}
     if choice is not None and choice.name is not None:
         built["name"] = choice.name
-    if request.parallel_tools is not None and mode != "none":
-        built["disable_parallel_tool_use"] = not request.parallel_tools
+    if parallel is not None and mode != "none":
+        built["disable_parallel_tool_use"] = not parallel
     return built
 
 
-def _build_thinking(reasoning: Reasoning | None) -> dict[str, Any] | None:
-    if reasoning is None or reasoning.mode is None:
-        return None
-    built: dict[str, Any] = {"type": reasoning.mode}
-    if reasoning.budget is not None:
-        built["budget_tokens"] = reasoning.budget
-    return built
+def _build_shape(output: OutputShape, can: Abilities | None) -> dict[str, Any]:
+    """Return the `format` of the output. For JSON of any shape there is none; who asks for it also says so in words.
 
-
-def _build_config(request: Request) -> dict[str, Any]:
-    built: dict[str, Any] = {}
-    if request.reasoning is not None and request.reasoning.effort is not None:
-        built["effort"] = request.reasoning.effort
-    output = request.output
-    if output is not None and output.kind == "json_schema" and output.schema is not None:
-        built["format"] = {"type": "json_schema", "schema": Raw(output.schema)}
-    return built
-
-
-class _Typed(msgspec.Struct):
-    type: str = "unknown"
-
-
-_TYPED = msgspec.json.Decoder(_Typed)
-
-
-def _type_of(raw: bytes) -> str:
-    return _TYPED.decode(raw).type
+    (OpenAI refuses `json_object` where no message speaks of JSON.)
+    """
+    if output.kind != "json_schema" or output.schema is None:
+        return {}
+    if can is not None and not can.shapes:
+        raise ProtocolUnsupported("this model cannot keep its output to a JSON schema", param="response_format")
+    schema = closed(output.schema) if can is not None else output.schema
+    return {"format": {"type": "json_schema", "schema": Raw(schema)}}

@@ -1,0 +1,108 @@
+"""One content part of OpenAI Chat, inwards: text, pictures, files, sound, in the neutral words for them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import Raw
+
+from arbiter.model import Audio, CacheMark, File, Image, Opaque, Part, Refusal, Text
+from arbiter.wire.json import decode
+
+FORMAT = "openai-chat"
+
+
+class CacheControl(msgspec.Struct):
+    ttl: str | None = None
+
+
+class _ImageUrl(msgspec.Struct):
+    url: str
+    detail: str | None = None
+
+
+class _File(msgspec.Struct):
+    file_data: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+
+class _Audio(msgspec.Struct):
+    data: str
+    format: str
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: str | None = None
+    image_url: _ImageUrl | str | None = None
+    file: _File | None = None
+    input_audio: _Audio | None = None
+    refusal: str | None = None
+    cache_control: CacheControl | None = None
+
+
+_PART = msgspec.json.Decoder(_Part)
+_DATA_URL = re.compile(r"data:([^;,]*)([^,]*),(.*)\Z", re.DOTALL | re.IGNORECASE)
+
+
+def parse_part(raw: Raw, path: str) -> Part:
+    """Return one content part. A type that we do not know, or that lacks its own member, is Opaque.
+
+    Errors: BadRequest naming the fault, inside of `path`.
+    """
+    part = decode(_PART, raw, path)
+    cache = CacheMark(part.cache_control.ttl) if part.cache_control is not None else None
+    if part.type == "text" and part.text is not None:
+        return Text(part.text, cache)
+    if part.type == "image_url" and part.image_url is not None:
+        image = part.image_url if isinstance(part.image_url, _ImageUrl) else _ImageUrl(part.image_url)
+        inline = _inline(image.url)
+        if inline is not None:
+            return Image(media_type=inline[0], data=inline[1], detail=image.detail, cache=cache)
+        return Image(url=image.url, detail=image.detail, cache=cache)
+    if part.type == "file" and part.file is not None:
+        return _parse_file(part.file, cache)
+    if part.type == "input_audio" and part.input_audio is not None:
+        return Audio(part.input_audio.data, part.input_audio.format)
+    if part.type == "refusal" and part.refusal is not None:
+        return Refusal(part.refusal)
+    return Opaque(FORMAT, bytes(raw))
+
+
+def _inline(url: str) -> tuple[str, str] | None:
+    """Return the media type and the base64 of a `data:` URL, None for any other.
+
+    Source: RFC 2397. Parameters of the media type are dropped; data that is not base64 becomes it.
+    """
+    found = _DATA_URL.match(url)
+    if not found:
+        return None
+    media_type, parameters, data = found.groups()
+    if parameters.lower().endswith(";base64"):
+        return media_type, data
+    return media_type or "text/plain", base64.b64encode(unquote_to_bytes(data)).decode()
+
+
+def _parse_file(file: _File, cache: CacheMark | None) -> File:
+    data = file.file_data
+    if data is None:
+        return File(file_id=file.file_id, filename=file.filename, cache=cache)
+    if data.startswith(("http://", "https://")):
+        return File(url=data, filename=file.filename, cache=cache)
+    inline = _inline(data)
+    if inline is None:
+        return File(data=data, filename=file.filename, cache=cache)
+    media_type, data = inline
+    if media_type == "text/plain":
+        try:
+            text = base64.b64decode(data, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            pass
+        else:
+            return File(media_type="text/plain", text=text, filename=file.filename, cache=cache)
+    return File(media_type=media_type, data=data, filename=file.filename, cache=cache)

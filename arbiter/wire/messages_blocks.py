@@ -1,0 +1,232 @@
+"""One neutral part as one block of Anthropic Messages.
+
+What a block may hold is narrower here than elsewhere: pictures of four kinds, documents that are PDF or text, text that
+is more than blanks, arguments that are an object. A file that is really a picture becomes one; a label that contradicts
+the bytes gives way to them; what fits nowhere is refused, because without it the model would answer something else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from arbiter._speedups import nesting
+from arbiter.errors import ProtocolUnsupported
+from arbiter.model import (
+    CacheMark,
+    File,
+    Image,
+    Opaque,
+    Part,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from arbiter.wire.messages_parse import FORMAT
+
+PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+NOTHING = "."
+"""Stands where this format insists on words and there are none."""
+
+_FIRST_BYTES = {  # in base64
+    "/9j/": "image/jpeg",
+    "iVBORw0KGgo": "image/png",
+    "R0lGOD": "image/gif",
+    "UklGR": "image/webp",
+    "JVBER": "application/pdf",
+}
+_TEXTUAL = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|toml|javascript|x-\w+)\Z")
+_BLANK = re.compile(rb"\s+")
+
+
+def blocks_of(parts: Iterable[Part]) -> list[Any]:
+    """Return the blocks for `parts`, without those that must not be sent.
+
+    A mark on a part that is left out moves to the block before it, if there is one.
+    """
+    built: list[Any] = []
+    for part in parts:
+        block = block_of(part)
+        if block is not None:
+            built.append(block)
+        elif isinstance(part, Text) and built and isinstance(built[-1], dict):
+            mark(built[-1], part.cache)
+    return built
+
+
+def block_of(part: Part) -> Any:
+    """Return one block, None for what must not be sent: blank text, and thinking that cannot prove where it is from.
+
+    Errors: ProtocolUnsupported where this format has no place for it.
+    """
+    if isinstance(part, Text | Refusal):
+        cache = part.cache if isinstance(part, Text) else None
+        return mark({"type": "text", "text": part.text}, cache) if part.text.strip() else None
+    if isinstance(part, ToolCall):
+        block = {"type": "tool_use", "id": part.id, "name": part.name, "input": input_of(part.arguments)}
+        return mark(block, part.cache)
+    if isinstance(part, ToolResult):
+        return _result(part)
+    if isinstance(part, Thinking):
+        block = {"type": "thinking", "thinking": part.text, "signature": part.signature}
+        return block if part.signature is not None else None
+    if isinstance(part, RedactedThinking):
+        return {"type": "redacted_thinking", "data": part.data}
+    if isinstance(part, Image):
+        return _picture(part.url, part.media_type, part.data, part.cache)
+    if isinstance(part, File):
+        return _file(part)
+    if isinstance(part, Opaque):
+        return _opaque(part)
+    raise ProtocolUnsupported(f"a part of type {type(part).__name__} cannot be sent to an Anthropic Messages upstream")
+
+
+def mark(block: dict[str, Any], cache: CacheMark | None) -> dict[str, Any]:
+    """Put `cache` on a block that may bear one, and return the block."""
+    if cache is not None and block.get("type") not in ("thinking", "redacted_thinking"):
+        block["cache_control"] = {"type": "ephemeral"} if cache.ttl is None else {"type": "ephemeral", "ttl": cache.ttl}
+    return block
+
+
+def opened(raw: bytes) -> Any:
+    """Return what only this format knows as it came; one that is marked as its members, for whoever moves marks."""
+    if b'"cache_control"' not in raw:
+        return Raw(raw)
+    members: dict[str, Any] = dict(_MEMBERS.decode(raw))
+    for name in ("type", "cache_control"):
+        if name in members:
+            members[name] = msgspec.json.decode(members[name])
+    return members
+
+
+def type_of(raw: bytes) -> str:
+    return _TYPED.decode(raw).type
+
+
+class _Typed(msgspec.Struct):
+    type: str = "unknown"
+
+
+_TYPED = msgspec.json.Decoder(_Typed)
+
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+
+
+def _opaque(part: Opaque) -> Any:
+    if part.format == FORMAT:
+        return opened(part.raw)
+    if part.text is not None:
+        return block_of(Text(part.text))
+    raise ProtocolUnsupported(f"a part of type {type_of(part.raw)} cannot be sent to an Anthropic Messages upstream")
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    """Return a result. A mark inside of it sits on the result itself: not every server takes one deeper down."""
+    cache = result.cache
+    content: str | list[Any]
+    if isinstance(result.content, str):
+        content = result.content if result.content.strip() else ""
+    else:
+        cache = cache or next((found for part in result.content if (found := getattr(part, "cache", None))), None)
+        content = blocks_of(result.content)
+        for block in content:
+            if isinstance(block, dict):
+                block.pop("cache_control", None)
+    built: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
+    if content or result.is_error:
+        built["content"] = content or NOTHING  # a failure must say something
+    if result.is_error is not None:
+        built["is_error"] = result.is_error
+    return mark(built, cache)
+
+
+def input_of(arguments: str) -> Any:
+    """Return call arguments as the object that this format wants, digit for digit.
+
+    A model that was cut off, or that cannot write JSON, leaves arguments that are no object. They stay readable for the
+    next model under a name that says what they are.
+    """
+    raw = nesting.whole(arguments.encode())
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        found = None if arguments.strip() else {}
+    else:
+        found = {} if found is None else found
+    if not isinstance(found, dict):
+        return {"invalid_arguments": arguments}
+    return Raw(raw) if found else {}
+
+
+def _picture(url: str | None, media_type: str | None, data: str | None, cache: CacheMark | None) -> dict[str, Any]:
+    if url is not None:
+        return mark({"type": "image", "source": {"type": "url", "url": url}}, cache)
+    data = data or ""
+    media_type = _seen(data) or (media_type or "").lower()
+    media_type = "image/jpeg" if media_type == "image/jpg" else media_type
+    if media_type not in PICTURES:
+        raise ProtocolUnsupported(
+            "a picture for an Anthropic Messages upstream must be JPEG, PNG, GIF or WebP; this one says it is "
+            f"{_printable(media_type) or 'nothing'}"
+        )
+    return mark({"type": "image", "source": {"type": "base64", "media_type": media_type, "data": _flat(data)}}, cache)
+
+
+def _file(file: File) -> dict[str, Any]:
+    """Return a document, or a picture where the file is one."""
+    source: dict[str, Any]
+    if file.file_id is not None:
+        source = {"type": "file", "file_id": file.file_id}
+    elif file.url is not None:
+        source = {"type": "url", "url": file.url}
+    elif file.text is not None:
+        source = {"type": "text", "media_type": "text/plain", "data": file.text}
+    else:
+        data, media_type = file.data or "", (file.media_type or "").lower()
+        seen = _seen(data) or media_type
+        if seen.startswith("image/"):
+            return _picture(None, seen, data, file.cache)
+        source = _document(seen, data)
+    block = {"type": "document", "source": source}
+    if file.filename is not None:
+        block["title"] = file.filename
+    return mark(block, file.cache)
+
+
+def _document(media_type: str, data: str) -> dict[str, Any]:
+    if media_type == "application/pdf":
+        return {"type": "base64", "media_type": media_type, "data": _flat(data)}
+    if not media_type or _TEXTUAL.match(media_type):
+        try:
+            text = base64.b64decode(_flat(data), validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            pass
+        else:
+            return {"type": "text", "media_type": "text/plain", "data": text}
+    raise ProtocolUnsupported(
+        "a document for an Anthropic Messages upstream must be PDF or text; this one says it is "
+        f"{_printable(media_type) or 'nothing'}"
+    )
+
+
+def _seen(data: str) -> str | None:
+    """Return what the first bytes say that base64 `data` is. Clients do mislabel: a JPEG called image/png is a 400."""
+    return next((kind for first, kind in _FIRST_BYTES.items() if data.startswith(first)), None)
+
+
+def _flat(data: str) -> str:
+    """Return base64 without the line ends of MIME."""
+    return _BLANK.sub(b"", data.encode()).decode() if "\n" in data or " " in data or "\r" in data else data
+
+
+def _printable(media_type: str) -> str:
+    return media_type if re.fullmatch(r"[\w.+/-]{1,80}", media_type) else ""

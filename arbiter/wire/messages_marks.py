@@ -1,0 +1,124 @@
+"""Prompt-cache marks (`cache_control`) on a built request: whose they are, and where they may sit (SPEC 2.8).
+
+A mark says: what stands up to here will come again. Arbiter's own sit on the last tool, on the end of the system prompt
+and on the end of the newest turn, where the next request will look for what this one wrote. A turn of the assistant's
+at the very end is only a beginning and comes back as something else; the mark stays on the turn before it, which does
+come again.
+
+The client's marks stay where they are, with three corrections, each in place of a refusal. One on a trailing assistant
+turn moves to the last block before it. Of more than four, the last in the messages, in the system prompt and in the
+tools stay, because each bounds what lives longer than the next, and then those nearest to the end. One in front of a
+mark that lasts an hour lasts an hour too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from arbiter.model import CacheMark, Message, Opaque, OpaqueTool, Part, Request, Target, ToolResult
+from arbiter.wire.messages_blocks import mark
+
+MOST = 4
+_HOUR = "1h"
+_NO_PLACE = ("thinking", "redacted_thinking")
+
+
+class _Place(NamedTuple):
+    section: Literal["tools", "system", "messages"]
+    block: dict[str, Any]
+
+
+def owner(request: Request, target: Target) -> Literal["client", "arbiter", "off"]:
+    """Say whose marks this request gets. The client's count, wherever they sit, also where none may."""
+    if target.prompt_cache == "auto":
+        return "client" if _any(request) else "arbiter"
+    return target.prompt_cache
+
+
+def place(body: dict[str, Any], whose: Literal["client", "arbiter", "off"], target: Target) -> None:
+    """Settle the marks in `body`, whose parts bear the client's."""
+    places = list(_places(body))
+    if whose != "client":
+        for one in places:
+            one.block.pop("cache_control", None)
+    if whose == "arbiter":
+        cache = CacheMark(_HOUR if target.prompt_cache_ttl == _HOUR else None)
+        for one in _last_of_each(list(_lasting(body, places))):
+            mark(one.block, cache)
+    elif whose == "client":
+        _correct(body, places)
+
+
+def _correct(body: dict[str, Any], places: list[_Place]) -> None:
+    lasting = list(_lasting(body, places))
+    taken = None
+    for one in places[len(lasting) :]:
+        taken = one.block.pop("cache_control", None) or taken
+    if taken is not None and lasting and lasting[-1].section == "messages":
+        lasting[-1].block.setdefault("cache_control", taken)
+    marked = [one for one in lasting if "cache_control" in one.block]
+    if len(marked) > MOST:
+        kept = _last_of_each(marked)
+        others = [one for one in marked if all(one is not keeper for keeper in kept)]
+        for one in others[: len(marked) - MOST]:
+            del one.block["cache_control"]
+        marked = [one for one in marked if "cache_control" in one.block]
+    for n, one in enumerate(marked):
+        if any(_lifetime(later.block) == _HOUR for later in marked[n + 1 :]) and _lifetime(one.block) != _HOUR:
+            mark(one.block, CacheMark(_HOUR))
+
+
+def _last_of_each(places: list[_Place]) -> list[_Place]:
+    return list({one.section: one for one in places}.values())
+
+
+def _lifetime(block: dict[str, Any]) -> str | None:
+    cache = block["cache_control"]
+    return cache.get("ttl") if isinstance(cache, dict) else None
+
+
+def _places(body: dict[str, Any]) -> Iterator[_Place]:
+    """Every block that can bear a mark, in the order of the prompt."""
+    for tool in body.get("tools", ()):
+        if isinstance(tool, dict):
+            yield _Place("tools", tool)
+    for block in _blocks(body.get("system", "")):
+        yield _Place("system", block)
+    for turn in body["messages"]:
+        for block in _blocks(turn["content"]):
+            yield _Place("messages", block)
+
+
+def _lasting(body: dict[str, Any], places: list[_Place]) -> list[_Place]:
+    """`places` without those of an assistant's turn at the end."""
+    turns = body["messages"]
+    if not turns or turns[-1]["role"] != "assistant":
+        return places
+    count = sum(1 for _ in _blocks(turns[-1]["content"]))
+    return places[: len(places) - count]
+
+
+def _blocks(content: str | list[Any]) -> Iterator[dict[str, Any]]:
+    if not isinstance(content, str):
+        yield from (block for block in content if isinstance(block, dict) and block.get("type") not in _NO_PLACE)
+
+
+def _any(request: Request) -> bool:
+    return any(map(_marks_tool, request.tools)) or any(map(_marks_message, request.messages))
+
+
+def _marks_tool(tool: Any) -> bool:
+    return b'"cache_control"' in tool.raw if isinstance(tool, OpaqueTool) else tool.cache is not None
+
+
+def _marks_message(message: Message) -> bool:
+    return not isinstance(message.content, str) and any(map(_marks_part, message.content))
+
+
+def _marks_part(part: Part) -> bool:
+    if isinstance(part, Opaque):
+        return b'"cache_control"' in part.raw
+    if isinstance(part, ToolResult) and not isinstance(part.content, str) and any(map(_marks_part, part.content)):
+        return True
+    return getattr(part, "cache", None) is not None
