@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from arbiter.model import (
     Answer,
@@ -47,6 +49,7 @@ from arbiter.model import (
 CHAT, MESSAGES = "openai-chat", "anthropic-messages"
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+spoken_words = words.filter(str.strip)  # Anthropic takes no text that is only blanks
 names = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 base64s = st.sampled_from(["AAAA", "iVBORw0KGgo="])
 counts = st.integers(0, 2**53)
@@ -67,13 +70,17 @@ def pictures(wire: str) -> st.SearchStrategy[Part]:
 
 
 def files(wire: str) -> st.SearchStrategy[Part]:
-    common = {"filename": st.none() | words, "cache": marks(wire)}
-    return st.one_of(
-        st.builds(File, media_type=st.just("application/pdf"), data=base64s, **common),  # type: ignore[arg-type]
-        st.builds(File, media_type=st.just("text/plain"), text=words, **common),  # type: ignore[arg-type]
-        st.builds(File, url=st.just("https://files.example/a.pdf"), **common),  # type: ignore[arg-type]
-        st.builds(File, file_id=names, **common),  # type: ignore[arg-type]
-    )
+    # A chat gives data a name where it has none, and says plain text as text.
+    named = {"filename": words if wire == CHAT else st.none() | words, "cache": marks(wire)}
+    by_id = named | {"filename": st.none() | words}
+    kinds = [
+        st.builds(File, media_type=st.just("application/pdf"), data=st.just("JVBERi0="), **named),  # type: ignore[arg-type]
+        st.builds(File, url=st.just("https://files.example/a.pdf"), **named),  # type: ignore[arg-type]
+        st.builds(File, file_id=names, **by_id),  # type: ignore[arg-type]
+    ]
+    if wire == MESSAGES:
+        kinds.append(st.builds(File, media_type=st.just("text/plain"), text=words, **named))  # type: ignore[arg-type]
+    return st.one_of(kinds)
 
 
 def opaques(wire: str) -> st.SearchStrategy[Part]:
@@ -82,16 +89,20 @@ def opaques(wire: str) -> st.SearchStrategy[Part]:
 
 
 def texts(wire: str) -> st.SearchStrategy[Part]:
-    return st.builds(Text, words, marks(wire))
+    return st.builds(Text, spoken_words, marks(wire))
 
 
 def contents(wire: str, *, more: bool = True) -> st.SearchStrategy[str | tuple[Part, ...]]:
     parts = [texts(wire), pictures(wire), files(wire), opaques(wire)] if more else [texts(wire)]
     if wire == CHAT and more:
         parts.append(st.builds(Audio, base64s, st.just("wav")))
-    # One plain text in array form leaves a chat as a bare string (SPEC 2.4).
-    least = 2 if wire == CHAT else 1
-    return words | st.lists(st.one_of(parts), min_size=least, max_size=4).map(tuple)
+    several = st.lists(st.one_of(parts), min_size=1, max_size=4)
+    if wire == CHAT:
+        # Text alone leaves a chat as a bare string, in however many parts it came (SPEC 2.4).
+        several = (
+            several.filter(lambda found: not all(isinstance(part, Text) for part in found)) if more else st.nothing()
+        )
+    return spoken_words | several.map(tuple)
 
 
 @st.composite
@@ -129,6 +140,30 @@ def turns(draw: st.DrawFn, wire: str) -> list[Message]:
     return built
 
 
+def numbered(messages: Iterable[Message]) -> list[Message]:
+    """The same messages, each call and its result under an id of their own."""
+    built: list[Message] = []
+    count, open_calls = 0, []
+    for message in messages:
+        parts: list[Part] = []
+        for part in message.parts():
+            if isinstance(part, ToolCall):
+                count += 1
+                open_calls.append(f"call_{count}")
+                part = replace(part, id=open_calls[-1])
+            elif isinstance(part, ToolResult):
+                part = replace(part, call_id=open_calls.pop(0))
+            parts.append(part)
+        kept = isinstance(message.content, str)
+        built.append(message if kept else replace(message, content=tuple(parts)))
+    return built
+
+
+def unmarked(request: Request) -> str:
+    """The request as text, without cache marks: where they may not sit they move."""
+    return re.sub(r"CacheMark\(ttl=[^)]*\)", "None", repr(request))
+
+
 def tools(wire: str) -> st.SearchStrategy[Tool | OpaqueTool]:
     flag = st.sampled_from([None, True, False])
     parameters = schemas if wire == MESSAGES else st.none() | schemas
@@ -146,7 +181,7 @@ def shared(wire: str) -> dict[str, st.SearchStrategy[object]]:
         "temperature": st.none() | st.floats(0, 2),
         "top_p": st.none() | st.floats(0, 1),
         "top_k": st.none() | st.integers(1, 100),
-        "stop": st.lists(words, max_size=3).map(tuple),
+        "stop": st.lists(spoken_words, max_size=3).map(tuple),
         "user": st.none() | words,
         "stream": st.booleans(),
     }
@@ -177,7 +212,7 @@ def requests(draw: st.DrawFn, wire: str) -> Request:
             "metadata": draw(st.dictionaries(names, words, max_size=2).map(lambda found: tuple(found.items()))),
             "service_tier": draw(st.sampled_from([None, "auto", "flex"])),
             "cache_key": draw(st.none() | names),
-            "include_usage": draw(st.booleans()),
+            "include_usage": bool(members["stream"]) and draw(st.booleans()),
         }
         head = st.lists(
             st.builds(Message, st.sampled_from(["system", "developer"]), contents(wire, more=False)), max_size=2
@@ -199,8 +234,11 @@ def requests(draw: st.DrawFn, wire: str) -> Request:
         }
         head = st.lists(st.builds(Message, st.just("system"), contents(wire, more=False)), max_size=1)
     conversation = draw(st.lists(turns(wire), min_size=1, max_size=3))
-    middle = Message("system", draw(words))
-    said_all = [*conversation[0], middle, *(message for turn in conversation[1:] for message in turn)]
+    # To Anthropic, instructions in the middle leave as the user's, and an answer that has begun loses its last blanks.
+    between = [Message("system", draw(words))] if wire == CHAT else []
+    end = [Message("user", draw(spoken_words))] if wire == MESSAGES else []
+    said_all = [*conversation[0], *between, *(message for turn in conversation[1:] for message in turn), *end]
+    said_all = numbered(said_all)
     return Request(model=draw(names), messages=(*draw(head), *said_all), **members)  # type: ignore[arg-type]
 
 

@@ -22,6 +22,7 @@ from arbiter.model import (
     RedactedThinking,
     Refusal,
     Request,
+    Target,
     Text,
     Thinking,
     Tool,
@@ -41,8 +42,11 @@ def parse(wire: Format, **body: Any) -> Request:
     return wire.parse_request(msgspec.json.decode(raw, type=dict[str, msgspec.Raw]))
 
 
+OWN_MARKS = Target(prompt_cache="client")
+
+
 def build(wire: Format, *said: Message, **members: Any) -> Any:
-    return json.loads(wire.build_request(Request(model="m", messages=said, **members)))
+    return json.loads(wire.build_request(Request(model="m", messages=said, **members), OWN_MARKS))
 
 
 def chat_message(**message: Any) -> Message:
@@ -290,10 +294,9 @@ def test_chat_gets_the_array_form_only_where_it_needs_it() -> None:
     """SPEC 2.4: a moved cache mark must not change the shape of an old message."""
     marked, plain = Message("user", (Text("a", CacheMark()),)), Message("user", (Text("a"),))
     assert build(chat, marked) == build(chat, plain) == build(chat, Message("user", "a"))
-    assert build(chat, Message("system", (Text("a"), Text("b"))))["messages"][0]["content"] == [
-        {"type": "text", "text": "a"},
-        {"type": "text", "text": "b"},
-    ]
+    assert build(chat, Message("system", (Text("a"), Text("b"))))["messages"][0]["content"] == "a\n\nb"
+    mixed = build(chat, Message("user", (Text("a"), Image(url="u"))))["messages"][0]["content"]
+    assert [part["type"] for part in mixed] == ["text", "image_url"]
 
 
 def test_pictures_in_results_follow_behind_all_results() -> None:
@@ -343,7 +346,7 @@ def test_one_turns_results_are_one_message_with_the_users_words_behind() -> None
         {
             "role": "assistant",
             "content": [
-                {"type": "tool_use", "id": "a", "name": "f", "input": {"invalid_arguments": ""}},
+                {"type": "tool_use", "id": "a", "name": "f", "input": {}},
                 {"type": "tool_use", "id": "b", "name": "g", "input": {"x": 1}},
             ],
         },
@@ -421,6 +424,6 @@ def test_a_growing_conversation_keeps_its_bytes(wire: Format) -> None:
         Message("user", "Thanks"),
     ]
     for n in (2, 4, 5):
-        shorter = wire.build_request(Request(model="m", messages=tuple(turns[:n]), max_output=9))
-        longer = wire.build_request(Request(model="m", messages=tuple(turns), max_output=9))
+        shorter = wire.build_request(Request(model="m", messages=tuple(turns[:n]), max_output=9), OWN_MARKS)
+        longer = wire.build_request(Request(model="m", messages=tuple(turns), max_output=9), OWN_MARKS)
         assert longer.startswith(shorter[: shorter.rindex(b"]")])

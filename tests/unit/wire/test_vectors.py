@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from arbiter.errors import ArbiterError
-from arbiter.model import Event, Started, Usage, UsageReported, collect
+from arbiter.model import Event, Started, Target, Usage, UsageReported, collect
 from arbiter.wire.format import FORMATS
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -84,5 +84,5 @@ def test_the_request_is_understood_and_says_the_same_upstream(case: Path) -> Non
     wire = FORMATS[case.parent.name]
     members = msgspec.json.decode((case / "request.json").read_bytes(), type=dict[str, msgspec.Raw])
     request = wire.parse_request(members)
-    built = msgspec.json.decode(wire.build_request(request), type=dict[str, msgspec.Raw])
+    built = msgspec.json.decode(wire.build_request(request, Target(prompt_cache="client")), type=dict[str, msgspec.Raw])
     assert wire.parse_request(built) == request
