@@ -34,7 +34,7 @@ class _SearchResult(msgspec.Struct):
 
 
 class _Compaction(msgspec.Struct):
-    content: str
+    content: str | None = None  # null where it failed; then it says nothing to Anthropic either
 
 
 class _ToolReference(msgspec.Struct):
@@ -57,7 +57,7 @@ def _tell_search_result(raw: Raw) -> str:
 
 
 def _tell_compaction(raw: Raw) -> str:
-    return msgspec.json.decode(raw, type=_Compaction).content
+    return msgspec.json.decode(raw, type=_Compaction).content or ""
 
 
 def _tell_tool_reference(raw: Raw) -> str:

@@ -230,8 +230,9 @@ def test_what_anthropics_servers_did_earlier_is_left_out() -> None:
     """A session that moved here goes on: the answer that came of the search is still there."""
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
     found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result"}]}
+    nothing = {"type": "compaction", "content": None, "encrypted_content": None}
     cited = text("It rains.", citations=[{"type": "web_search_result_location", "url": "u"}])
-    body = sent_messages(said("assistant", text("Looking."), search, found, cited))
+    body = sent_messages(said("assistant", text("Looking."), search, found, nothing, cited))
     assert body == [{"role": "assistant", "content": "Looking.\n\nIt rains."}]
 
 
