@@ -237,10 +237,9 @@ class ChatReader(EventReader):
         refusal = word(said.refusal)
         if refusal is not None:
             events.append(RefusalDelta(refusal))
-        whole = len(said.tool_calls or ()) > 1
         for position, one in enumerate(said.tool_calls or ()):
-            # Several in one chunk without an index are several calls, even where nothing else tells them apart.
-            self._read_call(one, events, is_new=whole and position > 0 and one.index is None)
+            # Several in one chunk, without index or id, are told apart by nothing but that each has its name.
+            self._read_call(one, events, is_new=position > 0)
         if said.function_call is not None:
             self._read_call(_CallSlice(-1, None, said.function_call), events)
 
@@ -252,7 +251,8 @@ class ChatReader(EventReader):
         arguments = argument_slice(function.arguments) if function is not None else ""
         if arguments == "{}" and function is not None and bytes(function.arguments)[:1] == b"{":
             arguments = ""  # an object that slices may yet fill; a call without arguments gets one anyhow
-        known = None if is_new and id is None else self._known(one.index, id, name, arguments)
+        is_new = is_new and one.index is None and id is None and name is not None
+        known = None if is_new else self._known(one.index, id, name, arguments)
         if known is None:
             if function is None and id is None:
                 return  # says nothing; or is of a kind of tool that only its own format has
@@ -295,16 +295,17 @@ class ChatReader(EventReader):
         if id is None and name is None and here is None:
             raise Garbled("the upstream sent a slice of a tool call that it never opened")
         self._open_named(events)
-        is_minted = id is None or id in self._by_id
-        # A server without call ids: the result must still find its call, and no other turn's.
-        call = _Call(f"call_{self._mark}_{len(self._calls)}" if is_minted or id is None else id, index)
-        call.is_minted = is_minted
+        is_new = id is not None and id not in self._by_id
+        # A server without call ids, or with bare numbers: the result must still find its call, and no other turn's.
+        own = f"call_{self._mark}_{len(self._calls)}"
+        call = _Call(id if id is not None and is_new and not id.isdecimal() else own, index)
+        call.is_minted = not is_new
         if id is None and name is None and here is not None:
             call.name = here.name  # new arguments behind whole ones: the same function, called again
         self._calls.append(call)
         self._waiting += 1
-        if not is_minted:
-            self._by_id[call.id] = call
+        if id is not None and is_new:
+            self._by_id[id] = call
         return call
 
     def _add(self, call: _Call, name: str, arguments: str, events: list[Event]) -> None:

@@ -53,7 +53,8 @@ class ChatWriter:
         self._created_s = created_s
         self._include_usage = include_usage
         self._order = Order()
-        self._head = b""  # of every chunk; empty until the stream opens
+        self._opened = False
+        self._head = b""  # of every chunk
         self._delta = b""  # of every chunk with a delta
         self._moulds = NO_MOULDS
         self._calls: dict[int, bool] = {}  # those that opened: has it arguments?
@@ -64,7 +65,7 @@ class ChatWriter:
 
         Errors: Garbled where the event breaks the order (SPEC 2.6).
         """
-        if self._order.stage is Stage.OPEN:
+        if self._opened and self._order.stage is Stage.OPEN:
             # The bulk of every stream, where nothing could be out of order.
             moulds = self._moulds
             if type(event) is TextDelta and event.logprobs is None and moulds.text is not None:
@@ -76,13 +77,14 @@ class ChatWriter:
         if isinstance(event, Failed):
             self._moulds = NO_MOULDS
             return write_error_event(event.error, self._trace_id)
-        if self._head:
-            return self._write(event)
-        return self._open(event) + self._write(event)
+        opening = b"" if self._opened else self._open(event)
+        written = self._write(event)
+        self._opened = True
+        return opening + written
 
     def moulds(self) -> Moulds:
         """Return what may be moved past the writer until the next `write`."""
-        return self._moulds
+        return self._moulds if self._opened else NO_MOULDS
 
     def carried(self, arguments: str) -> None:
         """Nothing here depends on arguments that passed by."""
@@ -126,8 +128,8 @@ class ChatWriter:
         return b""  # signatures and redacted thinking: nothing here could hold them
 
     def _write_call(self, call: CallStarted) -> bytes:
-        if call.index in self._calls:
-            raise Garbled(f"the upstream opened tool call {call.index} twice")
+        if call.index != len(self._calls):
+            raise Garbled(f"tool call {call.index} opens where number {len(self._calls)} is due")
         self._calls[call.index] = False
         self._moulds = self._moulds._replace(arguments=None, call=-1)
         function = {"name": call.name, "arguments": ""}

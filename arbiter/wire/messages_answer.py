@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter import _speedups
+from arbiter._speedups import nesting
 from arbiter.model import Answer, Finish, RedactedThinking, Refusal, Text, Thinking, ToolCall, Usage
 from arbiter.wire.json import encode
 
@@ -94,8 +95,9 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> b
 
 def _input(arguments: str) -> Any:
     """Return call arguments as an object. Those of a model that was cut off are none; they stay readable."""
+    text = nesting.whole(arguments.encode())
     try:
-        _MEMBERS.decode(arguments)
+        _MEMBERS.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return {"invalid_arguments": arguments}
-    return Raw(arguments.encode())
+    return Raw(text)

@@ -75,7 +75,7 @@ class MessagesWriter:
         self._index = -1  # of the latest block
         self._delta = (b"", b"")  # what stands around the string of a delta of the open block
         self._span = Span()  # the arguments of the open call
-        self._calls: set[int] = set()  # all that started
+        self._calls = 0  # that started
         self._queue: list[Event | _Waiting] = []
         self._waiting_bytes = 0
         self._usage: Usage | None = None
@@ -94,10 +94,10 @@ class MessagesWriter:
         if isinstance(event, Failed):
             self._block = None
             return write_error_event(event.error, self._trace_id)
-        if self._opened:
-            return self._write(event)
+        opening = b"" if self._opened else self._start(event if isinstance(event, Started) else Started())
+        written = self._write(event)
         self._opened = True
-        return self._start(event if isinstance(event, Started) else Started()) + self._write(event)
+        return opening + written
 
     def moulds(self) -> Moulds:
         """Return what may be moved past the writer until the next `write`."""
@@ -143,9 +143,9 @@ class MessagesWriter:
 
     def _write_output(self, event: Event) -> bytes:
         if isinstance(event, CallStarted):
-            if event.index in self._calls:
-                raise Garbled(f"the upstream opened tool call {event.index} twice")
-            self._calls.add(event.index)
+            if event.index != self._calls:
+                raise Garbled(f"tool call {event.index} opens where number {self._calls} is due")
+            self._calls += 1
         elif isinstance(event, CallDelta):
             return self._write_slice(event)
         if self._queue or self._is_blocked():
@@ -213,7 +213,7 @@ class MessagesWriter:
                 self._hold(len(event.arguments))
                 waiting.slices.append(event.arguments)
                 return b""
-        if event.index in self._calls and not event.arguments.strip():
+        if 0 <= event.index < self._calls and not event.arguments.strip():
             return b""
         raise Garbled(f"the upstream sent arguments for tool call {event.index}, which is not open")
 

@@ -1,4 +1,4 @@
-"""OpenAI Chat streams: what servers do to chunks, and what clients get."""
+"""OpenAI Chat streams and answers, inwards: what servers do to chunks, and what it means."""
 
 from __future__ import annotations
 
@@ -208,77 +208,3 @@ def test_what_is_somebody_elses_is_ignored() -> None:
     side = b'data: {"warning":"no usage reported"}\n\n'
     events = said(prompt, b": comment\n\n", chunk({"content": "Hi", "x": [{}]}, token_ids=[1]), side, chunk({}, "stop"))
     assert events == [TextDelta("Hi"), *STOP]
-
-
-# --- Writing ----------------------------------------------------------------------------------------------------------
-
-
-def write(*events: Event, include_usage: bool = True) -> list[Any]:
-    writer = openai_chat.writer("T", "m", 1700000000, include_usage=include_usage)
-    out = b"".join(writer.write(event) for event in events)
-    payloads = [block.removeprefix("data: ") for block in out.decode().split("\n\n") if block]
-    return [json.loads(payload) if payload != "[DONE]" else payload for payload in payloads]
-
-
-def deltas(chunks: list[Any]) -> list[Any]:
-    return [one["choices"][0]["delta"] for one in chunks if one != "[DONE]" and one.get("choices")]
-
-
-def test_a_stream_starts_once_and_ends_once() -> None:
-    """SPEC 2.6, whatever the upstream repeats."""
-    chunks = write(Started(), Started(), TextDelta("Hi"), Finished(Finish.STOP), Finished(Finish.STOP), Ended())
-    assert deltas(chunks) == [{"role": "assistant", "content": ""}, {"content": "Hi"}, {}]
-    assert [one["choices"][0]["finish_reason"] for one in chunks[:-1]] == [None, None, "stop"]
-    assert chunks[-1] == "[DONE]"
-    assert {(one["id"], one["created"], one["model"]) for one in chunks[:-1]} == {("chatcmpl-T", 1700000000, "m")}
-
-
-def test_usage_leaves_as_one_chunk_and_only_if_asked_for() -> None:
-    """The prompt counts what was cached again, as this format does (SPEC 9.1, 2.5)."""
-    usage = Usage(input=3, cache_read=20_000, cache_write=1500, output=120, reasoning=7)
-    events = [TextDelta("Hi"), UsageReported(Usage(output=1)), Finished(Finish.STOP), UsageReported(usage), Ended()]
-    asked = write(*events)
-    assert [one["usage"] for one in asked if "usage" in one] == [
-        {
-            "prompt_tokens": 21503,
-            "completion_tokens": 120,
-            "total_tokens": 21623,
-            "prompt_tokens_details": {"cached_tokens": 20_000, "cache_write_tokens": 1500},
-            "completion_tokens_details": {"reasoning_tokens": 7},
-        }
-    ]
-    assert asked[-2]["choices"] == []
-    assert not [one for one in write(*events, include_usage=False)[:-1] if "usage" in one or not one["choices"]]
-    assert not [one for one in write(TextDelta("Hi"), Finished(Finish.STOP), Ended())[:-1] if "usage" in one]
-
-
-def test_calls_are_written_slice_by_slice() -> None:
-    """Id and name first, arguments after them; a call without arguments gets an empty object (tool-010)."""
-    chunks = write(
-        CallStarted(0, "a", "f"),
-        CallDelta(0, '{"x"'),
-        CallStarted(1, "b", "g"),
-        CallDelta(0, ":1}"),
-        Finished(Finish.TOOL_CALLS),
-        Ended(),
-    )
-    calls = [delta["tool_calls"][0] for delta in deltas(chunks) if "tool_calls" in delta]
-    assert calls == [
-        {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}},
-        {"index": 0, "function": {"arguments": '{"x"'}},
-        {"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": ""}},
-        {"index": 0, "function": {"arguments": ":1}"}},
-        {"index": 1, "function": {"arguments": "{}"}},
-    ]
-
-
-def test_a_failed_stream_ends_with_its_error_and_no_done() -> None:
-    chunks = write(TextDelta("Hel"), Failed(InStreamError("Overloaded")))
-    assert chunks[-1]["error"]["message"] == "Overloaded"
-
-
-def test_an_upstream_that_breaks_the_order_is_caught() -> None:
-    writer = openai_chat.writer("T", "m", 0)
-    writer.write(Finished(Finish.STOP))
-    with pytest.raises(Garbled):
-        writer.write(TextDelta("more"))

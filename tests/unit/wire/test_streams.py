@@ -1,0 +1,213 @@
+"""Streams of both formats to clients of both: however nasty the upstream, what the client gets is by the book."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from types import ModuleType
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arbiter._speedups.py.sse import LIMIT_BYTES
+from arbiter.errors import Garbled, InStreamError
+from arbiter.model import (
+    Answer,
+    CallDelta,
+    CallStarted,
+    Ended,
+    Event,
+    Failed,
+    Finish,
+    Finished,
+    RefusalDelta,
+    Started,
+    TextDelta,
+    ThinkingDelta,
+    ThinkingRedacted,
+    ThinkingSigned,
+    ToolCall,
+    Usage,
+    UsageReported,
+    collect,
+    unfold,
+)
+from arbiter.wire.format import FORMATS, Reader
+from arbiter.wire.translated import TranslatedStream
+from tests.fakes import grammar
+from tests.unit.wire import neutral, upstreams
+
+EACH = pytest.mark.parametrize("wire", list(FORMATS))
+TO_EACH = pytest.mark.parametrize("client", list(FORMATS))
+cuts = st.lists(st.integers(0, 400), max_size=6)
+
+
+def pieces(data: bytes, at: list[int]) -> Iterator[bytes]:
+    """`data`, cut at each of these offsets."""
+    places = sorted({place % (len(data) + 1) for place in at})
+    return (data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True))
+
+
+def read(wire: str, data: bytes, at: list[int]) -> list[Event]:
+    reader = FORMATS[wire].reader()
+    return [event for piece in pieces(data, at) for event in reader.feed(piece)] + reader.finish()
+
+
+def written(client: str, events: list[Event]) -> bytes:
+    writer = FORMATS[client].writer("T", "m", 1700000000)
+    return b"".join(writer.write(event) for event in events)
+
+
+@EACH
+@given(data=st.data(), at=cuts)
+def test_a_stream_means_what_its_server_meant(wire: str, data: st.DataObject, at: list[int]) -> None:
+    """However it numbers, cuts, repeats and pads; and a unary body that means the same folds to the same answer."""
+    stream = data.draw(upstreams.STREAMS[wire])
+    assert collect(read(wire, stream.data, at)) == stream.answer
+    assert compacted(FORMATS[wire].parse_answer(stream.body)) == compacted(stream.answer)
+
+
+def compacted(answer: Answer) -> Answer:
+    """`answer` with the arguments of its calls in one spelling: an object in a body has its server's own spaces."""
+    parts = [
+        msgspec.structs.replace(part, arguments=json.dumps(json.loads(part.arguments)))
+        if isinstance(part, ToolCall)
+        else part
+        for part in answer.parts
+    ]
+    return msgspec.structs.replace(answer, parts=tuple(parts))
+
+
+@EACH
+@TO_EACH
+@given(data=st.data(), at=cuts)
+def test_every_stream_is_by_the_clients_book(wire: str, client: str, data: st.DataObject, at: list[int]) -> None:
+    """SPEC 2.6: one start, blocks one by one, each closed, one stop."""
+    stream = data.draw(upstreams.STREAMS[wire])
+    told = grammar.JUDGES[client](written(client, read(wire, stream.data, at)))
+    assert told.ending == "complete"
+
+
+@EACH
+@TO_EACH
+@given(data=st.data(), at=cuts, end=st.integers(0, 2000))
+def test_a_stream_that_breaks_off_is_never_taken_for_whole(
+    wire: str, client: str, data: st.DataObject, at: list[int], end: int
+) -> None:
+    """SPEC 2.7: wherever the bytes end. Only behind the finish reason it may be complete."""
+    stream = data.draw(upstreams.STREAMS[wire])
+    events = read(wire, stream.data[: end % (len(stream.data) + 1)], at)
+    told = grammar.JUDGES[client](written(client, events))
+    assert told.ending == ("complete" if isinstance(events[-1], Ended) else "error")
+    assert isinstance(events[-1], Failed) or any(isinstance(event, Finished) for event in events)
+
+
+@pytest.fixture(params=["py", "c"])
+def carry(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(f"arbiter._speedups.{request.param}.carry")
+
+
+def with_frames_of(carry: ModuleType, wire: str) -> Reader:
+    reader = FORMATS[wire].reader()
+    reader.frames = (carry.ChatCarrier if wire == neutral.CHAT else carry.MessagesCarrier)(LIMIT_BYTES)
+    return reader
+
+
+@EACH
+@TO_EACH
+@given(data=st.data(), at=cuts, end=st.integers(0, 4000))
+def test_deltas_that_pass_by_say_the_same(
+    carry: ModuleType, wire: str, client: str, data: st.DataObject, at: list[int], end: int
+) -> None:
+    """A delta moved as raw JSON tells the client what it would have told it had it been read and written."""
+    stream = data.draw(upstreams.STREAMS[wire])
+    whole = stream.data[:end] if end < len(stream.data) else stream.data
+    slow = grammar.JUDGES[client](written(client, read(wire, whole, at)))
+    writer = FORMATS[client].writer("T", "m", 1700000000)
+    passing = TranslatedStream(with_frames_of(carry, wire), writer, {})
+    out = b"".join(passing.feed(piece) for piece in pieces(whole, at)) + passing.end(None)
+    fast = grammar.JUDGES[client](out)
+    assert (fast.blocks, fast.finish, fast.usage) == (slow.blocks, slow.finish, slow.usage)
+    assert (fast.ending == "complete") == (slow.ending == "complete")
+
+
+# --- Events in any order ----------------------------------------------------------------------------------------------
+
+ERROR = InStreamError("busy")
+numbers = st.integers(0, 3)
+strings = st.sampled_from(["", "a", '{"x":', "1}", "{}", " "])
+anything = st.one_of(
+    st.builds(Started, st.none() | st.just("x"), st.none() | st.just("m"), st.none() | st.builds(Usage, numbers)),
+    st.builds(TextDelta, strings, st.none() | st.just(b'{"content":[],"refusal":null}')),
+    st.builds(ThinkingDelta, strings, st.sampled_from([None, "reasoning", "reasoning_content"])),
+    st.builds(ThinkingSigned, strings),
+    st.builds(ThinkingRedacted, strings),
+    st.builds(RefusalDelta, strings),
+    st.builds(CallStarted, numbers, st.uuids().map(str), st.just("f")),
+    st.builds(CallDelta, numbers, strings),
+    st.builds(UsageReported, st.builds(Usage, numbers, output=numbers)),
+    st.builds(Finished, st.sampled_from([Finish.STOP, Finish.LENGTH])),
+    st.builds(Ended),
+    st.just(Failed(ERROR)),
+)
+
+
+@TO_EACH
+@given(events=st.lists(anything, max_size=20))
+def test_whatever_the_order_the_stream_is_by_the_book(client: str, events: list[Event]) -> None:
+    """What cannot be told raises Garbled, and leaves what was told before it as it was."""
+    writer = FORMATS[client].writer("T", "m", 1700000000)
+    out = b""
+    complete = False
+    for event in events:
+        try:
+            out += writer.write(event)
+        except Garbled:
+            continue
+        complete = complete or isinstance(event, Ended)
+        moulds = writer.moulds()
+        assert not (complete and any(moulds[:4]))
+    told = grammar.JUDGES[client](out)
+    assert (told.ending == "complete") == complete
+
+
+@TO_EACH
+@given(events=st.lists(anything, max_size=12))
+def test_a_mould_makes_a_delta_that_may_stand_there(client: str, events: list[Event]) -> None:
+    """Wherever a writer hands one out, a raw string in it is by the book and says what the writer would have said."""
+    writer = FORMATS[client].writer("T", "m", 1700000000)
+    out = b""
+    for event in [Started(), *events]:
+        try:
+            out += writer.write(event)
+        except Garbled:
+            continue
+        moulds = writer.moulds()
+        moved = {"text": moulds.text, "reasoning": moulds.reasoning, "arguments": moulds.arguments}
+        for kind, mould in moved.items():
+            if mould is not None:
+                out += mould[0] + b'"\\u00e9"' + mould[1]
+                if kind == "arguments" and moulds.keep:
+                    writer.carried("é")
+    told = grammar.JUDGES[client](out)
+    assert told.ending in ("open", "error", "complete")
+
+
+@EACH
+@given(data=st.data())
+def test_an_answer_unfolds_into_the_stream_that_folds_into_it(wire: str, data: st.DataObject) -> None:
+    """For an upstream that answers a stream request with one JSON body; clients of both formats get a stream."""
+    answer = data.draw(upstreams.STREAMS[wire]).answer
+    assert collect(unfold(answer)) == answer
+    for client, judge in grammar.JUDGES.items():
+        assert judge(written(client, list(unfold(answer)))).ending == "complete"
+
+
+@EACH
+@given(data=st.data())
+def test_an_answer_of_any_stream_unfolds(wire: str, data: st.DataObject) -> None:
+    answer = collect(data.draw(neutral.streams(wire)))
+    assert collect(unfold(answer)) == answer
