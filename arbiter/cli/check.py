@@ -11,15 +11,15 @@ from arbiter.cli import options
 from arbiter.cli.table import render
 from arbiter.config import units
 from arbiter.config.load import ConfigError, Source, config_path
-from arbiter.config.snapshot import Snapshot
+from arbiter.config.snapshot import Rate, Snapshot
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "check",
         help="validate the configuration and show what it comes to",
-        description="Validate the configuration; print the effective routing table, timeouts, limits and warnings. "
-        "Exit code 0: valid, 1: not valid. Nothing is contacted, no plugin is imported.",
+        description="Validate the configuration; print the effective routing table, timeouts, prices, limits and "
+        "warnings. Exit code 0: valid, 1: not valid. Nothing is contacted, no plugin is imported.",
         allow_abbrev=False,
     )
     options.add_config(command)
@@ -116,6 +116,14 @@ def text(snapshot: Snapshot, file: str) -> str:
             ],
         )
     )
+    prices: list[tuple[str | None, ...]] = []
+    for name, rate in snapshot.rates():
+        for above, tier in ((0, rate), *reversed(rate.tiers)):
+            shown = (None if pd is None else units.price(pd) for _, pd in tier.items())
+            prices.append((f"{name}, input above {above}" if above else name, *shown))
+    if prices:
+        kinds = [name.replace("_", " ") for name, _ in Rate().items()]
+        parts.append("\nPrices, USD per million tokens (- is unknown)\n" + render(("model", *kinds), prices))
     sizes = ("body", "headers", "event", "answer", "stream_buffer")
     rows = [(name, units.size(getattr(limits, name))) for name in sizes]
     rows += [("slow_sender", units.duration(limits.slow_sender_s)), ("json_depth", str(limits.json_depth))]

@@ -23,7 +23,7 @@ from arbiter.ledger.store import StoreDown, StoreMissing
 DEFAULT_ROWS = 20
 MOST_ROWS = 100_000
 
-HEAD = ("time", "trace", "client", "model", "provider", "status", "ms", "ttft", "in", "cached", "out")
+HEAD = ("time", "trace", "client", "model", "provider", "status", "ms", "ttft", "in", "cached", "out", "cost")
 MOST_COLUMNS = 118
 TRACE_COLUMNS = 12  # enough for `--trace`, and to be told apart
 
@@ -33,8 +33,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "requests",
         help="list recorded requests",
         description="List recorded requests, newest first. Times are local; ms and ttft (time to the first byte sent "
-        "to the client) are milliseconds; tokens are added up over a request's attempts. With --trace, a single "
-        "request is shown with its attempts.",
+        "to the client) are milliseconds; tokens and cost are added up over a request's attempts. With --trace, a "
+        "single request is shown with its attempts.",
         allow_abbrev=False,
     )
     command.add_argument("--json", action="store_true", help="print a JSON array, with each request's attempts")
@@ -129,12 +129,20 @@ def _row(entry: Entry, year: int) -> tuple[Any, ...]:
         _ms(request.total_us),
         _ms(request.first_byte_us),
         *(_tokens(entry, field) for field in ("input_tokens", "cached_tokens", "output_tokens")),
+        _cost(entry),
     )
 
 
 def _tokens(entry: Entry, field: str) -> str | None:
     total = entry.total(field)
     return None if total is None else f"~{total}" if entry.is_partial else str(total)
+
+
+def _cost(entry: Entry) -> str | None:
+    pd = entry.request.cost_pd
+    if pd is None:
+        return "unpriced" if entry.is_unpriced else None
+    return f"~{show.usd(pd)}" if entry.is_partial else show.usd(pd)
 
 
 def _ms(us: int | None) -> str | None:

@@ -7,7 +7,7 @@ fault later (an alias that points nowhere) can name the line too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
@@ -26,6 +26,12 @@ _INT = re.compile(r"[+-]?[0-9]{1,18}")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWABLE = re.compile(r"[\x20-\x7e]{0,60}")
 _TAG = "tag:yaml.org,2002:"
+_UNITS: dict[str, tuple[Callable[[str], float | None], Callable[[Any], str], float, str]] = {
+    # How a kind is read and written, the most it may be, and what was expected where it is none.
+    "duration": (units.duration_s, units.duration, units.LONGEST_S, "a duration like 15s, 250ms, 5m or 0"),
+    "size": (units.size_bytes, units.size, units.LARGEST_BYTES, "a size like 64KiB, 32MiB or a number of bytes"),
+    "price": (units.price_pd, units.price, units.HIGHEST_PD, "USD per million tokens like 1.25 (at most six decimals)"),
+}
 _KINDS = {"null": "nothing", "bool": "true/false", "int": "a number", "float": "a number", "timestamp": "a date"}
 
 
@@ -198,13 +204,14 @@ class Decoder:
                 raise self.error(path, f'"{text}" is not built yet; {expected} is')
             shown = "a value" if expanded else _show(text)
         elif "kind" in extra:
-            number = (units.duration_s if extra["kind"] == "duration" else units.size_bytes)(text)
+            read, write, most, _ = _UNITS[extra["kind"]]
+            number = read(text)
             if number is not None:
-                return self._bounded(number, type_, path, units.duration if extra["kind"] == "duration" else units.size)
+                return self._bounded(number, type_, path, write, most)
             shown = shown if expanded else _show(text)
         elif isinstance(type_, inspect.IntType):
             if (kind == "int" or expanded) and _INT.fullmatch(text):
-                return self._bounded(int(text), type_, path, str)
+                return self._bounded(int(text), type_, path, str, None)
             shown = shown if expanded else _show(text)
         elif isinstance(type_, inspect.BoolType):
             if (kind == "bool" or expanded) and text.lower() in {"true", "false"}:
@@ -217,10 +224,12 @@ class Decoder:
             shown += "; put quotes around it"
         raise self.error(path, f"expected {expected}, got {shown}")
 
-    def _bounded(self, number: Any, type_: inspect.Type, path: str, write: Any) -> Any:
+    def _bounded(
+        self, number: float, type_: inspect.Type, path: str, write: Callable[[Any], str], most: float | None
+    ) -> float:
         low, high = getattr(type_, "ge", None), getattr(type_, "le", None)
         if high is None:
-            high = {units.duration: units.LONGEST_S, units.size: units.LARGEST_BYTES}.get(write)
+            high = most
         if low is not None and number < low:
             raise self.error(path, f"must be at least {write(low)}")
         if high is not None and number > high:
@@ -245,10 +254,8 @@ def _expected(type_: inspect.Type, extra: dict[str, Any]) -> str:
         words = [f'"{value}"' for value in type_.values]
         return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
     words = [f'"{value}"' for value in extra.get("or", ())]
-    if extra.get("kind") == "duration":
-        words.append("a duration like 15s, 250ms, 5m or 0")
-    elif extra.get("kind") == "size":
-        words.append("a size like 64KiB, 32MiB or a number of bytes")
+    if "kind" in extra:
+        words.append(_UNITS[extra["kind"]][3])
     elif isinstance(type_, inspect.IntType):
         words.append("a whole number")
     elif isinstance(type_, inspect.BoolType):

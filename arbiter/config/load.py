@@ -31,6 +31,7 @@ from arbiter.config.snapshot import (
     Network,
     PluginSpec,
     Provider,
+    Rate,
     Server,
     Snapshot,
     Storage,
@@ -156,7 +157,9 @@ class _Resolver:
         if not config.providers:
             raise self.error("providers", f"at least one provider is needed; {_SMALLEST}")
         cap_s = self._cap_s()
-        providers = {name: self._provider(name, written, cap_s) for name, written in config.providers.items()}
+        providers = self._priced(
+            {name: self._provider(name, written, cap_s) for name, written in config.providers.items()}
+        )
         models = self._models(providers)
         data = data_dir(self.env)
         default = config.routing.default_provider
@@ -301,6 +304,49 @@ class _Resolver:
             key = read_secret(self.base / written.key_file, option, partial(self.error, here))
         check_secret(key, partial(self.error, join(path, option)))
         return key
+
+    def _priced(self, providers: dict[str, Provider]) -> dict[str, Provider]:
+        """The providers with the prices of `models`, under the names that their models are asked for by."""
+        rates: dict[str, dict[str, Rate]] = {name: {} for name in providers}
+        for index, row in enumerate(self.config.models):
+            here = join("models", index)
+            name, _, model_id = row.model.partition("/")
+            provider, path = providers.get(name), join(here, "model")
+            whole = {f"{known.name}/{model.id}" for known in providers.values() for model in known.models}
+            if provider is None or not model_id:
+                raise self.error(path, f'expected provider/model, and "{row.model}" is none{nearest(row.model, whole)}')
+            check_identifier(model_id, partial(self.error, path))
+            model = provider.model(model_id)
+            # Names that are not declared reach a provider that lists none, and the default one.
+            if model is None and provider.models and name != self.config.routing.default_provider:
+                hint = nearest(row.model, whole)
+                raise self.error(path, f'{name} declares no model "{model_id}"{hint}')
+            asked = model.upstream if model is not None else model_id
+            if asked in rates[name]:
+                raise self.error(path, f'"{asked}" of {name} has a price already')
+            rates[name][asked] = self._rate(row, here)
+        return {name: replace(provider, rates=rates[name]) for name, provider in providers.items()}
+
+    def _rate(self, row: schema.CatalogRow, here: str) -> Rate:
+        tiers: dict[int, Rate] = {}
+        for index, tier in enumerate(row.tiers):
+            path = join(join(here, "tiers"), index)
+            if tier.above_input_tokens in tiers:
+                raise self.error(path, f"there is a tier above {tier.above_input_tokens} already")
+            tiers[tier.above_input_tokens] = self._prices(tier, path)
+        return replace(self._prices(row, here), tiers=tuple(sorted(tiers.items(), reverse=True)))
+
+    def _prices(self, written: schema.Prices, path: str) -> Rate:
+        rate = Rate(
+            input=written.input_pd,
+            cached_input=written.cached_input_pd,
+            cache_write_5m=written.cache_write_5m_pd,
+            cache_write_1h=written.cache_write_1h_pd,
+            output=written.output_pd,
+        )
+        if rate == Rate():
+            raise self.error(path, "no price stands here; at least input_usd_per_mtok is needed, 0 where it is free")
+        return rate
 
     def _models(self, providers: dict[str, Provider]) -> dict[str, tuple[Provider, Model]]:
         """Bare names: the provider listed first wins, and the operator hears of it."""

@@ -78,7 +78,7 @@ def _type(type_: inspect.Type, extra: dict[str, Any]) -> str:
             return "mapping"
         case inspect.StructType():
             return "mapping"
-        case inspect.IntType() if extra.get("kind") != "size":
+        case inspect.IntType() if "kind" not in extra:
             return "number"
         case inspect.BoolType():
             return "`true`, `false`"
@@ -158,6 +158,8 @@ def _patched(node: Any) -> Any:
         return node
     node = {key: _patched(value) for key, value in node.items()}
     unit = node.pop("x-unit", None)
+    if unit == "price":
+        return {"anyOf": [{"type": "string", "pattern": units.PRICE}, {"type": "number", "minimum": 0}, _REFERENCE]}
     if unit in ("duration", "size"):
         write = units.duration if unit == "duration" else units.size
         if "default" in node and node["default"] is not None:

@@ -1,9 +1,9 @@
 """The file as written: one Struct per section, one field per key, with its default and what it means.
 
 Nothing here acts. `decode` fills these from YAML, `load` resolves them, `reference` prints them for `docs/config.md`
-and `arbiter check --schema`. Durations are held in seconds, sizes in bytes; a field's unit is in its Python name, the
-file's spelling is its `name`. `not_built` lists keys that are planned: writing one is an error that says so.
-`hints` has words of its own for keys that are likely to be written and are none.
+and `arbiter check --schema`. Durations are held in seconds, sizes in bytes, prices in picodollars per token; a field's
+unit is in its Python name, the file's spelling is its `name`. `not_built` lists keys that are planned: writing one is
+an error that says so. `hints` has words of its own for keys that are likely to be written and are none.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 
 Duration = Annotated[float, Meta(extra={"kind": "duration"}, extra_json_schema={"x-unit": "duration"})]
 Size = Annotated[int, Meta(extra={"kind": "size"}, extra_json_schema={"x-unit": "size"})]
+Price = Annotated[int, Meta(extra={"kind": "price"}, extra_json_schema={"x-unit": "price"})]
 Secret = Annotated[str, Meta(extra={"secret": True}, extra_json_schema={"x-unit": "secret"})]
 
 
@@ -222,6 +223,43 @@ class Provider(Section):
     tls: Annotated[Tls, doc("Private authorities and client certificates.")] = field(default_factory=Tls)
 
 
+class Prices(Section, kw_only=True):
+    """What tokens cost. None: nobody knows."""
+
+    input_pd: Annotated[Price | None, doc("Input that neither came from a cache nor went into one.")] = field(
+        name="input_usd_per_mtok", default=None
+    )
+    cached_input_pd: Annotated[Price | None, doc("Input read from the provider's cache.")] = field(
+        name="cached_input_usd_per_mtok", default=None
+    )
+    cache_write_5m_pd: Annotated[
+        Price | None, doc("Input written to the cache for five minutes, or for a time that the provider does not tell.")
+    ] = field(name="cache_write_5m_usd_per_mtok", default=None)
+    cache_write_1h_pd: Annotated[Price | None, doc("Input written to the cache for an hour.")] = field(
+        name="cache_write_1h_usd_per_mtok", default=None
+    )
+    output_pd: Annotated[Price | None, doc("Output, reasoning included.")] = field(
+        name="output_usd_per_mtok", default=None
+    )
+
+
+class Tier(Prices):
+    above_input_tokens: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)],
+        doc("This tier's prices hold for the whole of a request with more input than this, caches included."),
+    ]
+
+
+class CatalogRow(Prices):
+    not_built = frozenset({"input_modalities", "latency_ms_p50", "max_input_tokens", "metadata"})
+    hints: ClassVar[dict[str, str]] = {
+        "max_output_tokens": "it stands with the provider's model: `{ id: …, max_output_tokens: … }`"
+    }
+
+    model: Annotated[str, doc("`provider/model`, the model by the `id` it is declared with.")]
+    tiers: Annotated[list[Tier], doc("Other prices for requests with much input.")] = field(default_factory=list)
+
+
 class Alias(Section):
     not_built = frozenset({"group", "select", "force", "request_kind", "weights"})
 
@@ -296,7 +334,6 @@ class Config(Section):
 
     not_built = frozenset(
         {
-            "models",
             "prices",
             "classifiers",
             "guardrails",
@@ -314,6 +351,7 @@ class Config(Section):
     providers: Annotated[dict[str, Provider], doc("The upstreams, by name. At least one.")] = field(
         default_factory=dict
     )
+    models: Annotated[list[CatalogRow], doc("What models cost.")] = field(default_factory=list)
     aliases: Annotated[dict[str, Alias], doc("Names of your own for models.")] = field(default_factory=dict)
     routing: Annotated[Routing, doc("Where a request goes.")] = field(default_factory=Routing)
     state: Annotated[

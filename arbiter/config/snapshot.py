@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -91,11 +91,32 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """What a model's tokens cost.
+
+    Units: picodollars per token. $3 per million tokens is 3_000_000. None: no price is known, which is not 0.
+    Shapes: `tiers`, highest first, hold this for requests with more input than that; the first that fits is used alone.
+    """
+
+    input: int | None = None
+    cached_input: int | None = None
+    cache_write_5m: int | None = None
+    cache_write_1h: int | None = None
+    output: int | None = None
+    tiers: tuple[tuple[int, Rate], ...] = ()
+
+    def items(self) -> Iterator[tuple[str, int | None]]:
+        """Each price by its name, without tiers."""
+        for name in self.__slots__[:-1]:
+            yield name, getattr(self, name)
+
+
+@dataclass(frozen=True, slots=True)
 class Provider:
     """One upstream.
 
     `wire` is the format it speaks ("openai-chat", "anthropic-messages"; "any" for echo). `account` names the key of a
-    pool, None where there is none.
+    pool, None where there is none. `rates` are the declared prices, by the name that a model goes by at the provider.
     """
 
     name: str
@@ -115,6 +136,7 @@ class Provider:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     forward_headers: tuple[str, ...] = ()  # lower case
     account: str | None = None
+    rates: Mapping[str, Rate] = field(default_factory=dict, hash=False)
 
     @property
     def url(self) -> str:
@@ -251,6 +273,13 @@ class Snapshot:
             found.add(provider.endpoint.proxy or "")
         return frozenset(found - {""})
 
+    def rates(self) -> Iterator[tuple[str, Rate]]:
+        """Each declared price with its model, as `provider/model`."""
+        for provider in self.providers.values():
+            ids = {model.upstream: model.id for model in reversed(provider.models)}
+            for name, rate in provider.rates.items():
+                yield f"{provider.name}/{ids.get(name, name)}", rate
+
     def redacted(self) -> dict[str, Any]:
         """The resolved configuration in the file's shape, secrets shown as `***`."""
         return {
@@ -280,6 +309,16 @@ class Snapshot:
                 for client in self.clients
             ],
             "providers": {name: _redacted(provider) for name, provider in self.providers.items()},
+            "models": [
+                {
+                    "model": name,
+                    **_redacted_rate(rate),
+                    "tiers": [
+                        {"above_input_tokens": above, **_redacted_rate(tier)} for above, tier in reversed(rate.tiers)
+                    ],
+                }
+                for name, rate in self.rates()
+            ],
             "aliases": {
                 name: {
                     "pin": f"{alias.provider}/{alias.model}",
@@ -332,6 +371,10 @@ def _redacted(provider: Provider) -> dict[str, Any]:
         "proxy": mask(endpoint.proxy or ""),
         "tls": {"ca": endpoint.tls_ca, "cert": endpoint.tls_cert, "key": endpoint.tls_key},
     }
+
+
+def _redacted_rate(rate: Rate) -> dict[str, str]:
+    return {f"{name}_usd_per_mtok": units.price(pd) for name, pd in rate.items() if pd is not None}
 
 
 def mask(secret: str) -> str:

@@ -1,4 +1,4 @@
-"""Durations (`250ms`, `15s`, `5m`, `25h`) and sizes (`64KiB`, `32MiB`, `1GiB`): text to numbers, and back."""
+"""Durations (`250ms`, `15s`), sizes (`64KiB`, `1GiB`) and prices (`0.075`): text to numbers, and back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import re
 _NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)"
 DURATION = rf"^(?:0|{_NUMBER}(ms|s|m|h|d))$"
 SIZE = rf"^(?:[0-9]{{1,15}}|{_NUMBER}(B|KB|MB|GB|KiB|MiB|GiB))$"
+PRICE = r"^([0-9]{1,9})(?:\.([0-9]{1,6}))?$"
 
 _duration = re.compile(DURATION)
 _size = re.compile(SIZE)
+_price = re.compile(PRICE)
 LONGEST_S = 366 * 86400.0  # beyond it timers overflow; write 0 for "no limit"
 LARGEST_BYTES = 1 << 42
+HIGHEST_PD = 10**11  # $100,000 per million tokens: whoever writes more meant another unit
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -38,6 +41,17 @@ def size_bytes(text: str) -> int | None:
     return int(float(match[1]) * _BYTES[match[2]])
 
 
+def price_pd(text: str) -> int | None:
+    """Picodollars per token, or None where `text` is no price.
+
+    Units: the text is USD per million tokens, so its sixth decimal is one picodollar per token, and nothing is rounded.
+    """
+    match = _price.match(text)
+    if match is None or text.endswith("\n"):
+        return None
+    return int(match[1] + (match[2] or "").ljust(6, "0"))
+
+
 def duration(seconds: float) -> str:
     """The shortest way to write `seconds`; `duration_s` reads it back."""
     if seconds == 0:
@@ -55,3 +69,9 @@ def size(count: int) -> str:
         if count and count % _BYTES[unit] == 0:
             return f"{count // _BYTES[unit]}{unit}"
     return str(count)
+
+
+def price(pd_per_token: int) -> str:
+    """The shortest way to write a price in USD per million tokens; `price_pd` reads it back."""
+    usd, rest = divmod(pd_per_token, 10**6)
+    return f"{usd}.{rest:06}".rstrip("0").rstrip(".")

@@ -69,6 +69,7 @@ class Pages:
         )
         self._templates.filters.update(
             clock=show.clock,
+            cost=show.cost,
             count=show.count,
             duration=show.duration,
             iso=show.iso,
@@ -78,6 +79,7 @@ class Pages:
             text=show.text,
             tokens=show.tokens,
             upstream=show.upstream,
+            usd=show.usd,
         )
         self._templates.globals.update(
             version=__version__,

@@ -84,6 +84,26 @@ def tokens(attempt: AttemptRow) -> str:
     return ", ".join(parts)
 
 
+def usd(pd: int | None) -> str:
+    """Picodollars as `$5.1045`, `$0.003532`, `$0.00000012`: four digits of what there is, and cents at least."""
+    if pd is None:
+        return DASH
+    places = min(12, 4 + max(0, 12 - len(str(pd)))) if pd else 2
+    whole, point, rest = f"{pd / 10**12:,.{places}f}".partition(".")
+    return f"${whole}{point}{rest.rstrip('0'):0<2}"
+
+
+def cost(row: AttemptRow) -> str:
+    """What an attempt cost, or why nobody knows."""
+    if row.cost_pd is not None:
+        return usd(row.cost_pd)
+    if row.usage_source == "missing":
+        return DASH
+    if not row.pricing_available:
+        return "unpriced: no price was declared for this model"
+    return "unpriced: a count is missing, or the price of one"
+
+
 def text(value: object) -> str:
     """Anything else."""
     return DASH if value is None or value == "" else str(value)

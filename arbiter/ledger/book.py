@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from arbiter.accounting import prices
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
+from arbiter.config.snapshot import Rate
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
@@ -34,10 +36,11 @@ class Pen(Protocol):
 class Attempt:
     """One open attempt. It is closed exactly once; closing it again does nothing."""
 
-    __slots__ = ("_book", "answered_ns", "is_open", "row", "sent_ns")
+    __slots__ = ("_book", "_rate", "answered_ns", "is_open", "row", "sent_ns")
 
-    def __init__(self, book: Book, row: AttemptRow) -> None:
+    def __init__(self, book: Book, row: AttemptRow, rate: Rate | None) -> None:
         self._book = book
+        self._rate = rate
         self.row = row
         self.sent_ns = self.answered_ns = monotonic_ns()
         self.is_open = True
@@ -72,6 +75,10 @@ class Attempt:
         row.total_us = self._since_sent_us(monotonic_ns())
         if facts is not None:
             _take(row, facts, self._book.blot)
+            if facts.usage is not None and self._rate is not None:
+                row.cost_pd = prices.cost_pd(facts.usage, self._rate)
+                if row.cost_pd is not None:
+                    row.cost_source = prices.MODEL_CONFIG
             if facts.first_event_ns:
                 row.first_event_us = self._since_sent_us(facts.first_event_ns)
                 row.last_event_us = self._since_sent_us(facts.last_event_ns)
@@ -93,12 +100,13 @@ class Attempt:
 class Book:
     """All attempts of one request, and the request's own row."""
 
-    __slots__ = ("_metrics", "_pen", "blot", "request")
+    __slots__ = ("_is_priced", "_metrics", "_pen", "blot", "request")
 
     def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow, blot: Blotter) -> None:
         self._pen = pen
         self.blot = blot
         self._metrics = metrics
+        self._is_priced = True  # every attempt that metered something
         self.request = request
 
     def open(self, rung: Rung, wire: str) -> Attempt:
@@ -106,6 +114,7 @@ class Book:
         request, provider = self.request, rung.provider
         request.attempts += 1
         request.provider, request.model = provider.name, rung.model
+        rate = provider.rates.get(rung.model)
         row = AttemptRow(
             id=f"{request.id}-{request.attempts}",
             request_id=request.id,
@@ -118,9 +127,10 @@ class Book:
             format_out=wire,
             config_epoch=request.config_epoch,
             started_ms=now_ms(),
+            pricing_available=rate is not None,
         )
         self._pen.open(request, row)
-        return Attempt(self, row)
+        return Attempt(self, row, rate)
 
     def note(self, row: AttemptRow) -> None:
         """One attempt is complete."""
@@ -133,6 +143,7 @@ class Book:
         if row.total_us is not None:
             metrics.observe("arbiter_upstream_attempt_duration_seconds", (row.provider,), row.total_us / 1e6)
         if row.usage_source != "missing":
+            self._add(row.cost_pd)
             for kind, count in (
                 ("input", row.input_tokens),
                 ("cached", row.cached_tokens),
@@ -141,6 +152,12 @@ class Book:
             ):
                 if count:
                     metrics.count("arbiter_tokens_total", (row.provider, kind), count)
+
+    def _add(self, cost_pd: int | None) -> None:
+        """A sum with an unknown part is unknown: what is left of it would pass for the whole."""
+        request = self.request
+        self._is_priced = self._is_priced and cost_pd is not None
+        request.cost_pd = (request.cost_pd or 0) + cost_pd if self._is_priced and cost_pd is not None else None
 
     def settle(self) -> None:
         """The request is over and its row complete."""

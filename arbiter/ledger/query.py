@@ -57,6 +57,11 @@ class Entry(msgspec.Struct, frozen=True):
         return sum(reported) if reported else None
 
     @property
+    def is_unpriced(self) -> bool:
+        """Whether tokens were used, and nobody knows for how much."""
+        return self.request.cost_pd is None and any(attempt.usage_source != "missing" for attempt in self.attempts)
+
+    @property
     def is_partial(self) -> bool:
         """Whether a total holds counts of a stream that ended before the provider's last word on them."""
         return any(attempt.usage_source in ("partial", "estimated") for attempt in self.attempts)
@@ -168,7 +173,6 @@ TOTALS = (
     "output_tokens",
     "reasoning_tokens",
     "total_tokens",
-    "cost_pd",
 )
 """Counts of the attempts that a request adds up."""
 
@@ -176,11 +180,16 @@ TOTALS = (
 def as_json(entry: Entry, *, attempts: bool) -> dict[str, Any]:
     """One request as the admin API and `arbiter requests --json` show it.
 
-    Shapes: the row's fields; then `TOTALS`, added up over its attempts, null where no attempt reported any; with
-    `attempts`, the attempts' fields under `attempt_rows`.
+    Shapes: the row's fields, and `cost_usd` beside `cost_pd`; then `TOTALS`, added up over its attempts, null where no
+    attempt reported any; with `attempts`, the attempts' fields under `attempt_rows`.
     """
-    shown = msgspec.structs.asdict(entry.request)
+    shown = _fields(entry.request)
     shown |= {field: entry.total(field) for field in TOTALS}
     if attempts:
-        shown["attempt_rows"] = [msgspec.structs.asdict(attempt) for attempt in entry.attempts]
+        shown["attempt_rows"] = [_fields(attempt) for attempt in entry.attempts]
     return shown
+
+
+def _fields(row: RequestRow | AttemptRow) -> dict[str, Any]:
+    # A program that shows money has its dollars; one that adds it up takes the integers.
+    return msgspec.structs.asdict(row) | {"cost_usd": None if row.cost_pd is None else row.cost_pd / 10**12}

@@ -46,6 +46,7 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     bytes_in: int = 0
     bytes_out: int = 0
     user_agent: str | None = None
+    cost_pd: int | None = None  # picodollars, of all attempts that metered something; None where one has no known cost
 
 
 class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
@@ -87,7 +88,7 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     total_tokens: int | None = None
     usage_source: str = "missing"  # provider | partial | estimated | missing
     cost_pd: int | None = None  # picodollars
-    pricing_available: bool = False
+    pricing_available: bool = False  # the model has a rate; what the call used of it may still have no price
     response_id: str | None = None
     model_version: str | None = None
     upstream_request_id: str | None = None
@@ -98,3 +99,4 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     finish_reason: str | None = None  # the upstream's own word
     finish_inferred: bool = False
     reused_connection: bool = False
+    cost_source: str = "unpriced"  # where the prices came from: model_config

@@ -17,19 +17,22 @@ from typing import Any
 import yaml
 
 TYPES = {"openai-chat": "openai", "anthropic-messages": "anthropic"}
+PRICES = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
 ADMIN_TOKEN = "admin-token-dummy-0001"
 
 
 def arbiter_config(neutral: dict[str, Any], data_dir: Path) -> dict[str, Any]:
     """Return what `arbiter.yaml` must say for the routes of `neutral`; rows and state go below `data_dir`."""
     providers: dict[str, Any] = {}
+    models: list[dict[str, Any]] = []
     limits: dict[str, str] = {}
     for route in neutral["routes"]:
         target = route["targets"][0]
         if target["format"] not in TYPES:
             continue
+        name = target["name"].replace(".", "-")
         provider = providers.setdefault(
-            target["name"].replace(".", "-"),
+            name,
             {
                 "type": TYPES[target["format"]],
                 "endpoint": target["base_url"],
@@ -38,6 +41,8 @@ def arbiter_config(neutral: dict[str, Any], data_dir: Path) -> dict[str, Any]:
             },
         )
         provider["models"].append({"id": route["model"], "upstream": target["model"]})
+        if "prices" in route:
+            models.append({"model": f"{name}/{route['model']}", **_prices(route["prices"])})
         patience = route.get("timeouts", {})
         timeouts = {}
         if "first_byte_s" in patience:
@@ -59,9 +64,20 @@ def arbiter_config(neutral: dict[str, Any], data_dir: Path) -> dict[str, Any]:
         "storage": {"url": f"sqlite:///{data_dir / 'arbiter.db'}"},
         "state": f"lmdb:///{data_dir / 'state'}",
     }
+    if models:
+        config["models"] = models
     if limits:
         config["limits"] = limits
     return config
+
+
+def _prices(written: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {f"{name}_usd_per_mtok": written[name] for name in PRICES if name in written}
+    if "tiers" in written:
+        found["tiers"] = [
+            {"above_input_tokens": tier["above_input_tokens"], **_prices(tier)} for tier in written["tiers"]
+        ]
+    return found
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def neutral(request: dict[str, Any]) -> dict[str, Any]:
     attempt = request["last_attempt"]
     parts = [attempt.get(name) for name in ("input_tokens", "cached_tokens", "cache_write_tokens")]
     known = [part for part in parts if part is not None]
-    cost = attempt.get("cost_pd")
+    cost = request["cost_pd"]
     return {
         "model": request["model_asked"],
         "ok": request["outcome"] == "ok",

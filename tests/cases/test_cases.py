@@ -34,8 +34,6 @@ NOT_BUILT = {
     "rty-008": "fallback to another target is not built yet",
     "ops-001": "balancing over targets is not built yet",
     "ops-003": "balancing over targets is not built yet",
-    "cst-001": "prices are not built yet",
-    "use-012": "prices are not built yet",
 }
 FORMATS = {"openai-chat", "anthropic-messages"}
 

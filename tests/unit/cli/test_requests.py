@@ -54,12 +54,13 @@ def test_a_table_newest_first(db):
         "in",
         "cached",
         "out",
+        "cost",
     ]
     assert len(lines) == 3
     year = [] if datetime.datetime.now(datetime.UTC).year == 2026 else ["2026"]
     assert lines[2].replace("2026-", "2026 ").split() == [
         *year, "09-21", "14:13:22", "000000000000", "ci", "swift", "openai", "502", "transport",
-        "900", "-", "-", "-", "-",
+        "900", "-", "-", "-", "-", "-",
     ]  # fmt: skip
 
 
@@ -69,6 +70,7 @@ def test_a_table_of_long_names_fits_a_console(tmp_path):
     long = request_row(
         1, client="the-client-of-the-team-next-door", model_asked="模型-" * 20, provider="the-provider-next-door",
         outcome="error", error_class="rate_limited_transient", status=429, total_us=7_260_000_000,
+        cost_pd=3_532_000_000,
     )  # fmt: skip
     store.write([long, attempt_row(long)], Position("j", 1))
     whole = arbiter("requests", "--db", tmp_path / "a.db").stdout.splitlines()
@@ -79,8 +81,8 @@ def test_a_table_of_long_names_fits_a_console(tmp_path):
     *table, note = arbiter("requests", "--db", tmp_path / "a.db").stdout.splitlines()
     wide = [sum(2 if unicodedata.east_asian_width(c) == "W" else 1 for c in line) for line in whole + table]
     assert max(wide) == 118
-    assert table[3].split()[-5:] == ["7260000", "120", "1200", "800", "64"] and "…" in table[3]
-    assert table[2].split()[-5:] == ["900", "120", "~1200", "-", "~64"]
+    assert table[3].split()[-6:] == ["7260000", "120", "1200", "800", "64", "$0.003532"] and "…" in table[3]
+    assert table[2].split()[-6:] == ["900", "120", "~1200", "-", "~64", "unpriced"]
     assert note.startswith("~ counted until the stream was cut")
 
 
@@ -96,7 +98,9 @@ def test_a_trace_of_one_request_tells_its_story(tmp_path):
         first_event_us=None, last_event_us=None, timeout_phase="headers", timeout_wait_ms=60_000,
         usage_source="missing",
     )  # fmt: skip
-    second = attempt_row(failed, 2, provider="echo", endpoint="openai-chat:echo:", usage_source="partial")
+    second = attempt_row(
+        failed, 2, provider="echo", endpoint="openai-chat:echo:", usage_source="partial", cost_pd=120_000,
+    )  # fmt: skip
     twin = request_row(8, trace_id="0123456789fedcba" * 2, model_asked=None, attempts=0)
     store.write([failed, first, second, twin], Position("j", 1))
     store.close()
@@ -114,6 +118,7 @@ def test_a_trace_of_one_request_tells_its_story(tmp_path):
     assert "connected 15 ms, waited for the response 80 ms" in one and "headers after 60.0 s" in one
     assert two.startswith("Attempt 2, echo: 200 ok\n  upstream      openai-chat:echo\n")
     assert "1,200 in, 800 cached, 64 out (counted until the stream was cut)" in two
+    assert "  cost          $0.00000012\n" in two and "  cost " not in head + one
     assert ask("0123456789f").startswith("Request without a model: 200 ok\n")
     assert "No upstream was tried." in ask("0123456789f")
 
@@ -129,6 +134,7 @@ def test_json_brings_the_attempts(db):
     done = arbiter("requests", "--db", db, "--json", "--trace", "mine")
     (one,) = json.loads(done.stdout)
     assert one["id"] == "r00000001" and one["output_tokens"] == 64
+    assert one["cost_pd"] is one["cost_usd"] is None and one["attempt_rows"][0]["cost_source"] == "unpriced"
     assert [attempt["id"] for attempt in one["attempt_rows"]] == ["r00000001-1"]
 
 
