@@ -68,7 +68,7 @@ _MISTRAL = "mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtr
 # The first that fits the beginning of the name holds.
 _RULES: tuple[tuple[str, Dialect], ...] = (
     (r"gpt-oss", Dialect(efforts=("low", "medium", "high"), idle="low", reasoning="reasoning")),
-    (r"gpt-3\.5|gpt-4-turbo", _plain_openai(4096)),
+    (r"gpt-3\.?5|gpt-4-turbo", _plain_openai(4096)),
     (r"gpt-4o|chatgpt-4o", _plain_openai(16384)),
     (r"gpt-4\.1", _plain_openai(32768)),
     (r"gpt-4|chatgpt", _plain_openai(None)),

@@ -39,7 +39,14 @@ def sent(model: str, target: Target = NOBODY, **body: Any) -> Any:
         *[(name, "max_completion_tokens") for name in ("codex-mini-latest", "gpt-5-codex", "gpt-5-chat-latest")],
         *[
             (name, "max_tokens")
-            for name in ("gpt-4o", "gpt-4.1-mini", "gpt-3.5-turbo", "gpt-oss-120b", "openai/gpt-oss-20b")
+            for name in (
+                "gpt-4o",
+                "gpt-4.1-mini",
+                "gpt-3.5-turbo",
+                "gpt-35-turbo",
+                "gpt-oss-120b",
+                "openai/gpt-oss-20b",
+            )
         ],
         *[
             (name, "max_tokens")
