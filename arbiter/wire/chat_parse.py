@@ -134,6 +134,7 @@ class _Request(msgspec.Struct):
     reasoning_effort: str | None = None
     response_format: _ResponseFormat | None = None
     user: str | None = None
+    safety_identifier: str | None = None  # what OpenAI wants in its place
     metadata: dict[str, str] | None = None
     service_tier: str | None = None
     prompt_cache_key: str | None = None
@@ -181,7 +182,7 @@ def _parse(body: _Request) -> Request:
         choices=body.n,
         reasoning=Reasoning(effort=body.reasoning_effort) if body.reasoning_effort is not None else None,
         output=_parse_shape(shape) if shape is not None else None,
-        user=body.user,
+        user=body.user if body.user is not None else body.safety_identifier,
         metadata=tuple((body.metadata or {}).items()),
         service_tier=body.service_tier,
         cache_key=body.prompt_cache_key,

@@ -128,6 +128,7 @@ class _Request(msgspec.Struct):
     stop_sequences: list[str] | None = None
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None
+    output_format: _Shape | None = None  # where the format stood while it was a beta
     metadata: _Metadata | None = None
     service_tier: str | None = None
     stream: bool | None = None
@@ -158,6 +159,7 @@ def _parse(body: _Request) -> Request:
     for i, message in enumerate(body.messages):
         messages += _parse_message(message, f"messages[{i}]")
     choice, config = body.tool_choice, body.output_config or _OutputConfig()
+    shape = config.format if config.format is not None else body.output_format
     disabled = choice.disable_parallel_tool_use if choice is not None else None
     return Request(
         model=body.model,
@@ -171,7 +173,7 @@ def _parse(body: _Request) -> Request:
         top_k=body.top_k,
         stop=tuple(body.stop_sequences or ()),
         reasoning=_parse_reasoning(body.thinking, config.effort),
-        output=_parse_shape(config.format) if config.format is not None else None,
+        output=_parse_shape(shape) if shape is not None else None,
         user=body.metadata.user_id if body.metadata is not None else None,
         service_tier=body.service_tier,
         stream=bool(body.stream),
