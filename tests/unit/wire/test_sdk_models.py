@@ -1,38 +1,151 @@
-"""The vendors' own SDKs accept every event and every answer that our writers make."""
+"""The vendors' own SDKs accept every event and every answer that our writers make, and put them together as we do."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from anthropic import Anthropic, AnthropicError
 from anthropic.types import Message as AnthropicMessage
 from anthropic.types import RawMessageStreamEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai import OpenAI, OpenAIError
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import TypeAdapter
 
-from arbiter.model import collect
+from arbiter.errors import ArbiterError
+from arbiter.model import Answer, Event, Finish, Refusal, Text, Thinking, ToolCall, collect
 from arbiter.wire.format import FORMATS
-from tests.unit.wire import neutral
+from tests.unit.wire import neutral, upstreams
+from tests.unit.wire.test_vectors import CASES, read
 
 CHUNK: TypeAdapter[Any] = TypeAdapter(ChatCompletionChunk)
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+ASKED: Any = [{"role": "user", "content": "Hi"}]
 
 
+def written(client: str, events: list[Event]) -> bytes:
+    writer = FORMATS[client].writer("T", "m", 1700000000)
+    return b"".join(writer.write(event) for event in events)
+
+
+def check_types(client: str, stream: bytes) -> None:
+    """Each event validates strictly, not merely constructed, as the SDKs do at run time."""
+    payloads = [line.removeprefix("data: ") for line in stream.decode().split("\n") if line.startswith("data: ")]
+    adapter = CHUNK if client == neutral.CHAT else EVENT
+    for payload in payloads:
+        if payload != "[DONE]" and '"error"' not in payload[:30]:
+            adapter.validate_python(json.loads(payload))
+
+
+@contextmanager
+def served(body: bytes, kind: str) -> Iterator[httpx2.Client]:
+    """An HTTP client to which every request is answered with `body`."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": kind}, content=body)
+
+    with httpx2.Client(transport=httpx2.MockTransport(answer)) as client:
+        yield client
+
+
+class Heard:
+    """What an agent has in hand once its SDK put a stream together."""
+
+    def __init__(self, text: str, calls: list[tuple[str, str, Any]], finish: str | None) -> None:
+        self.text = text
+        self.calls = calls
+        self.finish = finish
+
+
+def openai_hears(stream: bytes) -> Heard:
+    with served(stream, "text/event-stream") as http:
+        client = OpenAI(base_url="http://gateway.example/v1", api_key="k", max_retries=0, http_client=http)
+        with client.chat.completions.stream(model="m", messages=ASKED) as events:
+            for _ in events:
+                pass
+            choice = events.get_final_completion().choices[0]
+    calls = [(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()]
+    return Heard((choice.message.content or "") + (choice.message.refusal or ""), calls, choice.finish_reason)
+
+
+def anthropic_hears(stream: bytes) -> Heard:
+    with served(stream, "text/event-stream") as http:
+        client = Anthropic(base_url="http://gateway.example", api_key="k", max_retries=0, http_client=http)
+        with client.messages.stream(model="m", max_tokens=9, messages=ASKED) as events:
+            for _ in events:
+                pass
+            message = events.get_final_message()
+    text = "".join(block.text for block in message.content if block.type == "text")
+    calls = [(block.id, block.name, block.input) for block in message.content if block.type == "tool_use"]
+    return Heard(text, calls, message.stop_reason)
+
+
+HEARS: dict[str, Callable[[bytes], Heard]] = {neutral.CHAT: openai_hears, neutral.MESSAGES: anthropic_hears}
+TO_EACH = pytest.mark.parametrize("client", list(FORMATS))
+
+
+def check_heard(client: str, heard: Heard, answer: Answer) -> None:
+    """The SDK's message is our answer."""
+    assert heard.text == "".join(part.text for part in answer.parts if isinstance(part, Text | Refusal))
+    for call, part in zip(heard.calls, [part for part in answer.parts if isinstance(part, ToolCall)], strict=True):
+        assert call[:2] == (part.id, part.name)
+        if client == neutral.CHAT:
+            assert call[2] == part.arguments
+        elif answer.finish is not Finish.LENGTH:
+            assert call[2] == json.loads(part.arguments)
+    body = FORMATS[client].write_answer(answer, "T", "m", 1700000000)
+    told = json.loads(body)
+    assert heard.finish == (told["choices"][0]["finish_reason"] if client == neutral.CHAT else told["stop_reason"])
+
+
+@TO_EACH
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
+def test_an_sdk_puts_every_vector_together_as_we_do(case: Path, client: str) -> None:
+    """And raises its own error where the stream failed, instead of taking what came for an answer."""
+    events = read(case)
+    stream = written(client, events)
+    check_types(client, stream)
+    try:
+        answer = collect(events)
+    except ArbiterError:
+        with pytest.raises((OpenAIError, AnthropicError)):
+            HEARS[client](stream)
+        return
+    # OpenAI's helper refuses to hand out what was cut off or filtered; the chunks were fine all the same.
+    if client == neutral.CHAT and answer.finish in (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CONTEXT_WINDOW):
+        return
+    check_heard(client, HEARS[client](stream), answer)
+
+
+@TO_EACH
+@pytest.mark.parametrize("wire", list(FORMATS))
+@given(data=st.data())
+@settings(max_examples=25)
+def test_an_sdk_puts_any_upstreams_stream_together_as_we_do(client: str, wire: str, data: st.DataObject) -> None:
+    stream = data.draw(upstreams.STREAMS[wire])
+    reader = FORMATS[wire].reader()
+    events = reader.feed(stream.data) + reader.finish()
+    out = written(client, events)
+    check_types(client, out)
+    if stream.answer.finish in (Finish.STOP, Finish.TOOL_CALLS):
+        check_heard(client, HEARS[client](out), stream.answer)
+
+
+@TO_EACH
 @pytest.mark.parametrize("wire", list(FORMATS))
 @given(data=st.data())
 @settings(max_examples=50)
-def test_the_vendors_types_accept_what_we_write(wire: str, data: st.DataObject) -> None:
-    """Strictly validated, not merely constructed, as the SDKs do at run time."""
+def test_the_vendors_types_accept_what_we_write(client: str, wire: str, data: st.DataObject) -> None:
+    """Streams and unary answers; one that says nothing, too."""
     events = data.draw(neutral.streams(wire))
-    writer = FORMATS[wire].writer("T", "m", 1700000000)
-    written = b"".join(writer.write(event) for event in events).decode()
-    payloads = [line.removeprefix("data: ") for line in written.split("\n") if line.startswith("data: ")]
-    adapter = CHUNK if wire == neutral.CHAT else EVENT
-    for payload in payloads:
-        if payload != "[DONE]":
-            adapter.validate_python(json.loads(payload))
-    body = FORMATS[wire].write_answer(collect(events), "T", "m", 1700000000)
-    (ChatCompletion if wire == neutral.CHAT else AnthropicMessage).model_validate_json(body)
+    check_types(client, written(client, events))
+    model = ChatCompletion if client == neutral.CHAT else AnthropicMessage
+    for answer in (collect(events), Answer(), Answer(parts=(Thinking("Hm"),))):
+        model.model_validate_json(FORMATS[client].write_answer(answer, "T", "m", 1700000000))
