@@ -59,7 +59,7 @@ def _aside(parts: Iterable[Part]) -> list[Part]:
 
 
 class _Turns:
-    __slots__ = ("_answered", "_blocks", "_calls", "_fresh", "_held", "_ids", "_results", "_turns")
+    __slots__ = ("_blocks", "_calls", "_fresh", "_heard", "_held", "_ids", "_results", "_turns")
 
     def __init__(self, blocks: bool) -> None:
         self._blocks = blocks
@@ -68,12 +68,16 @@ class _Turns:
         self._calls: list[tuple[str, str]] = []  # of the open turn: the client's id, and the one that is sent
         self._results: dict[str, Any] = {}  # by the id that is sent
         self._held: list[Any] = []
+        self._heard = False  # somebody else has spoken since the last of the calls
         self._fresh = False  # the last turn is results: the user's words belong to it
 
     def take(self, message: Message) -> None:
         if message.role == "assistant":
             self._take_said(message)
-        elif message.role == "tool":
+            self._heard = False
+            return
+        self._heard = True
+        if message.role == "tool":
             for part in message.parts():
                 self._take_result(part)
         elif message.role == "user":
@@ -93,7 +97,7 @@ class _Turns:
 
     def _take_said(self, message: Message) -> None:
         """Add what the assistant said. Calls and words of one turn may be two messages (an old Codex does that)."""
-        together = bool(self._calls) and not self._results and not self._held
+        together = bool(self._calls) and not self._heard
         if not together:
             self._close()
         parts = [self._renamed(part) if isinstance(part, ToolCall) else part for part in message.parts()]
@@ -144,7 +148,7 @@ class _Turns:
             return
         results = [self._results.get(sent) or _unanswered(sent) for _, sent in self._calls]
         self._add("user", results + self._held, None, joined=False)
-        self._fresh = not self._held
+        self._fresh = True
         self._calls, self._results, self._held = [], {}, []
 
     def _add(self, role: str, built: list[Any], bare: str | None, *, joined: bool) -> None:
