@@ -38,6 +38,8 @@ ROOT = listed("""
 ODD_ROOT = listed(r"""
 "object":"error"   "object":null   "usage":{"a":1}   "usage":{}   "error":{}   "type":"x"   "x_groq":{}   "x":"\ud800"
 "\u0069d":1   "x":{"\u0061":1}   "choices":[]   "x":[   "x":01   "index":1   "delta":{}   x
+"x":123456789012345678   "x":-1.123456789012345678   "x":1e100   "x":[1E-007]
+"x":12345678901234567.12345678901234567e+99
 """)
 CHOICE = listed(""" "finish_reason":null   "finish_reason":""   "logprobs":null   "usage":null   "x":[[]]   "x":"y" """)
 ODD_CHOICE = listed("""
@@ -195,8 +197,8 @@ def test_what_is_moved_is_what_a_decoder_reads(data: str, name: str) -> None:
     """Whoever decodes the event finds in it the one string that was moved, in the member that gave it its mould."""
     members = ["text", "thinking", "none", "partial_json"]
     if name == "ChatCarrier":
-        members = ["content", "reasoning_content", "reasoning", "arguments"]
-    moulds = tuple((member.encode() + b":", b"") for member in members)
+        members = ["content", "reasoning_content", "reasoning", "arguments", "refusal"]
+    moulds = tuple((member.encode() + b":", b"") for member in members[:4])
     moved, *_, counts = carried(c_carry, name, [f"data: {data}\n\n".encode()], [(moulds, 0, False)])
     if moved:
         event = json.loads("\n".join(line.removeprefix("data:") for line in data.splitlines()))
@@ -206,9 +208,29 @@ def test_what_is_moved_is_what_a_decoder_reads(data: str, name: str) -> None:
             delta |= call["function"]
         member, _, raw = moved.decode().partition(":")
         string = json.loads(raw)
-        assert {one: delta[one] for one in (*members, "refusal") if delta.get(one)} == {member: string}
+        assert {one: delta[one] for one in members if delta.get(one)} == {member: string}
         at = (0, 1, 1, 2)[members.index(member)]
         assert counts == (1, *(len(string.encode()) * (at == place) for place in range(3)))
+
+
+@pytest.mark.parametrize("name", ["ChatCarrier", "MessagesCarrier"])
+def test_the_twins_agree_on_how_deep_is_too_deep(name: str) -> None:
+    """At each place where a member may stand that nobody looks at."""
+    text, call = '"content":"a"', '"tool_calls":[{"index":0,"function":{"arguments":"a"}}]'
+    chat = '{"choices":[{"index":0,"delta":{SAID}}]}'
+    events = [chat.replace("SAID", text), chat.replace("SAID", call)]
+    if name == "MessagesCarrier":
+        events = ['{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}']
+    for event in events:
+        for at in (found.end() for found in re.finditer("{", event)):
+            told = []
+            for depth in range(28, 40):
+                for bracket in ("[]", '{"x":}'):
+                    deep = bracket[:-1] * depth + "1" + bracket[-1] * depth
+                    data = [f'data: {event[:at]}"x":{deep},{event[at:]}\n\n'.encode()]
+                    told.append(carried(py_carry, name, data))
+                    assert carried(c_carry, name, data) == told[-1], (event, at, depth)
+            assert [bool(moved) for moved, *_ in told] == [True] * 10 + [False] * 14
 
 
 @pytest.mark.parametrize(("name", "events"), [("ChatCarrier", chats()), ("MessagesCarrier", messages())])

@@ -8,8 +8,8 @@ What is moved says one thing and nothing else: exactly one string that is not em
 that two decoders might take differently, is handed out; so a carrier is never wrong, only slow.
 
 This file is the definition: a full decode to see that an event is sound, then a look at its members' own bytes. The
-compiled twin recognises the same deltas in one pass. It may hand out an event more, where that pass gives up: at
-numbers of over 17 digits, and 32 levels deep.
+compiled twin recognises the same deltas in one pass, whose bounds count here too: what a number may look like, and how
+deep the values may be nested that nobody looks at.
 
 Source: SPEC 2.2, 2.10.
 """
@@ -38,9 +38,13 @@ _MESSAGES_KINDS = {
     b"partial_json": ("arguments", b'"input_json_delta"'),
 }
 
+_STRUCTURE = frozenset([b"choices", b"delta", b"tool_calls", b"function"])
+_MAX_NESTING = 32  # of any other member
+
 _BLANK = b" \t\n\r"
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)"[ \t\n\r]*(:?)')
 _MEMBER = re.compile(rb'[ \t\n\r]*"([^"]*)"[ \t\n\r]*:')
+_LONG = re.compile(rb"[0-9]{18}|[eE][-+]?[0-9]{3}")
 _INDEX = re.compile(rb"0|[1-9][0-9]{0,14}")
 
 
@@ -204,7 +208,10 @@ def _need(condition: bool) -> None:
 
 
 def _sound(payload: bytes) -> bytes:
-    """Return the payload if it is JSON that everyone reads alike: no half of a surrogate pair, no escapes in names."""
+    """Return the payload if it is JSON that everyone reads alike.
+
+    Errors: _Odd at half of a surrogate pair, an escape in a name, a number that is not short.
+    """
     payload = payload.strip(_BLANK)
     _need(len(payload) <= MAX_MOVED_BYTES and nesting.whole(payload) == payload)
     try:
@@ -212,6 +219,7 @@ def _sound(payload: bytes) -> bytes:
     except ValueError:
         raise _Odd from None
     _need(not any(found[2] and b"\\" in found[1] for found in _STRING.finditer(payload)))
+    _need(_LONG.search(_STRING.sub(b"", payload)) is None)
     return payload
 
 
@@ -222,8 +230,11 @@ def _members(raw: bytes, *known: bytes) -> dict[bytes, bytes]:
     for member in _cut(raw):
         found = _MEMBER.match(member)
         if found is not None:
-            _need(found[1] not in known or found[1] not in members)
-            members[found[1]] = member[found.end() :].strip(_BLANK)
+            name, value = found[1], member[found.end() :].strip(_BLANK)
+            if name not in _STRUCTURE or name not in known:
+                _need(nesting.fault(value, _MAX_NESTING, len(value) + 1) == nesting.FINE)
+            _need(name not in known or name not in members)
+            members[name] = value
     return members
 
 
