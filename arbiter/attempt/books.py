@@ -29,5 +29,5 @@ class Attempt(Protocol):
 class Books(Protocol):
     """Where attempts are written down."""
 
-    def open(self, rung: Rung, wire: str) -> Attempt:
-        """Write down that `rung` is about to be tried."""
+    def open(self, rung: Rung, wire: str, lane: str) -> Attempt:
+        """Write down that `rung` is about to be tried, in the format `wire`, on the `native` or the `translated` lane."""

@@ -65,7 +65,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
     format = lane.format
     headers = to_upstream(provider, format.name, ask.incoming, stream=ask.stream)
     out = Outgoing("POST", lane.target(), headers, lane.body)
-    attempt = book.open(rung, format.name)
+    attempt = book.open(rung, format.name, lane.name)
     exchange: Answering | None = None
     live: Live | None = None
     try:

@@ -38,6 +38,7 @@ class Whole(msgspec.Struct, frozen=True):
 class Lane(Protocol):
     """One request on its way to one rung."""
 
+    name: str
     format: Format  # the upstream's
     body: bytes
     fidelity: str
@@ -92,6 +93,7 @@ def drops_attribution(provider: Provider) -> bool:
 class NativeLane:
     """Nothing is changed that need not be."""
 
+    name = "native"
     __slots__ = ("_ask", "_drop_usage", "_provider", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
@@ -133,6 +135,7 @@ _READ = {native.CHAT: facts.of_chat_answer, native.MESSAGES: facts.of_messages_a
 class TranslatedLane:
     """The request is built anew in the upstream's format, the answer in the client's."""
 
+    name = "translated"
     __slots__ = ("_ask", "_model", "_names", "_provider", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:

@@ -50,6 +50,10 @@ def test_a_stream_crosses_event_by_event_and_its_row_says_what_it_was(front: Fro
         )
         (attempt,) = row["attempts"]
         assert (attempt["input_tokens"], attempt["output_tokens"], attempt["usage_source"]) == (7, 3, "provider")
+        assert (attempt["lane"], attempt["format_out"]) == (
+            "translated",
+            "openai-chat" if theirs is CHAT else "anthropic-messages",
+        )
         assert attempt["finish_reason"] == ("end_turn" if theirs is MESSAGES else "stop")
         assert attempt["output_bytes"] == len('Hello ✓ \\u00e9 "q"\n'.encode())
         assert attempt["upstream_request_id"] == "up-1"
