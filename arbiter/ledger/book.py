@@ -109,7 +109,7 @@ class Book:
         self._is_priced = True  # every attempt that metered something
         self.request = request
 
-    def open(self, rung: Rung, wire: str) -> Attempt:
+    def open(self, rung: Rung, wire: str, lane: str) -> Attempt:
         """Write down that `rung` is about to be tried. Once this returns the attempt cannot be lost."""
         request, provider = self.request, rung.provider
         request.attempts += 1
@@ -125,6 +125,7 @@ class Book:
             account=provider.account,
             model_asked=rung.model,
             format_out=wire,
+            lane=lane,
             config_epoch=request.config_epoch,
             started_ms=now_ms(),
             pricing_available=rate is not None,
