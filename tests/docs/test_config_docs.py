@@ -144,6 +144,8 @@ def test_the_json_schema_accepts_what_loads(schema: Any, text: str) -> None:
         "providers: { a: { type: gemini } }",
         "providers: { a: { key: x } }",
         "providers: { a: { type: openai, models: [{ upstream: x }] } }",
+        "models: [{ model: a/b, input_usd_per_mtok: -1 }]",
+        "models: [{ model: a/b, input_usd_per_mtok: cheap }]",
         "telemetry: { metrics: sometimes }",
     ],
 )

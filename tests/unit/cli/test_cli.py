@@ -26,6 +26,11 @@ providers:
     key: SECRET-1
     models: [gpt-5.2, { id: mini, upstream: gpt-5.2-mini-2026 }]
     timeouts: { connect: 250ms }
+models:
+  - model: openai/mini
+    input_usd_per_mtok: 0.250
+    output_usd_per_mtok: 2
+    tiers: [{ above_input_tokens: 200000, input_usd_per_mtok: 0.5, output_usd_per_mtok: 0 }]
 aliases: { fast: { pin: openai/mini } }
 routing: { default_provider: openai }
 auth: { mode: require }
@@ -52,6 +57,9 @@ def test_check_shows_what_the_file_comes_to(config: Path, capsys: pytest.Capture
     assert re.search(r"^fast +openai +openai-chat +gpt-5\.2-mini-2026 +alias of openai/mini$", out, re.MULTILINE)
     assert re.search(r"^\(any other\) +openai +openai-chat", out, re.MULTILINE)
     assert re.search(r"^openai +openai +https://api\.openai\.com/v1 +yes +10s +250ms +60s +- +- +600s +-$", out, re.M)
+    assert re.search(r"^model +input +cached input +cache write 5m +cache write 1h +output$", out, re.MULTILINE)
+    assert re.search(r"^openai/mini +0\.25 +- +- +- +2$", out, re.MULTILINE)
+    assert re.search(r"^openai/mini, input above 200000 +0\.5 +- +- +- +0$", out, re.MULTILINE)
     assert re.search(r"^body +32MiB$", out, re.MULTILINE)
     assert "auth.mode is require and there are no clients" in out
     assert "SECRET" not in out
@@ -64,7 +72,7 @@ def test_check_explains_names_only_where_there_is_something_to_explain(
     main(["check"])
     out = capsys.readouterr().out
     assert re.search(r"^asked for +provider +format +sent as$", out, re.MULTILINE)
-    assert "with 1 worker." in out
+    assert "with 1 worker." in out and "Prices" not in out
 
 
 def test_check_speaks_json_too(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from arbiter.config.load import ConfigError, Flags, Source, demo_snapshot, load, parse
-from arbiter.config.snapshot import Budgets, Model, Snapshot, key_digest
+from arbiter.config.snapshot import Budgets, Model, Rate, Snapshot, key_digest
 
 ONE = "providers: { up: { type: openai, key: k, models: [gpt] } }\n"
+PRICED = "models:\n- {{ model: {}, input_usd_per_mtok: 1 }}\n"
 HASH = "sha256:" + "ab" * 32
 
 
@@ -71,6 +72,40 @@ def test_models_are_names_or_pairs_of_id_and_upstream() -> None:
     up = read(provider("models: [gpt, { id: small, upstream: gpt-small-2026 }, { id: same }]")).providers["up"]
     assert up.models == (Model("gpt", "gpt"), Model("small", "gpt-small-2026"), Model("same", "same"))
     assert up.model("small") == up.models[1] and up.model("gpt-small-2026") is None
+
+
+def test_prices_are_found_by_the_name_that_a_model_is_asked_for_by() -> None:
+    """A row names a model as clients do; the ledger knows what was sent. Prices are picodollars per token."""
+    snapshot = read(
+        "providers:\n  up: { type: ollama, models: [big, { id: small, upstream: small-2026 }] }\n"
+        "  open: { type: ollama }\n  other: { type: ollama, models: [big] }\nrouting: { default_provider: other }\n"
+        "models:\n"
+        "- { model: up/small, input_usd_per_mtok: 0.075, output_usd_per_mtok: '${OUT}', tiers: [\n"
+        "    { above_input_tokens: 10, input_usd_per_mtok: 1 },\n"
+        "    { above_input_tokens: 20, output_usd_per_mtok: 2 } ] }\n"
+        "- { model: open/vendor/any, output_usd_per_mtok: 0 }\n"
+        "- { model: other/undeclared, cached_input_usd_per_mtok: 1, cache_write_5m_usd_per_mtok: 2,\n"
+        "    cache_write_1h_usd_per_mtok: 3 }\n",
+        {"OUT": "0.3"},
+    )
+    small = Rate(input=75_000, output=300_000, tiers=((20, Rate(output=2_000_000)), (10, Rate(input=1_000_000))))
+    assert snapshot.providers["up"].rates == {"small-2026": small}
+    assert snapshot.providers["open"].rates == {"vendor/any": Rate(output=0)}
+    written = Rate(cached_input=1_000_000, cache_write_5m=2_000_000, cache_write_1h=3_000_000)
+    assert snapshot.providers["other"].rates == {"undeclared": written}
+    assert snapshot.models["small"][0].rates == {"small-2026": small}
+    assert [name for name, _ in snapshot.rates()] == ["up/small", "open/vendor/any", "other/undeclared"]
+
+
+def test_two_names_of_one_model_have_one_price() -> None:
+    text = provider("models: [a, { id: b, upstream: a }]") + PRICED.format("up/a")
+    error = fault(text + "- { model: up/b, input_usd_per_mtok: 2 }\n")
+    assert (error.path, error.message) == ("models[1].model", '"a" of up has a price already')
+
+
+def test_a_changed_price_is_another_configuration() -> None:
+    one, other = (read(ONE + f"models: [{{ model: up/gpt, input_usd_per_mtok: {usd} }}]\n") for usd in ("1", "1.5"))
+    assert one.epoch != other.epoch
 
 
 def test_a_model_at_two_providers_goes_to_the_first_with_a_warning() -> None:
@@ -343,6 +378,34 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("endpoint: localhost:8000/v1"), 4, "providers.up.endpoint", "write https:// (or http://) in front"),
         (provider("retry: { attempts: 1 }"), 4, "providers.up.retry", "not built yet"),
         (ONE + "budgets: []\n", 2, "budgets", "not built yet"),
+        (ONE + "models: [gpt]\n", 2, "models[0]", "expected a mapping, got a string"),
+        (ONE + "models:\n- { input_usd_per_mtok: 1 }\n", 3, "models[0]", '"model" is missing'),
+        (ONE + "models:\n- { model: up/gpt }\n", 3, "models[0]", "no price stands here"),
+        (ONE + PRICED.format("up/gtp"), 3, "models[0].model", 'up declares no model "gtp"; did you mean "up/gpt"?'),
+        (ONE + PRICED.format("pu/gpt"), 3, "models[0].model", 'expected provider/model, and "pu/gpt" is none; did'),
+        (ONE + PRICED.format("gpt"), 3, "models[0].model", 'and "gpt" is none; did you mean "up/gpt"?'),
+        (ONE + PRICED.format("up/"), 3, "models[0].model", "expected provider/model"),
+        (ONE + PRICED.format("up/gpt") + "- { model: up/gpt, output_usd_per_mtok: 1 }\n", 4, "models[1].model", "alr"),
+        (ONE + PRICED.format("up/gpt, input_cost_per_mtok: 1"), 3, "models[0].input_cost_per_mtok", "unknown key; did"),
+        (ONE + PRICED.format("up/gpt, max_input_tokens: 1"), 3, "models[0].max_input_tokens", "not built yet"),
+        (ONE + PRICED.format("up/gpt, max_output_tokens: 1"), 3, "models[0].max_output_tokens", "the provider's model"),
+        (ONE + PRICED.format("up/gpt, output_usd_per_mtok: -1"), 3, "models[0].output_usd_per_mtok", 'got "-1"'),
+        (ONE + PRICED.format("up/gpt, output_usd_per_mtok: 1e-3"), 3, "models[0].output_usd_per_mtok", "expected USD"),
+        (
+            ONE + PRICED.format("up/gpt, output_usd_per_mtok: 0.0000001"),
+            3,
+            "models[0].output_usd_per_mtok",
+            "expected USD per million tokens like 1.25 (at most six decimals)",
+        ),
+        (ONE + PRICED.format("up/gpt, output_usd_per_mtok: 100001"), 3, "models[0].output_usd_per_mtok", "most 100000"),
+        (ONE + PRICED.format("up/gpt, tiers: [{ input_usd_per_mtok: 1 }]"), 3, "models[0].tiers[0]", '"above_input_to'),
+        (ONE + PRICED.format("up/gpt, tiers: [{ above_input_tokens: 9 }]"), 3, "models[0].tiers[0]", "no price stands"),
+        (
+            ONE + PRICED.format("up/gpt, tiers: [&t { above_input_tokens: 9, input_usd_per_mtok: 1 }, *t]"),
+            3,
+            "models[0].tiers[1]",
+            "there is a tier above 9 already",
+        ),
         (ONE + "routing: { rules: [] }\n", 2, "routing.rules", "not built yet"),
         (
             ONE + "routing: { default_provider: pu }\n",

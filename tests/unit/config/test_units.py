@@ -1,4 +1,4 @@
-"""Durations and sizes: what they come to, and what is none."""
+"""Durations, sizes and prices: what they come to, and what is none."""
 
 from __future__ import annotations
 
@@ -68,3 +68,31 @@ def test_a_duration_is_written_as_people_write_it(seconds: float, text: str) -> 
 def test_what_no_timer_and_no_memory_could_hold_is_refused(option: str, most: str) -> None:
     with pytest.raises(ConfigError, match=f"must be at most {most}"):
         parse(f"{option}\nproviders: {{ e: {{ type: echo }} }}", "t", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "pd"),
+    [
+        ("0", 0),
+        ("3", 3_000_000),
+        ("0.075", 75_000),
+        ("0.30", 300_000),
+        ("1.1", 1_100_000),  # in binary it is a little more
+        ("0.000001", 1),
+        ("100000", units.HIGHEST_PD),
+    ],
+)
+def test_a_price_in_dollars_per_million_tokens_is_whole_picodollars_per_token(text: str, pd: int) -> None:
+    assert units.price_pd(text) == pd
+    assert units.price_pd(units.price(pd)) == pd
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.", ".5", "1e-3", "$3", "1,5", "1_000", "0.0000001", "3\n", "٣", "inf"])
+def test_anything_else_is_no_price(text: str) -> None:
+    """A seventh decimal is not rounded away."""
+    assert units.price_pd(text) is None
+
+
+@pytest.mark.parametrize(("pd", "text"), [(0, "0"), (10_000_000, "10"), (300_000, "0.3"), (1, "0.000001")])
+def test_a_price_is_written_as_it_would_be_in_the_file(pd: int, text: str) -> None:
+    assert units.price(pd) == text

@@ -23,7 +23,7 @@ from arbiter.config.load import parse
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.app import make_app
 from arbiter.control.main import listen
-from arbiter.control.show import PARTIAL
+from arbiter.control.show import PARTIAL, usd
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position, QueryTooSlow, Reader
@@ -92,7 +92,8 @@ def filled(tmp_path: Path) -> Reader:
     """A store with one request that went well, one that failed twice, and one that was cut off."""
     path = tmp_path / "arbiter.db"
     store = SqliteStore(path)
-    ok = request_row(1, client_trace_id="mine")
+    priced = {"cost_pd": 3_532_000_000}
+    ok = request_row(1, client_trace_id="mine", **priced)
     failed = request_row(
         2, outcome="error", status=502, error_class="transport", message="refused <b>&", provider=None, attempts=2,
         model_asked="<script>alert(1)</script>", client=None,
@@ -103,7 +104,7 @@ def filled(tmp_path: Path) -> Reader:
     store.write(
         [
             ok,
-            attempt_row(ok),
+            attempt_row(ok, **priced, cost_source="model_config", pricing_available=True),
             failed,
             attempt_row(failed, 1, **gone),
             attempt_row(failed, 2, **gone, provider="spare", message="no route to host"),
@@ -134,6 +135,39 @@ def test_requests_come_newest_first_with_their_tokens_added_up(running):
     assert (ok["input_tokens"], ok["cached_tokens"], ok["output_tokens"]) == (1200, 800, 64)
     assert failed["input_tokens"] is None and newest["total_us"] is None
     assert "attempt_rows" not in ok
+
+
+def test_a_cost_comes_in_dollars_beside_the_exact_number(running):
+    """Unknown is null, for the request and for its attempts."""
+    ok = running.json("/admin/api/requests/r00000001")
+    assert (ok["cost_pd"], ok["cost_usd"]) == (3_532_000_000, 0.003532)
+    (attempt,) = ok["attempt_rows"]
+    assert (attempt["cost_pd"], attempt["cost_usd"], attempt["cost_source"]) == (
+        3_532_000_000,
+        0.003532,
+        "model_config",
+    )
+    failed = running.json("/admin/api/requests/r00000002")
+    assert failed["cost_usd"] is None and failed["attempt_rows"][0]["cost_usd"] is None
+
+
+@pytest.mark.parametrize(
+    ("pd", "shown"),
+    [
+        (None, "–"),
+        (0, "$0.00"),
+        (1, "$0.000000000001"),
+        (120_000, "$0.00000012"),
+        (3_532_000_000, "$0.003532"),
+        (99_999_999_999, "$0.10"),
+        (500_000_000_000, "$0.50"),
+        (5_104_500_000_000, "$5.1045"),
+        (1_234_567_891_234_567, "$1,234.5679"),
+    ],
+)
+def test_money_has_the_digits_that_tell_it_from_nothing(pd, shown):
+    """Four of them and never less than cents: a call for a hundredth of a cent is not free."""
+    assert usd(pd) == shown
 
 
 @pytest.mark.parametrize(
@@ -307,6 +341,32 @@ def test_the_page_says_in_words_what_an_odd_request_was(tmp_path):
         left = one.page("/admin/ui/requests/r00000003?fragment=1")
         assert "<strong>client_disconnected</strong> the client left" in left
         assert ">partial<" in left and "counted until the stream was cut" in left and "<dd>new" in left
+
+
+def test_the_page_tells_what_it_cost_and_what_nobody_priced(tmp_path, running):
+    """A price that nobody knows is a word, not a zero; where nothing was used there is nothing to price."""
+    page = running.page()
+    assert page.count(">$0.003532<") == 1 and "unpriced" not in page
+    assert "<dt>Cost</dt><dd>$0.003532</dd>" in running.page("/admin/ui/requests/r00000001?fragment=1")
+    assert "<dt>Cost" not in running.page("/admin/ui/requests/r00000002?fragment=1")
+    path = tmp_path / "more.db"
+    store = SqliteStore(path)
+    cut, unknown, lacking = request_row(1, cost_pd=0), request_row(2), request_row(3)
+    store.write(
+        [
+            *(cut, attempt_row(cut, usage_source="partial", cost_pd=0)),
+            *(unknown, attempt_row(unknown)),
+            *(lacking, attempt_row(lacking, pricing_available=True)),
+        ],
+        Position("j", 1),
+    )
+    store.close()
+    (tmp_path / "other").mkdir()
+    with site(tmp_path / "other", Reader(lambda: SqliteStore(path, readonly=True))) as one:
+        listed = one.page()
+        assert listed.count(">unpriced<") == 2 and "~</span>$0.00<" in listed
+        assert "no price was declared for this model" in one.page("/admin/ui/requests/r00000002?fragment=1")
+        assert "a count is missing, or the price of one" in one.page("/admin/ui/requests/r00000003?fragment=1")
 
 
 def test_what_clients_sent_is_text_on_the_page_never_markup(running):

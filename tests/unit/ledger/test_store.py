@@ -41,6 +41,18 @@ def test_every_field_comes_back_as_it_went_in(store):
     assert store.request("nobody") is None
 
 
+def test_a_cost_is_kept_to_the_picodollar(store):
+    """Also one that a float could not hold; what is not known stays unknown beside it."""
+    request = request_row(1, cost_pd=2**53 + 1)
+    attempt = attempt_row(request, cost_pd=2**53 + 1, cost_source="model_config", pricing_available=True)
+    unpriced = request_row(2)
+    store.write([attempt, request, unpriced], AT)
+    assert [(entry.request, entry.attempts) for entry in store.requests(Filters()).entries] == [
+        (unpriced, []),
+        (request, [attempt]),
+    ]
+
+
 def test_a_number_too_large_for_the_column_is_unknown_and_the_batch_is_stored(store):
     first, second = request_row(1, bytes_in=2**64 - 1), request_row(2)
     store.write([first, attempt_row(first, total_tokens=2**63), second], AT)
@@ -254,6 +266,30 @@ def test_a_database_of_an_earlier_version_gets_the_columns_it_lacks(tmp_path):
     assert entry.request.user_agent is None
     assert entry.attempts[0].reused_connection is False and entry.attempts[0].usage_source == "missing"
     store.write([request_row(1, user_agent="new")], AT)
+    store.close()
+
+
+def test_rows_from_before_requests_had_a_cost_are_unpriced(tmp_path):
+    """They are kept whole, and nobody guesses what they cost; rows that come after them have theirs."""
+    path = tmp_path / "old.db"
+    store = SqliteStore(path)
+    old = request_row(1)
+    old_attempt = attempt_row(old)
+    store.write([old, old_attempt], AT)
+    store.close()
+    db = sqlite3.connect(path)
+    db.execute("ALTER TABLE requests DROP COLUMN cost_pd")
+    db.execute("ALTER TABLE attempts DROP COLUMN cost_source")
+    db.commit()
+    db.close()
+    store = SqliteStore(path)
+    new = request_row(2, cost_pd=7)
+    new_attempt = attempt_row(new, cost_pd=7, cost_source="model_config", pricing_available=True)
+    store.write([new, new_attempt], Position("j", 2))
+    entries = store.requests(Filters()).entries
+    assert [(entry.request, entry.attempts) for entry in entries] == [(new, [new_attempt]), (old, [old_attempt])]
+    assert [entry.is_unpriced for entry in entries] == [False, True]
+    assert old_attempt.cost_source == "unpriced"
     store.close()
 
 
