@@ -100,9 +100,8 @@ class NativeLane:
         self._ask = ask
         self._provider = rung.provider
         self.format = ask.format
-        wire = ask.format.name
-        drop = wire == native.MESSAGES and drops_attribution(rung.provider)
-        spliced = native.splice(ask.opened, wire, rung.model, stream=ask.stream, drop_attribution=drop)
+        target = _target_of(rung.provider, rung.model) if ask.format.name == native.MESSAGES else _NOTHING
+        spliced = native.splice(ask.opened, ask.format.name, rung.model, target, stream=ask.stream)
         self.body = spliced.body
         self.fidelity = spliced.fidelity
         self._drop_usage = spliced.asked_usage
@@ -129,6 +128,7 @@ class NativeLane:
         return Whole(body, None if self._ask.counts_tokens else _READ[self.format.name](body))
 
 
+_NOTHING = Target()  # a chat request is not changed for what the target says
 _READ = {native.CHAT: facts.of_chat_answer, native.MESSAGES: facts.of_messages_answer}
 
 

@@ -21,7 +21,7 @@ from arbiter.wire.messages_blocks import mark
 
 MOST = 4
 _HOUR = "1h"
-_NO_PLACE = ("thinking", "redacted_thinking")
+NO_PLACE = ("thinking", "redacted_thinking")
 
 
 class _Place(NamedTuple):
@@ -99,9 +99,9 @@ def _lasting(body: dict[str, Any], places: list[_Place]) -> list[_Place]:
     return places[: len(places) - count]
 
 
-def _blocks(content: str | list[Any]) -> Iterator[dict[str, Any]]:
-    if not isinstance(content, str):
-        yield from (block for block in content if isinstance(block, dict) and block.get("type") not in _NO_PLACE)
+def _blocks(content: object) -> Iterator[dict[str, Any]]:
+    if isinstance(content, list):
+        yield from (block for block in content if isinstance(block, dict) and block.get("type") not in NO_PLACE)
 
 
 def _any(request: Request) -> bool:

@@ -23,7 +23,8 @@ from msgspec import Raw
 
 from arbiter._speedups import nesting, reduce
 from arbiter.errors import ArbiterError, BadRequest, Garbled
-from arbiter.wire import faults
+from arbiter.model import Target
+from arbiter.wire import faults, native_marks
 from arbiter.wire.course import Ending
 
 CHAT, MESSAGES = "openai-chat", "anthropic-messages"
@@ -143,8 +144,9 @@ class Spliced(msgspec.Struct, frozen=True):
         return "model-only" if self.changed == ("$.model",) else ",".join(self.changed)
 
 
-def splice(opened: Opened, wire: str, model: str, *, stream: bool, drop_attribution: bool) -> Spliced:
-    """The upstream body for `opened`: the target's `model`, usage asked for, the attribution line dropped if told to.
+def splice(opened: Opened, wire: str, model: str, target: Target, *, stream: bool) -> Spliced:
+    """The upstream body for `opened`: the rung's `model`, usage asked for; the attribution line dropped and cache marks
+    replaced where `target` says so.
 
     The body is always written anew from its members, even when nothing changes: of duplicate keys only the last one,
     the one that routing saw, may go out.
@@ -161,13 +163,17 @@ def splice(opened: Opened, wire: str, model: str, *, stream: bool, drop_attribut
             members = {**members, "stream_options": options}
             changed.append("$.stream_options.include_usage")
             asked_usage = True
-    elif wire == MESSAGES and drop_attribution:
-        system = _without_attribution(members.get("system"))
+    elif wire == MESSAGES:
+        system = _without_attribution(members.get("system")) if target.drop_attribution else None
         if system is not None:
             members = {**members, "system": system}
             changed.append("$.system[0]")
             if bytes(system) == b"[]":
                 members = {name: value for name, value in members.items() if name != "system"}
+        marked = native_marks.replaced(members, target)
+        if marked:
+            members = {**members, **marked}
+            changed += [f"$.{name}" for name in marked]
     return Spliced(_encode(members), tuple(changed), asked_usage)
 
 

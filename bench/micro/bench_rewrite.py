@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from arbiter.model import Target
 from arbiter.wire import native
 
 Twin = Callable[[str], ModuleType]
@@ -43,7 +44,7 @@ def test_open_and_splice(benchmark: Any, kib: int) -> None:
     data = body(kib << 10)
 
     def rewrite() -> native.Spliced:
-        return native.splice(native.open_body(data), native.CHAT, "upstream", stream=True, drop_attribution=False)
+        return native.splice(native.open_body(data), native.CHAT, "upstream", Target(), stream=True)
 
     assert json.loads(rewrite().body)["model"] == "upstream"
     benchmark(rewrite)

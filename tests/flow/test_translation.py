@@ -77,7 +77,7 @@ def test_a_whole_answer_crosses(front: Front, ours: Wire, theirs: Wire) -> None:
             assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (7, 3)
         else:
             assert body["id"] == f"msg_{found.trace_id}"
-            assert body["content"] == [{"type": "text", "text": "hällo"}]
+            assert [(block["type"], block["text"]) for block in body["content"]] == [("text", "hällo")]
             assert body["stop_reason"] == "end_turn"
             assert (body["usage"]["input_tokens"], body["usage"]["output_tokens"]) == (7, 3)
         assert body["model"] == "served"

@@ -85,7 +85,7 @@ def test_a_whole_answer_is_written_in_the_clients_format() -> None:
     whole = choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(chat_answer(content="yes"), "application/json")
     body = json.loads(whole.body)
     assert (whole.kind, body["id"], body["model"]) == ("application/json", f"msg_{TRACE}", "stated")
-    assert body["content"] == [{"type": "text", "text": "yes"}]
+    assert [(block["type"], block["text"]) for block in body["content"]] == [("text", "yes")]
     assert whole.facts is not None
     assert (whole.facts.response_id, whole.facts.model, whole.facts.finish) == ("x", "stated", "stop")
 

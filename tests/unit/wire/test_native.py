@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arbiter.errors import BadRequest, Cut
+from arbiter.model import Target
 from arbiter.wire.native import CHAT, MESSAGES, Ending, NativeStream, open_body, splice
 
 json_values = st.recursive(
@@ -27,7 +28,7 @@ json_values = st.recursive(
 
 def spliced(body: bytes, wire: str = CHAT, model: str = "up", *, drop: bool = True):
     opened = open_body(body)
-    return splice(opened, wire, model, stream=opened.stream, drop_attribution=drop)
+    return splice(opened, wire, model, Target(drop_attribution=drop), stream=opened.stream)
 
 
 @settings(deadline=None, max_examples=200)
