@@ -30,4 +30,4 @@ class Books(Protocol):
     """Where attempts are written down."""
 
     def open(self, rung: Rung, wire: str, lane: str) -> Attempt:
-        """Write down that `rung` is about to be tried, in the format `wire`, on the `native` or the `translated` lane."""
+        """Write down that `rung` is about to be tried in the format `wire`, on the lane `native` or `translated`."""

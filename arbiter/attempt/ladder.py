@@ -22,8 +22,8 @@ from arbiter.routing.plan import Plan
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
-from arbiter.wire.headers import to_upstream
 from arbiter.wire.format import Format
+from arbiter.wire.headers import to_upstream
 
 ERROR_BODY_BYTES = 1 << 20  # of an error answer; more than any vendor's, and no page of a CDN is worth more
 

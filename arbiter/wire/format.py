@@ -5,9 +5,10 @@
     parse_answer   write_answer      a unary answer: JSON <-> Answer
     parse_error    write_error       a failure: upstream status and body -> UpstreamStatus; any error -> client answer
 
-Some more belong to these pairs: `write_error_event`, `parse_error_event` and `keepalive` to those of a stream, `path` (of
-the endpoint, below the format's base) and `short_names` (tool names that this format cannot take: the name that is sent
-to the one that the client knows) to a request.
+A request also has its `path` (of the endpoint, below the format's base) and `short_names` (of tools that this format
+cannot take by their own: the name that is sent to the one that the client knows); a stream has `write_error_event`,
+`parse_error_event` and `keepalive`.
+
 Each module spells its own format and knows no other; they meet in `model`.
 """
 

@@ -31,7 +31,10 @@ from arbiter.wire.format import Reader, Writer
 
 
 class Heard:
-    """What the events of a stream said about it, as far as it came. Moved deltas are not among them. Bytes are of UTF-8 text after JSON unescaping."""
+    """What the events of a stream said about it, as far as it came; moved deltas are not among them.
+
+    Bytes are of UTF-8 text after JSON unescaping.
+    """
 
     __slots__ = ("argument_bytes", "model", "response_id", "text_bytes", "thinking_bytes", "tool_names", "usage")
 
