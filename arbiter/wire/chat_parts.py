@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Raw
@@ -47,6 +46,7 @@ class _Part(msgspec.Struct):
 
 
 _PART = msgspec.json.Decoder(_Part)
+_PERCENT = re.compile(rb"%([0-9a-fA-F]{2})")
 _DATA_URL = re.compile(r"data:([^;,]*)([^,]*),(.*)\Z", re.DOTALL | re.IGNORECASE)
 
 
@@ -85,7 +85,8 @@ def _inline(url: str) -> tuple[str, str] | None:
     media_type, parameters, data = found.groups()
     if parameters.lower().endswith(";base64"):
         return media_type, data
-    return media_type or "text/plain", base64.b64encode(unquote_to_bytes(data)).decode()
+    data_bytes = _PERCENT.sub(lambda one: bytes.fromhex(one[1].decode()), data.encode())
+    return media_type or "text/plain", base64.b64encode(data_bytes).decode()
 
 
 def _parse_file(file: _File, cache: CacheMark | None) -> File:

@@ -26,6 +26,9 @@ from arbiter.wire.messages_thinking import settle
 from arbiter.wire.messages_turns import turns_of
 
 MAX_STRICT_TOOLS = 20
+GO_ON = "Go on."
+"""Said behind a beginning of the answer to a model that takes none. It bears no mark: it does not come again."""
+
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 _TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only", "standard_only": "standard_only"}
 _NOBODY = Target()
@@ -56,6 +59,8 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         body["system"] = system
     body["messages"] = messages
     place(body, whose, target)
+    if can is not None and not can.begins and messages[-1]["role"] == "assistant":
+        messages.append({"role": "user", "content": GO_ON})
     config: dict[str, Any] = {"effort": settled.effort} if settled.effort is not None else {}
     if request.output is not None:
         config.update(_build_shape(request.output, can))

@@ -34,7 +34,8 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     `always`; `off` is the `thinking.type` that turns a default off. `hides` says that the text of thoughts is left out
     unless asked for. `samples` says whether temperature, top_p and top_k are taken, `samples_once` that temperature and
     top_p are not taken together. `forces` says whether a tool call can be forced, `forces_thinking` whether while
-    thinking too. `shapes` says that output and arguments can be held to a schema.
+    thinking too. `begins` says that the answer may be begun for it. `shapes` says that output and arguments can be held
+    to a schema.
     """
 
     max_output: int
@@ -46,6 +47,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     samples_once: bool = False
     forces: bool = True
     forces_thinking: bool = False
+    begins: bool = True
     shapes: bool = False
 
 
@@ -56,7 +58,7 @@ _OPUS_4 = Abilities(max_output=32_000, thinks="budget")
 _OPUS_4_1 = replace(_OPUS_4, samples_once=True)
 _4_5 = replace(_3_7, samples_once=True, shapes=True)
 _OPUS_4_5 = replace(_4_5, efforts=TO_HIGH)
-_4_6 = replace(_4_5, max_output=128_000, thinks="asked", efforts=TO_MAX)
+_4_6 = replace(_4_5, max_output=128_000, thinks="asked", efforts=TO_MAX, begins=False)
 _4_7 = replace(_4_6, hides=True, efforts=ALL_EFFORTS, samples=False)
 _4_8 = replace(_4_7, forces_thinking=True)
 _5 = replace(_4_8, thinks="default", off="disabled")

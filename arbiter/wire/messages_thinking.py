@@ -89,7 +89,7 @@ def _think(
             return None, can.efforts[0]
         return ({"type": can.off} if can.off is not None else None), None
     effort = _next_lower(level, can.efforts)
-    if can.thinks == "never" or (forced and not can.forces_thinking) or _has_begun(request):
+    if can.thinks == "never" or (forced and not can.forces_thinking) or (can.begins and _has_begun(request)):
         return None, effort
     if can.thinks == "budget":
         budget = min(_BUDGETS.get(level, _BUDGETS["medium"]), max_tokens // 2)

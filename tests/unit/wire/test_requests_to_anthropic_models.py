@@ -150,6 +150,16 @@ def test_the_beginning_of_an_answer_comes_before_thinking() -> None:
     assert thinking("claude-sonnet-4-5", "high", *begun) == (None, None)
 
 
+def test_a_model_that_takes_no_beginning_is_told_to_go_on() -> None:
+    """Since 4.6 a conversation must end with the user. The mark stays on the turn that comes again."""
+    begun = (Message("user", "x"), Message("assistant", "Two: "))
+    assert [turn["role"] for turn in build("claude-opus-4-5", *begun)["messages"]] == ["user", "assistant"]
+    first, second, third = build("claude-opus-4-6", *begun, reasoning=Reasoning("high"))["messages"]
+    assert "cache_control" in first["content"][0] and second["content"] == [{"type": "text", "text": "Two:"}]
+    assert third == {"role": "user", "content": "Go on."}
+    assert thinking("claude-opus-4-6", "high", *begun) == ({"type": "adaptive"}, "high")
+
+
 @pytest.mark.parametrize(
     ("model", "effort", "wanted"),
     [
