@@ -13,8 +13,11 @@ from hypothesis import HealthCheck, settings
 
 REQUIRE_SERVERS = os.environ.get("ARBITER_REQUIRE_SERVERS") == "1"
 
+# How many examples a property that sets no number of its own tries: ARBITER_EXAMPLES=100000 makes an evening's fuzzing.
+EXAMPLES = int(os.environ.get("ARBITER_EXAMPLES", "100"))
+
 # Shared machines stall; a deadline per example would only report that.
-settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("local", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
