@@ -106,9 +106,13 @@ EVENT = st.tuples(
 
 @st.composite
 def streams(draw: st.DrawFn) -> bytes:
-    """Some events, one or two of them again and again as streams do, and now and then a byte of them changed."""
+    """Some events, more like them with one string changed, as streams have them; and now and then a byte is changed."""
     events = [f"{name}data: {data}\n\n" for name, data in draw(st.lists(EVENT, min_size=1, max_size=4))]
-    events += draw(st.lists(st.sampled_from(events), max_size=4))
+    for _ in range(draw(st.integers(0, 4))):
+        event = draw(st.sampled_from(events))
+        spans = [found.span() for found in re.finditer(r'(?<=:)"(?:[^"\\]|\\.)*"', event)]
+        start, stop = draw(st.sampled_from(spans or [(0, 0)]))
+        events.append(event[:start] + (draw(STRING | ODD_STRING) if stop else "") + event[stop:])
     text = "".join(events)
     if draw(st.booleans()):
         text = text.replace("\n", draw(st.sampled_from(["\r\n", "\r"])))

@@ -3,8 +3,7 @@
 
 `next` stays in C from one handed-out event to the next: a plain delta is framed, recognised in one pass and copied
 between the two halves of its mould; no object is made for it. And mostly that pass need not be run: the deltas of a
-stream differ only in their string. An event that begins and ends with the very bytes of the last recognised one, around
-a string, says the same of it.
+stream differ only in their strings. An event with the very bytes of the last recognised one around them says the same.
 """
 
 cimport cython
@@ -21,7 +20,6 @@ from arbiter._speedups.c.plain_messages cimport DELTA, block_event
 from arbiter._speedups.c.sse cimport Frame, SSEReader, framed
 
 from arbiter._speedups.py.carry import MAX_MOVED_BYTES, Mould, is_event
-from arbiter._speedups.py.sse import LIMIT_BYTES
 
 cdef Py_ssize_t MOVED_BYTES = MAX_MOVED_BYTES
 cdef Py_ssize_t KEEP_BYTES = 64 << 10  # a larger buffer goes back once it was taken
@@ -55,9 +53,11 @@ cdef struct Buffer:
 
 
 cdef struct Shape:
-    # The last recognised event without its string, and what it was recognised as.
+    # The last recognised event without the string that was said and the one aside (OpenAI pads its chunks with noise):
+    # what stands before, between and behind the two, and what it was recognised as.
     Buffer around
-    Py_ssize_t before_len, behind_len
+    Py_ssize_t before_len, between_len, behind_len
+    bint has_aside
     int kind
     long long index
 
@@ -168,31 +168,47 @@ cdef class _Carrier(SSEReader):
         raise NotImplementedError
 
     cdef bint _is_alike(self, Frame* frame, Text* text) noexcept:
-        """Whether the event is the last recognised one with another string; then it is in `text`."""
+        """Whether the event is the last recognised one with other strings; what it says is in `text` then."""
         cdef Shape* shape = &self._shape
-        cdef const char* end = frame.data + frame.data_len
-        if (
-            shape.around.size == 0
-            or frame.data_len <= shape.around.size
-            or memcmp(frame.data, shape.around.at, shape.before_len) != 0
-            or memcmp(end - shape.behind_len, shape.around.at + shape.before_len, shape.behind_len) != 0
-        ):
+        cdef const char* around = shape.around.at
+        cdef const char* p = frame.data
+        cdef const char* end = p + frame.data_len
+        cdef Text aside
+        if shape.around.size == 0 or frame.data_len <= shape.around.size or memcmp(p, around, shape.before_len) != 0:
             return False
-        end -= shape.behind_len
-        return js.string(frame.data + shape.before_len, end, text) == end and text.raw > 0 and not text.lone
+        around += shape.before_len
+        p = js.string(p + shape.before_len, end, text)
+        if p == NULL or text.raw == 0 or text.lone or end - p < shape.between_len:
+            return False
+        if memcmp(p, around, shape.between_len) != 0:
+            return False
+        around += shape.between_len
+        p += shape.between_len
+        if shape.has_aside:
+            p = js.string(p, end, &aside)
+            if p == NULL or aside.lone:
+                return False
+        return end - p == shape.behind_len and memcmp(p, around, shape.behind_len) == 0
 
     cdef int _learn(self, Frame* frame, Plain* plain, int kind) except -1:
         cdef Shape* shape = &self._shape
-        cdef const char* behind = plain.at + plain.raw + 1
+        cdef const char* end = frame.data + frame.data_len
+        cdef const char* between = plain.at + plain.raw + 1
+        cdef const char* aside = plain.aside if plain.aside != NULL else end
+        cdef Py_ssize_t size
         cdef char* to
         shape.around.size = 0
+        shape.has_aside = plain.aside != NULL
         shape.before_len = plain.at - 1 - frame.data
-        shape.behind_len = frame.data + frame.data_len - behind
-        if shape.before_len + shape.behind_len <= MAX_SHAPE_BYTES:
-            to = grow(&shape.around, shape.before_len + shape.behind_len)
+        shape.between_len = aside - between
+        shape.behind_len = end - aside - plain.aside_size if shape.has_aside else 0
+        size = shape.before_len + shape.between_len + shape.behind_len
+        if size <= MAX_SHAPE_BYTES:
+            to = grow(&shape.around, size)
             memcpy(to, frame.data, shape.before_len)
-            memcpy(to + shape.before_len, behind, shape.behind_len)
-            shape.around.size = shape.before_len + shape.behind_len
+            memcpy(to + shape.before_len, between, shape.between_len)
+            memcpy(to + shape.before_len + shape.between_len, end - shape.behind_len, shape.behind_len)
+            shape.around.size = size
             shape.kind, shape.index = kind, plain.index
         return 0
 

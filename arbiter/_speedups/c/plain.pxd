@@ -50,6 +50,8 @@ cdef struct Plain:
     bint logprobs
     const char* usage  # the last usage object's bytes
     Py_ssize_t usage_size
+    const char* aside  # the last string behind the choices that nobody looks at, with its quotes; NULL where none is
+    Py_ssize_t aside_size
     # messages
     Text type  # of the delta
 
@@ -62,7 +64,7 @@ cdef inline void begin(Plain* plain) noexcept nogil:
     plain.entries = plain.fragments = 0
     plain.choices = 0
     plain.logprobs = False
-    plain.usage = NULL
+    plain.usage = plain.aside = NULL
     plain.type.raw = 0
 
 

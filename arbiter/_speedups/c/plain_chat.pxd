@@ -169,6 +169,7 @@ cdef inline bint chunk(
 ) noexcept nogil:
     """Read a whole chunk. `known`: whether the stream's id and model need no more be looked for."""
     cdef const char* begin = p
+    cdef const char* aside
     cdef bint more, inner
     cdef bint at_choices = False
     cdef Text key, text
@@ -234,7 +235,10 @@ cdef inline bint chunk(
         elif called(&key, b"type", 4) or called(&key, b"x_groq", 6):
             return False
         else:
+            aside = p
             p = pl.skip(p, end, plain)
+            if p != NULL and met & pl.CHOICES and aside[0] == 34:
+                plain.aside, plain.aside_size = aside, p - aside
         if p == NULL:
             return False
         p = js.member_end(p, end, &more)
