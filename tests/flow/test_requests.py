@@ -537,18 +537,6 @@ def test_an_unknown_model_is_a_404_that_names_it(front: Front, wire: Wire) -> No
     run(main)
 
 
-@each_wire
-def test_a_target_of_the_other_format_is_told_to_be_unbuilt(front: Front, wire: Wire) -> None:
-    """A clear 400 in the caller's format, once, without contact."""
-
-    async def main() -> None:
-        other = MESSAGES if wire is CHAT else CHAT
-        found = await ask(front.port, wire.path, {**wire.ask(), "model": other.model})
-        refused(front, wire, found, 400, "protocol_unsupported", "not built")
-
-    run(main)
-
-
 def test_a_wrong_method_names_the_right_one_and_an_unknown_path_is_json(front: Front) -> None:
     """Never plain text, never a page, on a client's path (SPEC 1.2)."""
 
