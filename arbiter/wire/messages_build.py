@@ -60,7 +60,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     body["messages"] = messages
     place(body, whose, target)
     if can is not None and not can.begins and messages[-1]["role"] == "assistant":
-        messages.append({"role": "user", "content": GO_ON})
+        messages.append({"role": "user", "content": [{"type": "text", "text": GO_ON}]})
     config: dict[str, Any] = {"effort": settled.effort} if settled.effort is not None else {}
     if request.output is not None:
         config.update(_build_shape(request.output, can))

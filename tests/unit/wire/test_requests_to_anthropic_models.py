@@ -156,7 +156,7 @@ def test_a_model_that_takes_no_beginning_is_told_to_go_on() -> None:
     assert [turn["role"] for turn in build("claude-opus-4-5", *begun)["messages"]] == ["user", "assistant"]
     first, second, third = build("claude-opus-4-6", *begun, reasoning=Reasoning("high"))["messages"]
     assert "cache_control" in first["content"][0] and second["content"] == [{"type": "text", "text": "Two:"}]
-    assert third == {"role": "user", "content": "Go on."}
+    assert third == {"role": "user", "content": [{"type": "text", "text": "Go on."}]}
     assert thinking("claude-opus-4-6", "high", *begun) == ({"type": "adaptive"}, "high")
 
 
