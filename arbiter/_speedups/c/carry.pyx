@@ -99,6 +99,9 @@ cdef class _Carrier(SSEReader):
     cdef bint _is_aimed, _keep
     cdef long long _place
 
+    def __cinit__(self):
+        self._name = b""
+
     def __dealloc__(self):
         free(self._moved.at)
         free(self._kept.at)

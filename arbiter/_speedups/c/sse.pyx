@@ -300,7 +300,7 @@ cdef class SSEReader:
     Lifetimes: what was opened is held until its last event was asked for, or the next read is opened.
     """
 
-    def __init__(self, long long limit=LIMIT_BYTES):
+    def __cinit__(self, long long limit=LIMIT_BYTES):
         self._framer = Framer(limit)
 
     def open(self, bytes data not None):
