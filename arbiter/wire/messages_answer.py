@@ -44,22 +44,53 @@ def read_usage(raw: bytes | None) -> Usage | None:
 
 
 def write_usage(usage: Usage | None) -> dict[str, Any]:
-    """Return usage as this format counts: cached input beside the rest. A number it demands is 0 if unknown."""
+    """Return usage as this format counts: cached input beside the rest. A number it demands is 0 if unknown.
+
+    This is the usage at the end of a stream, which has all members that the vendor's always has.
+    """
     usage = usage or Usage()
-    built: dict[str, Any] = {"input_tokens": usage.input or 0}
-    if usage.cache_write is not None:
-        built["cache_creation_input_tokens"] = usage.cache_write
-    if usage.cache_read is not None:
-        built["cache_read_input_tokens"] = usage.cache_read
+    built: dict[str, Any] = {
+        "input_tokens": usage.input or 0,
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "output_tokens": usage.output or 0,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning} if usage.reasoning is not None else None,
+        "server_tool_use": None,
+    }
     if usage.cache_write_5m is not None or usage.cache_write_1h is not None:
         built["cache_creation"] = {
             "ephemeral_5m_input_tokens": usage.cache_write_5m or 0,
             "ephemeral_1h_input_tokens": usage.cache_write_1h or 0,
         }
-    built["output_tokens"] = usage.output or 0
-    if usage.reasoning is not None:
-        built["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
     return built
+
+
+_UNTOLD = ("cache_creation", "service_tier", "inference_geo")
+
+
+def write_message(answer: Answer, trace_id: str, model: str, content: list[Any], reason: str | None) -> dict[str, Any]:
+    """Return a message, which an answer is and a stream begins with. What no other format tells is null."""
+    usage = write_usage(answer.usage)
+    return {
+        "id": f"msg_{trace_id}",
+        "type": "message",
+        "role": "assistant",
+        "model": answer.model or model,
+        "content": content,
+        "stop_reason": reason,
+        "stop_sequence": answer.stop_sequence,
+        "stop_details": None,
+        "container": None,
+        "usage": usage | {name: None for name in _UNTOLD if name not in usage},
+    }
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text, "citations": None}
+
+
+def call_block(id: str, name: str, input: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": input, "caller": {"type": "direct"}}
 
 
 def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> bytes:
@@ -72,25 +103,14 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> b
     for part in answer.parts:
         if isinstance(part, Text | Refusal):
             if part.text:
-                content.append({"type": "text", "text": part.text})
+                content.append(text_block(part.text))
         elif isinstance(part, Thinking):
             content.append({"type": "thinking", "thinking": part.text, "signature": part.signature or ""})
         elif isinstance(part, RedactedThinking):
             content.append({"type": "redacted_thinking", "data": part.data})
         elif isinstance(part, ToolCall):
-            content.append({"type": "tool_use", "id": part.id, "name": part.name, "input": _input(part.arguments)})
-    return encode(
-        {
-            "id": f"msg_{trace_id}",
-            "type": "message",
-            "role": "assistant",
-            "model": answer.model or model,
-            "content": content,
-            "stop_reason": FINISH_OUT[answer.finish or Finish.STOP],
-            "stop_sequence": answer.stop_sequence,
-            "usage": write_usage(answer.usage),
-        }
-    )
+            content.append(call_block(part.id, part.name, _input(part.arguments)))
+    return encode(write_message(answer, trace_id, model, content, FINISH_OUT[answer.finish or Finish.STOP]))
 
 
 def _input(arguments: str) -> Any:

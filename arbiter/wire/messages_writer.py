@@ -23,6 +23,7 @@ from typing import Any
 from arbiter.errors import Garbled
 from arbiter.model import (
     OUTPUT,
+    Answer,
     CallDelta,
     CallStarted,
     Ended,
@@ -41,7 +42,7 @@ from arbiter.model import (
     UsageReported,
 )
 from arbiter.wire.json import encode
-from arbiter.wire.messages_answer import FINISH_OUT, write_usage
+from arbiter.wire.messages_answer import FINISH_OUT, call_block, text_block, write_message, write_usage
 from arbiter.wire.messages_errors import write_error_event
 from arbiter.wire.moulds import NO_MOULDS, Moulds
 from arbiter.wire.span import Span
@@ -115,16 +116,8 @@ class MessagesWriter:
 
     def _start(self, started: Started) -> bytes:
         self._usage = started.usage
-        message: dict[str, Any] = {
-            "id": f"msg_{self._trace_id}",
-            "type": "message",
-            "role": "assistant",
-            "model": started.model or self._model,
-            "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": write_usage(started.usage),
-        }
+        answer = Answer(model=started.model, usage=started.usage)
+        message = write_message(answer, self._trace_id, self._model, [], None)
         return _event("message_start", {"message": message})
 
     def _write(self, event: Event) -> bytes:
@@ -157,7 +150,7 @@ class MessagesWriter:
         if isinstance(event, TextDelta | RefusalDelta):
             if not event.text:
                 return b""
-            return self._enter(_TEXT, {"type": "text", "text": ""}, "text_delta", "text") + self._say(event.text)
+            return self._enter(_TEXT, text_block(""), "text_delta", "text") + self._say(event.text)
         if isinstance(event, ThinkingDelta):
             return self._think() + self._say(event.text) if event.text else b""
         if isinstance(event, ThinkingSigned):
@@ -170,8 +163,7 @@ class MessagesWriter:
             return self._enter("redacted", {"type": "redacted_thinking", "data": event.data}, "", "") + self._close()
         if isinstance(event, CallStarted):
             self._span = Span()
-            block: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
-            return self._enter(event.index, block, "input_json_delta", "partial_json")
+            return self._enter(event.index, call_block(event.id, event.name, {}), "input_json_delta", "partial_json")
         return b""
 
     def _think(self) -> bytes:
@@ -250,7 +242,8 @@ class MessagesWriter:
 
     def _end(self) -> bytes:
         finish = self._finished
-        delta = {"stop_reason": FINISH_OUT[finish.finish], "stop_sequence": finish.stop_sequence}
+        reason = {"stop_reason": FINISH_OUT[finish.finish], "stop_sequence": finish.stop_sequence}
+        delta = {**reason, "stop_details": None, "container": None}  # what no other format tells
         usage = write_usage(self._usage)
         return _event("message_delta", {"delta": delta, "usage": usage}) + _event("message_stop", {})
 

@@ -82,7 +82,8 @@ def test_blocks_open_and_close_one_by_one() -> None:
         *("+4:text", "4:text", "4:text", "-4", "+5:tool_use", "5:input_json", "-5", "message_delta", "message_stop"),
     ]
     assert written[0]["message"]["id"] == "msg_T" and written[0]["message"]["model"] == "m"
-    assert written[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+    empty = {"stop_sequence": None, "stop_details": None, "container": None}
+    assert written[-2]["delta"] == {"stop_reason": "tool_use", **empty}
 
 
 def test_an_empty_answer_has_no_blocks() -> None:
@@ -102,13 +103,15 @@ def test_usage_after_the_finish_is_in_the_one_message_delta() -> None:
             "cache_read_input_tokens": 1920,
             "output_tokens": 300,
             "output_tokens_details": {"thinking_tokens": 7},
+            "server_tool_use": None,
         }
     ]
 
 
 def test_what_is_known_at_the_start_is_told_at_the_start() -> None:
     usage = Usage(input=9, cache_write=100, cache_write_5m=60, cache_write_1h=40, output=1)
-    assert write(Started(usage=usage), *END)[0]["message"]["usage"] == {
+    told = write(Started(usage=usage), *END)[0]["message"]["usage"]
+    assert {name: count for name, count in told.items() if count is not None} == {
         "input_tokens": 9,
         "cache_creation_input_tokens": 100,
         "cache_creation": {"ephemeral_5m_input_tokens": 60, "ephemeral_1h_input_tokens": 40},
