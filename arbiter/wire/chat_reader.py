@@ -429,6 +429,6 @@ def parse_answer(body: bytes) -> Answer:
     """
     reader = ChatReader()
     events = reader.read(b"", body)
-    if not reader.has_choice and not reader.order.closed:
+    if not reader.has_choice and not any(isinstance(event, Failed) for event in events):
         raise Garbled("the upstream's answer has no choices")
     return collect(events + reader.read(b"", b"[DONE]"))

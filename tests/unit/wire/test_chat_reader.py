@@ -9,6 +9,7 @@ import pytest
 
 from arbiter.errors import Cut, ErrorClass, Garbled, InStreamError
 from arbiter.model import (
+    Answer,
     CallDelta,
     CallStarted,
     Ended,
@@ -16,10 +17,15 @@ from arbiter.model import (
     Failed,
     Finish,
     Finished,
+    Part,
+    Refusal,
     RefusalDelta,
     Started,
+    Text,
     TextDelta,
+    Thinking,
     ThinkingDelta,
+    ToolCall,
     Usage,
     UsageReported,
 )
@@ -208,3 +214,313 @@ def test_what_is_somebody_elses_is_ignored() -> None:
     side = b'data: {"warning":"no usage reported"}\n\n'
     events = said(prompt, b": comment\n\n", chunk({"content": "Hi", "x": [{}]}, token_ids=[1]), side, chunk({}, "stop"))
     assert events == [TextDelta("Hi"), *STOP]
+
+
+# --- Calls that no book describes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["get_", "weather"], ["get_weather", "get_weather"], ["get_w", "get_weather"], ["get_weather", "", "get_weather"]],
+    ids=["in pieces", "repeated", "so far", "with a gap"],
+)
+def test_a_name_is_whole_before_its_call_opens(names: list[str]) -> None:
+    """Gemini sends it in pieces, MiniMax again with every slice; the first arguments say that it is all there."""
+    slices = [call(index=0, id="call_a", function={"name": name, "arguments": ""}) for name in names]
+    name = names[-1] if names[0] == names[-1] else ""
+    arguments = call(index=0, function={"name": name, "arguments": '{"city":"Oslo"}'})
+    assert said(*slices, arguments, chunk({}, "tool_calls"), DONE) == [*OSLO, *CALLED]
+
+
+def test_a_call_without_arguments_opens_at_the_latest_with_the_finish() -> None:
+    opened = [CallStarted(0, "a", "f"), CallStarted(1, "b", "g")]
+    calls = [call(index=0, id="a", function={"name": "f"}), call(index=1, id="b", function={"name": "g"})]
+    assert said(*calls, chunk({}, "tool_calls"), DONE) == [*opened, *CALLED]
+    assert said(*calls, DONE)[:2] == opened
+
+
+def test_calls_without_ids_are_told_apart_by_their_arguments() -> None:
+    """All at index 0, no ids, one whole object behind another; named again or not."""
+    first = call(index=0, function=WEATHER)
+    for second in ({"name": "get_weather", "arguments": "{}"}, {"name": "", "arguments": "{}"}, {"arguments": "{}"}):
+        events = said(first, call(index=0, function=second), chunk({}, "tool_calls"), DONE)
+        opened = [event for event in events if isinstance(event, CallStarted)]
+        assert opened == [CallStarted(i, f"call_cc-1_{i}", "get_weather") for i in (0, 1)]
+        assert CallDelta(1, "{}") in events
+
+
+def test_a_call_of_another_name_is_another_call() -> None:
+    events = said(call(index=0, function=WEATHER), call(index=0, function=TIME), chunk({}, "tool_calls"), DONE)
+    assert [event.name for event in events if isinstance(event, CallStarted)] == ["get_weather", "get_time"]
+
+
+def test_one_id_at_two_indices_is_two_calls() -> None:
+    """The results would be mixed up under one id; the second gets another."""
+    calls = [call(index=0, id="x", function=WEATHER), call(index=1, id="x", function=TIME)]
+    events = said(*calls, chunk({}, "tool_calls"), DONE)
+    assert [(event.id, event.name) for event in events if isinstance(event, CallStarted)] == [
+        ("x", "get_weather"),
+        ("call_cc-1_1", "get_time"),
+    ]
+
+
+def test_an_id_that_is_a_bare_number_is_not_passed_on() -> None:
+    """SGLang counts from 0 in every answer; two turns of one conversation would share an id."""
+    calls = [call(id="0", function={"name": "f", "arguments": "{"}), call(id="0", function={"arguments": "}"})]
+    assert said(*calls, chunk({}, "tool_calls"), DONE)[:3] == [
+        CallStarted(0, "call_cc-1_0", "f"),
+        CallDelta(0, "{"),
+        CallDelta(0, "}"),
+    ]
+
+
+def test_an_id_may_come_after_the_name() -> None:
+    calls = [call(index=0, function={"name": "f"}), call(index=0, id="a"), call(index=0, function={"arguments": "{}"})]
+    assert said(*calls, chunk({}, "tool_calls"), DONE)[:2] == [CallStarted(0, "a", "f"), CallDelta(0, "{}")]
+
+
+def test_ids_of_ours_differ_where_the_server_gives_none_at_all() -> None:
+    """Nothing in the stream could make them unique, so chance does."""
+    bare = json.dumps({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": WEATHER}]}}]})
+    first, second = (read(f"data: {bare}\n\n".encode())[1] for _ in range(2))
+    assert isinstance(first, CallStarted) and isinstance(second, CallStarted) and first.id != second.id
+
+
+def test_what_follows_whole_arguments_is_dropped() -> None:
+    """Blanks, or the same arguments once more: anything behind would break them."""
+    calls = [call(index=0, id="a", function=WEATHER), call(index=0, id="a", function=WEATHER), call(index=0, id="a")]
+    assert said(*calls, chunk({}, "tool_calls"), DONE) == [
+        CallStarted(0, "a", "get_weather"),
+        CallDelta(0, '{"city":"Oslo"}'),
+        *CALLED,
+    ]
+
+
+def test_an_empty_object_before_the_slices_says_nothing() -> None:
+    calls = [call(index=0, id="call_a", function={"name": "get_weather", "arguments": {}})]
+    calls.append(call(index=0, function={"arguments": '{"city":"Oslo"}'}))
+    assert said(*calls, chunk({}, "tool_calls"), DONE) == [*OSLO, *CALLED]
+
+
+def test_a_function_call_of_old_is_a_call() -> None:
+    deltas = [{"function_call": {"name": "get_weather", "arguments": ""}}, {"function_call": {"arguments": "{}"}}]
+    events = said(*(chunk(delta) for delta in deltas), chunk({}, "function_call"), DONE)
+    assert events == [CallStarted(0, "call_cc-1_0", "get_weather"), CallDelta(0, "{}"), *CALLED]
+
+
+def test_too_many_calls_are_a_fault() -> None:
+    """Each is remembered to the end; SPEC 14.1 wants a bound on all that is."""
+    *_, failed = said(*(call(index=i, id=f"c{i}", function={"name": "f"}) for i in range(1025)))
+    assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)
+
+
+def test_a_slice_that_belongs_to_no_call_is_a_fault() -> None:
+    (failed,) = said(call(index=3, function={"arguments": "{}"}))
+    assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)
+
+
+# --- Reasoning and content --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("delta", "event"),
+    [
+        ({"reasoning_content": "Hm", "reasoning": "Hm"}, ThinkingDelta("Hm", "reasoning_content")),
+        ({"reasoning": {"content": "Hm"}}, ThinkingDelta("Hm", "reasoning")),
+        ({"reasoning": {"text": "Hm"}}, ThinkingDelta("Hm", "reasoning")),
+        ({"reasoning": "Hm", "reasoning_details": [{"text": "Hm"}]}, ThinkingDelta("Hm", "reasoning")),
+        ({"reasoning_details": [{"type": "reasoning.summary", "summary": "Hm"}]}, ThinkingDelta("Hm", "reasoning")),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}]}, ThinkingDelta("Hm")),
+        ({"content": [{"type": "thinking", "thinking": "Hm"}]}, ThinkingDelta("Hm")),
+        ({"content": [{"type": "text", "text": "Hi"}, {"type": "reference", "reference_ids": [1]}]}, TextDelta("Hi")),
+        ({"content": [{"type": "refusal", "refusal": "No"}]}, RefusalDelta("No")),
+        ({"content": "Hi", "role": "assistant", "annotations": [{}]}, TextDelta("Hi")),
+    ],
+)
+def test_what_is_said_is_found_where_servers_put_it(delta: dict[str, Any], event: Event) -> None:
+    """Once, where they put it in several places."""
+    assert said(chunk(delta), chunk({}, "stop"), DONE) == [event, *STOP]
+
+
+def test_half_of_a_surrogate_pair_becomes_a_replacement_character() -> None:
+    """Servers cut text in the middle of an emoji; the rest of the stream is as good as ever."""
+    data = (
+        rb'data: {"id":"cc-1","model":"m","choices":[{"delta":{"content":"a\ud83d"},"finish_reason":"stop"}]}' + b"\n\n"
+    )
+    assert said(data, DONE) == [TextDelta("a�"), *STOP]
+
+
+def test_log_probabilities_pass_as_they_are() -> None:
+    """In one line, as an event needs it; nothing where they say nothing."""
+    told = {"content": [{"token": "Hi", "logprob": -0.5}], "refusal": None}
+    pretty = json.dumps(
+        {"id": "cc-1", "model": "m", "choices": [{"delta": {"content": "Hi"}, "logprobs": told}]}, indent=1
+    )
+    data = "".join(f"data: {line}\n" for line in pretty.split("\n")) + "\n"
+    text, *rest = said(
+        data.encode(), chunk({}, "stop", choices=[{"delta": {}, "logprobs": {"content": []}}]), chunk({}, "stop")
+    )
+    assert isinstance(text, TextDelta) and text.logprobs is not None
+    assert b"\n" not in text.logprobs and json.loads(text.logprobs) == told
+    assert rest == STOP
+
+
+# --- Ends -------------------------------------------------------------------------------------------------------------
+
+WHOLE = [chunk({"content": "Hi"}), chunk({}, "stop")]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        chunk({}),
+        chunk({"role": "assistant", "content": ""}),
+        chunk({"content": ""}, "stop"),
+        chunk({"tool_calls": []}, ""),
+    ],
+    ids=["empty", "role", "the same finish", "empty lists"],
+)
+def test_noise_behind_the_finish_is_accepted(after: bytes) -> None:
+    """SPEC 2.6; what usage it carries is kept."""
+    assert said(*WHOLE, after, DONE) == [TextDelta("Hi"), *STOP]
+    with_usage = after.replace(
+        b'"model"', b'"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13},"model"'
+    )
+    assert said(*WHOLE, with_usage, DONE)[-2:] == [UsageReported(COUNTS), Ended()]
+
+
+@pytest.mark.parametrize("after", [chunk({"content": "x"}), chunk({}, "length"), call(index=0, id="a", function=TIME)])
+def test_data_or_another_reason_behind_the_finish_is_a_fault(after: bytes) -> None:
+    """SPEC 2.6: recorded as the upstream's protocol error."""
+    *_, failed = said(*WHOLE, after, DONE)
+    assert isinstance(failed, Failed) and failed.error.code is ErrorClass.UPSTREAM_PROTOCOL
+
+
+@pytest.mark.parametrize("before", [[], WHOLE[:1], WHOLE], ids=["first", "in the middle", "behind the finish"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        b'data: {"error":{"message":"busy","code":503}}\n\n',
+        b'data: {"error":"busy"}\n\n',
+        b'data: {"object":"error","message":"busy","type":"BadRequestError"}\n\n',
+        b'event: error\ndata: {"message":"busy"}\n\n',
+        b'data: {"type":"error","error":{"type":"overloaded_error","message":"busy"}}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{},"error":{"message":"busy","code":502},"finish_reason":"error"}]}\n\n',
+    ],
+)
+def test_an_error_is_one_wherever_it_comes_and_however_it_looks(before: list[bytes], error: bytes) -> None:
+    *_, failed = read(*before, error, DONE)
+    assert isinstance(failed, Failed) and isinstance(failed.error, InStreamError) and str(failed.error) == "busy"
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("error", ErrorClass.UPSTREAM_ERROR), ("insufficient_system_resource", ErrorClass.OVERLOADED)],
+)
+def test_some_finish_reasons_are_failures(word: str, code: ErrorClass) -> None:
+    """What was counted by then is kept."""
+    *_, usage, failed = said(chunk({"content": "Hi"}), chunk({}, word, usage=USAGE), DONE)
+    assert usage == UsageReported(COUNTS)
+    assert isinstance(failed, Failed) and failed.error.code is code
+
+
+@pytest.mark.parametrize("empty", [b'"error":null', b'"error":{}', b'"error":""'])
+def test_an_error_member_that_says_nothing_is_none(empty: bytes) -> None:
+    assert said(WHOLE[0].replace(b'"model"', empty + b',"model"'), *WHOLE[1:], DONE) == [TextDelta("Hi"), *STOP]
+
+
+def test_the_upstreams_own_word_is_kept() -> None:
+    reader = openai_chat.reader()
+    reader.feed(b"".join([*WHOLE[:1], chunk({}, "max_tokens"), chunk({}, "length")]))
+    assert reader.finish_word == "max_tokens"
+
+
+def test_usage_is_found_where_servers_put_it() -> None:
+    for holder in ({"usage": USAGE}, {"x_groq": {"usage": USAGE}}):
+        assert said(chunk({}, "stop", **holder), DONE)[1] == UsageReported(COUNTS)
+    in_choice = [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]
+    assert said(chunk({}, choices=in_choice), DONE)[1] == UsageReported(COUNTS)
+
+
+def test_usage_that_is_none_is_not_reported() -> None:
+    odd = {"prompt_tokens": None, "completion_tokens": -1, "total_tokens": 0.5}
+    assert said(chunk({"content": "Hi"}, "stop", usage=odd), chunk(usage={}), DONE) == [TextDelta("Hi"), *STOP]
+
+
+def test_other_choices_are_not_ours() -> None:
+    other = {"index": 1, "delta": {"content": "no"}, "finish_reason": "length"}
+    both = [other, {"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]
+    assert said(chunk(choices=both), chunk(choices=[other]), chunk({}, "stop"), DONE) == [TextDelta("Hi"), *STOP]
+
+
+# --- Where slices may pass the reader by ------------------------------------------------------------------------------
+
+
+def test_slices_pass_by_only_where_their_index_tells_their_call() -> None:
+    """Not before the first; not of a call without id or one that is whole, whose next slice may begin another."""
+    reader = openai_chat.reader()
+    assert reader.place_of(0) == -1
+    reader.feed(call(index=2, id="a", function={"name": "f", "arguments": ""}))
+    assert reader.place_of(0) == -1
+    reader.feed(call(index=2, function={"arguments": "{"}))
+    assert reader.place_of(0) == 2
+    reader.feed(call(index=2, id="b", function={"name": "g", "arguments": "{}"}))
+    assert reader.place_of(0) == -1 and reader.place_of(1) == -1
+    reader.feed(call(index=3, function={"name": "h", "arguments": "{"}))
+    assert reader.place_of(2) == -1
+
+
+# --- Unary answers ----------------------------------------------------------------------------------------------------
+
+
+def answer(**message: Any) -> Answer:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+    return openai_chat.parse_answer(json.dumps({"id": "cc-1", "model": "m", "choices": [choice]}).encode())
+
+
+@pytest.mark.parametrize(
+    ("message", "parts"),
+    [
+        ({"content": None}, ()),
+        ({"content": ""}, ()),
+        ({"content": [{"type": "text", "text": "Hi"}]}, (Text("Hi"),)),
+        ({"content": "Hi", "refusal": None, "tool_calls": []}, (Text("Hi"),)),
+        ({"content": None, "refusal": "No"}, (Refusal("No"),)),
+        ({"content": "Hi", "reasoning": {"content": "Hm"}}, (Thinking("Hm", spelling="reasoning"), Text("Hi"))),
+        (
+            {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}]},
+            (ToolCall("a", "f", '{"x": 1}'),),
+        ),
+        ({"tool_calls": [{"id": "a", "function": {"name": "f"}}]}, (ToolCall("a", "f", "{}"),)),
+        (
+            {"tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "f"}}]},
+            (ToolCall("call_cc-1_0", "f", "{}"), ToolCall("call_cc-1_1", "f", "{}")),
+        ),
+        ({"function_call": {"name": "f", "arguments": "{}"}}, (ToolCall("call_cc-1_0", "f", "{}"),)),
+    ],
+)
+def test_an_answer_is_read_as_a_stream_of_one_chunk(message: dict[str, Any], parts: tuple[Part, ...]) -> None:
+    """With all that streams are forgiven."""
+    found = answer(**message)
+    assert found.parts == parts and (found.id, found.model) == ("cc-1", "m")
+
+
+def test_of_several_choices_the_first_is_the_answer() -> None:
+    def body(*indices: int) -> bytes:
+        return json.dumps({"choices": [{"index": i, "message": {"content": str(i)}} for i in indices]}).encode()
+
+    assert openai_chat.parse_answer(body(1, 0)).text() == "0"
+    assert openai_chat.parse_answer(body(3, 4)).text() == "3"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[DONE]", b"{}", b'{"choices":[]}', b'{"usage":{"prompt_tokens":1}}', b"<html>", b"[]"]
+)
+def test_what_is_no_answer_is_garbled(body: bytes) -> None:
+    with pytest.raises(Garbled):
+        openai_chat.parse_answer(body)
+
+
+def test_an_error_in_place_of_an_answer_is_one() -> None:
+    with pytest.raises(InStreamError, match="busy"):
+        openai_chat.parse_answer(b'{"error":{"message":"busy"}}')

@@ -16,12 +16,16 @@ from arbiter.model import (
     Failed,
     Finish,
     Finished,
+    RefusalDelta,
     Started,
     TextDelta,
+    ThinkingDelta,
+    ThinkingSigned,
     Usage,
     UsageReported,
 )
 from arbiter.wire import openai_chat
+from arbiter.wire.moulds import Moulds
 
 
 def write(*events: Event, include_usage: bool = True) -> list[Any]:
@@ -93,3 +97,51 @@ def test_an_upstream_that_breaks_the_order_is_caught() -> None:
     writer.write(Finished(Finish.STOP))
     with pytest.raises(Garbled):
         writer.write(TextDelta("more"))
+
+
+def test_the_model_that_answered_is_named() -> None:
+    """The upstream's own word where it says one, else what was asked for."""
+    assert {one["model"] for one in write(Started(model="gpt-x"), TextDelta("Hi"))} == {"gpt-x"}
+    assert {one["model"] for one in write(Started(), TextDelta("Hi"))} == {"m"}
+
+
+def test_a_slice_of_a_call_that_is_not_open_is_the_upstreams_fault() -> None:
+    """And so is a call out of turn; the stream can still go on."""
+    writer = openai_chat.writer("T", "m", 0)
+    for bad in (CallDelta(0, "{}"), CallStarted(1, "b", "g")):
+        with pytest.raises(Garbled):
+            writer.write(bad)
+    assert b'"role"' in writer.write(CallStarted(0, "a", "f"))
+
+
+def test_deltas_that_say_nothing_are_not_written() -> None:
+    assert deltas(write(Started(), TextDelta(""), ThinkingDelta(""), ThinkingSigned("s"), RefusalDelta(""))) == [
+        {"role": "assistant", "content": ""}
+    ]
+
+
+def test_log_probabilities_are_written_beside_their_text() -> None:
+    told = b'{"content":[{"token":"Hi","logprob":-0.5}],"refusal":null}'
+    chunks = write(TextDelta("H", told), TextDelta("i", told), Finished(Finish.STOP), Ended())
+    assert [one["choices"][0].get("logprobs") for one in chunks[1:3]] == [json.loads(told)] * 2
+
+
+def test_moulds_are_there_while_the_stream_is_open() -> None:
+    """Of arguments only once their call has some: a call without any gets `{}` before the finish."""
+    writer = openai_chat.writer("T", "m", 0)
+    assert writer.moulds() == Moulds()
+    writer.write(Started())
+    text, content, reasoning, arguments, call, keep = writer.moulds()
+    assert None not in (text, content, reasoning) and (arguments, call, keep) == (None, -1, False)
+    writer.write(CallStarted(0, "a", "f"))
+    assert writer.moulds().arguments is None
+    writer.write(CallDelta(0, "{"))
+    mould = writer.moulds().arguments
+    assert mould is not None and writer.moulds().call == 0
+    moved = json.loads((mould[0] + b'"}"' + mould[1]).removeprefix(b"data: "))
+    assert moved["choices"][0]["delta"] == {"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]}
+    writer.write(CallStarted(1, "b", "g"))
+    writer.write(CallDelta(0, " "))
+    assert writer.moulds().call == -1
+    writer.write(Finished(Finish.TOOL_CALLS))
+    assert writer.moulds() == Moulds()
