@@ -48,6 +48,22 @@ def test_deltas(twin: Twin, measure: Callable[..., None], stream: str, per_read:
     measure(run, units=200)
 
 
+def test_deltas_padded_with_noise(twin: Twin, measure: Callable[..., None]) -> None:
+    """As OpenAI sends them: the string of random letters is another one in each."""
+    events = [event.replace(b"xYz0ABcd12", b"%010d" % at) for at, event in enumerate(streams.CHAT)]
+    (read,) = streams.joined(events, 64)
+    carrier = twin("carry").ChatCarrier()
+    carrier.aim(MOULDS["CHAT"], None, None, None, -1, False)
+
+    def run() -> int:
+        carrier.open(read)
+        assert carrier.next() is None
+        return len(carrier.take())
+
+    assert run() > 64 * len(MOULDS["CHAT"][0])
+    measure(run, units=64)
+
+
 def test_events_that_are_handed_out(twin: Twin, measure: Callable[..., None]) -> None:
     """Nothing has a mould: what a reader pays that wants every event."""
     read = b"".join(streams.CHAT)
