@@ -65,12 +65,24 @@ class _CallSlice(msgspec.Struct):
     index: int | None = None
     id: Any = None
     function: _Function | None = None
+    type: Any = None
+
+
+class _Part(msgspec.Struct):
+    """One part of a content in list form, or one of OpenRouter's `reasoning_details`."""
+
+    type: Any = None
+    text: Any = None
+    content: Any = None
+    refusal: Any = None
+    summary: Any = None
+    thinking: Raw = ABSENT
 
 
 class _Said(msgspec.Struct):
     """A delta; or a whole message, which has the same members."""
 
-    content: Raw = ABSENT
+    content: str | list[_Part] | None = None
     refusal: Any = None
     reasoning_content: Raw = ABSENT
     reasoning: Raw = ABSENT
@@ -102,17 +114,6 @@ class _Chunk(msgspec.Struct):
     usage: Raw = ABSENT
     x_groq: _Groq | None = None
     error: Raw = ABSENT
-
-
-class _Part(msgspec.Struct):
-    """One part of a content in list form, or one of OpenRouter's `reasoning_details`."""
-
-    type: Any = None
-    text: Any = None
-    content: Any = None
-    refusal: Any = None
-    summary: Any = None
-    thinking: Raw = ABSENT
 
 
 _CHUNK = msgspec.json.Decoder(_Chunk)
@@ -229,15 +230,16 @@ class ChatReader(EventReader):
         spelling, reasoning = _reasoning(said)
         if reasoning:
             events.append(ThinkingDelta(reasoning, spelling))
-        text = _text(said.content)
-        if isinstance(text, list):
-            _read_parts(text, logprobs, events)
-        elif text or logprobs is not None:
-            events.append(TextDelta(text, logprobs))
+        if isinstance(said.content, list):  # Mistral's reasoning models stream parts
+            _read_parts(said.content, logprobs, events)
+        elif said.content or logprobs is not None:
+            events.append(TextDelta(said.content or "", logprobs))
         refusal = word(said.refusal)
         if refusal is not None:
             events.append(RefusalDelta(refusal))
         for position, one in enumerate(said.tool_calls or ()):
+            if one.type == "custom":
+                continue  # of a tool that does not cross, so nobody asked for it
             # Several in one chunk, without index or id, are told apart by nothing but that each has its name.
             self._read_call(one, events, is_new=position > 0)
         if said.function_call is not None:
@@ -255,7 +257,7 @@ class ChatReader(EventReader):
         known = None if is_new else self._known(one.index, id, name, arguments)
         if known is None:
             if function is None and id is None:
-                return  # says nothing; or is of a kind of tool that only its own format has
+                return  # says nothing
             known = self._begin(one.index, id, name, events)
         if one.index is not None:
             self._at[one.index] = known
@@ -352,16 +354,6 @@ def _first(choices: list[_Choice]) -> _Choice | None:
     return choices[0] if choices and choices[0].message is not None else None
 
 
-def _text(raw: Raw) -> str | list[_Part]:
-    """Return a content: text, or parts (Mistral's reasoning models stream them)."""
-    content = present(raw)
-    if content is None:
-        return ""
-    if content[:1] == b"[":
-        return decoded(_PARTS, content, "content of a chat completion")
-    return decoded(_STR, content, "content of a chat completion")
-
-
 def _read_parts(parts: list[_Part], logprobs: bytes | None, events: list[Event]) -> None:
     for part in parts:
         if part.type in ("thinking", "reasoning"):
@@ -392,7 +384,7 @@ def _reasoning(said: _Said) -> tuple[str, str]:
 
 def _spoken(raw: Raw) -> str:
     """Return reasoning as text, whether it is a string, an object that holds one, or a list of those."""
-    value = present(raw)
+    value = present(raw) if raw is not ABSENT else None
     if value is None:
         return ""
     if value[:1] == b'"':
