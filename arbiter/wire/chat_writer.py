@@ -68,10 +68,14 @@ class ChatWriter:
         if self._opened and self._order.stage is Stage.OPEN:
             # The bulk of every stream, where nothing could be out of order.
             moulds = self._moulds
-            if type(event) is TextDelta and event.logprobs is None and moulds.text is not None:
-                return moulds.text[0] + encode(event.text) + moulds.text[1] if event.text else b""
+            if type(event) is TextDelta and event.text and event.logprobs is None and moulds.text is not None:
+                return moulds.text[0] + encode(event.text) + moulds.text[1]
             if type(event) is CallDelta and event.index == moulds.call and moulds.arguments is not None:
                 return moulds.arguments[0] + encode(event.arguments) + moulds.arguments[1]
+            if type(event) is ThinkingDelta and event.text:
+                mould = moulds.reasoning if event.spelling == "reasoning" else moulds.reasoning_content
+                if mould is not None:
+                    return mould[0] + encode(event.text) + mould[1]
         if not self._order.admit(event):
             return b""
         if isinstance(event, Failed):
@@ -110,7 +114,8 @@ class ChatWriter:
                 return self._delta + b'{"content":%b},"logprobs":%b' % (encode(event.text), event.logprobs) + _TAIL
             return self._chunk({"content": event.text}) if event.text else b""
         if isinstance(event, ThinkingDelta):
-            return self._chunk({event.spelling or REASONING: event.text}) if event.text else b""
+            spelling = "reasoning" if event.spelling == "reasoning" else REASONING
+            return self._chunk({spelling: event.text}) if event.text else b""
         if isinstance(event, CallDelta):
             return self._write_slice(event)
         if isinstance(event, CallStarted):

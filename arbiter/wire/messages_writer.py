@@ -87,9 +87,15 @@ class MessagesWriter:
 
         Errors: Garbled where the event breaks the order (SPEC 2.6), or too much of it is interleaved.
         """
+        # The bulk of every stream, where nothing could be out of order: a block is open only where output may come, and
+        # nothing waits but for a call.
         if type(event) is TextDelta and self._block is _TEXT:
-            # The bulk of every stream. A block is open only where output may come, and nothing waits outside of calls.
             return self._delta[0] + encode(event.text) + self._delta[1] if event.text else b""
+        if type(event) is ThinkingDelta and self._block is _THINKING:
+            return self._delta[0] + encode(event.text) + self._delta[1] if event.text else b""
+        if type(event) is CallDelta and self._block == event.index and not self._queue:
+            self._span.feed(event.arguments)
+            return self._delta[0] + encode(event.arguments) + self._delta[1]
         if not self._order.admit(event):
             return b""
         if isinstance(event, Failed):
