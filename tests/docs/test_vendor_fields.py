@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from arbiter import model
 from arbiter.errors import ProtocolUnsupported
 from arbiter.model import Target
 from arbiter.wire.format import FORMATS, Format
@@ -123,6 +124,7 @@ def _placed(body: Body) -> Body:
 
 def _told(event: Body) -> list[Body]:
     """Return the stream around one event: it has a beginning, and an end."""
+    event = copy.deepcopy(event)
     if "choices" in event:
         choice, chunk = event["choices"][0], {**event, "usage": None}
         said = choice["delta"]
@@ -192,62 +194,74 @@ def _rows(section: str) -> list[Row]:
     return found
 
 
-SAMPLES: dict[tuple[str, str], tuple[Any, ...]] = {
-    (CHAT_IN, "messages[user].content[file].file.file_data"): ("data:application/pdf;base64,AAAA", "AAAA"),
-    (CHAT_IN, "messages[assistant].tool_calls[function].function.arguments"): ('{"a":1}', {"a": 1}),
-    (CHAT_IN, "tools[function].function.parameters"): (
-        {"properties": {"a": {"type": "string"}}},
-        {"type": "object", "properties": {"a": {"type": "string"}}},
-    ),
-    (CHAT_IN, "parallel_tool_calls"): (False, True),
-    (CHAT_IN, "stop"): ("s", ["s"]),
-    (CHAT_IN, "reasoning_effort"): ("low", "low"),
-    (CHAT_IN, "tool_choice"): ("required", "any"),
-    (MESSAGES_IN, "messages[].role"): ("assistant", "assistant"),
-    (MESSAGES_IN, "messages[].content[image].source(base64).data"): ("AAAA", "data:image/jpeg;base64,AAAA"),
-    (MESSAGES_IN, "messages[].content[image].source(base64).media_type"): ("image/gif", "data:image/gif;base64,AAAA"),
-    (MESSAGES_IN, "messages[].content[document].source(base64).data"): ("AAAA", "data:application/pdf;base64,AAAA"),
-    (CHAT_IN, "messages[assistant].function_call.arguments"): ('{"a":1}', {"a": 1}, "{}"),
-    (CHAT_IN, "functions[].parameters"): (
-        {"properties": {"a": {"type": "string"}}},
-        {"type": "object", "properties": {"a": {"type": "string"}}},
-    ),
-    (CHAT_IN, "function_call"): ("none", None),
-    (CHAT_IN, "tool_choice(allowed_tools).allowed_tools.mode"): ("required", "any"),
-    (CHAT_IN, "tool_choice(allowed_tools).allowed_tools.tools"): (
-        [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}],
-        "g",
-        [{"type": "function", "function": {"name": "f"}}],
-    ),
-    (MESSAGES_IN, "messages[].content[search_result].title"): ("A", "A\nsome_source\n\nsome_text"),
-    (MESSAGES_IN, "messages[].content[search_result].source"): ("A", "some_title\nA\n\nsome_text"),
-    (MESSAGES_IN, "messages[].content[search_result].content[].text"): ("A", "some_title\nsome_source\n\nA"),
-    (MESSAGES_OUT, "usage.input_tokens"): (7, 21),
-    (MESSAGES_EVENT, "(message_start).message.usage.input_tokens"): (7, 21),
-    (MESSAGES_EVENT, "(message_delta).usage.input_tokens"): (7, 21),
-    (CHAT_OUT, "choices[].message.function_call.arguments"): ('{"a":1}', {"a": 1}, "{}"),
-    (CHAT_CHUNK, "choices[].index"): (3, None, 4),
-    (MESSAGES_IN, "messages[].content[tool_use].input"): ({"a": 1}, '{"a": 1}'),
-    (MESSAGES_IN, "messages[].content[tool_result].is_error"): (True, "Error: "),
-    (MESSAGES_IN, "thinking(enabled).budget_tokens"): (2000, "low", 30000),
-    (MESSAGES_IN, "tool_choice(none)"): (None, "none"),
-    (MESSAGES_IN, "tool_choice(any).disable_parallel_tool_use"): (True, False),
-    (MESSAGES_IN, "tool_choice(auto).disable_parallel_tool_use"): (True, False),
-    (MESSAGES_IN, "tool_choice(tool).disable_parallel_tool_use"): (True, False),
-    (CHAT_IN, "top_k"): (5, 5),
-    (CHAT_IN, "messages[user].content[text].cache_control"): ({"type": "ephemeral", "ttl": "1h"}, None),
-    (CHAT_IN, "tools[function].cache_control"): ({"type": "ephemeral"}, None),
-    (CHAT_OUT, "usage.prompt_tokens_details.cache_write_tokens"): (3, 3),
-    (CHAT_OUT, "choices[].message.tool_calls[function].function.arguments"): ('{"a":1}', {"a": 1}),
-    (CHAT_OUT, "choices[].finish_reason"): ("length", "max_tokens"),
-    (CHAT_CHUNK, "choices[].finish_reason"): ("length", "max_tokens"),
-    (MESSAGES_OUT, "content[tool_use].input"): ({"a": 1}, '{"a": 1}'),
-    (MESSAGES_OUT, "stop_reason"): ("max_tokens", "length"),
-    (MESSAGES_EVENT, "(message_delta).delta.stop_reason"): ("max_tokens", "length"),
-    (MESSAGES_EVENT, "(content_block_start).content_block(tool_use).input"): ({"a": 1}, '{"a": 1}'),
+SAMPLES: dict[str, dict[str, tuple[Any, ...]]] = {
+    CHAT_IN: {
+        "messages[user].content[file].file.file_data": ("data:application/pdf;base64,AAAA", "AAAA"),
+        "messages[assistant].tool_calls[function].function.arguments": ('{"a":1}', {"a": 1}),
+        "tools[function].function.parameters": (
+            {"properties": {"a": {"type": "string"}}},
+            {"type": "object", "properties": {"a": {"type": "string"}}},
+        ),
+        "parallel_tool_calls": (False, True),
+        "stop": ("s", ["s"]),
+        "reasoning_effort": ("low", "low"),
+        "tool_choice": ("required", "any"),
+        "messages[assistant].function_call.arguments": ('{"a":1}', {"a": 1}, "{}"),
+        "functions[].parameters": (
+            {"properties": {"a": {"type": "string"}}},
+            {"type": "object", "properties": {"a": {"type": "string"}}},
+        ),
+        "function_call": ("none", None),
+        "tool_choice(allowed_tools).allowed_tools.mode": ("required", "any"),
+        "tool_choice(allowed_tools).allowed_tools.tools": (
+            [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}],
+            "g",
+            [{"type": "function", "function": {"name": "f"}}],
+        ),
+        "top_k": (5, 5),
+        "messages[user].content[text].cache_control": ({"type": "ephemeral", "ttl": "1h"}, None),
+        "tools[function].cache_control": ({"type": "ephemeral"}, None),
+    },
+    CHAT_OUT: {
+        "choices[].message.function_call.arguments": ('{"a":1}', {"a": 1}, "{}"),
+        "usage.prompt_tokens_details.cache_write_tokens": (3, 3),
+        "choices[].message.tool_calls[function].function.arguments": ('{"a":1}', {"a": 1}),
+        "choices[].finish_reason": ("length", "max_tokens"),
+    },
+    CHAT_CHUNK: {
+        "choices[].index": (3, None, 4),
+        "choices[].finish_reason": ("length", "max_tokens"),
+    },
+    MESSAGES_IN: {
+        "messages[].role": ("assistant", "assistant"),
+        "messages[].content[image].source(base64).data": ("AAAA", "data:image/jpeg;base64,AAAA"),
+        "messages[].content[image].source(base64).media_type": ("image/gif", "data:image/gif;base64,AAAA"),
+        "messages[].content[document].source(base64).data": ("AAAA", "data:application/pdf;base64,AAAA"),
+        "messages[].content[search_result].title": ("A", "A\nsome_source\n\nsome_text"),
+        "messages[].content[search_result].source": ("A", "some_title\nA\n\nsome_text"),
+        "messages[].content[search_result].content[].text": ("A", "some_title\nsome_source\n\nA"),
+        "messages[].content[tool_use].input": ({"a": 1}, '{"a": 1}'),
+        "messages[].content[tool_result].is_error": (True, "Error: "),
+        "thinking(enabled).budget_tokens": (2000, "low", 30000),
+        "tool_choice(none)": (None, "none"),
+        "tool_choice(any).disable_parallel_tool_use": (True, False),
+        "tool_choice(auto).disable_parallel_tool_use": (True, False),
+        "tool_choice(tool).disable_parallel_tool_use": (True, False),
+    },
+    MESSAGES_OUT: {
+        "usage.input_tokens": (7, 21),
+        "content[tool_use].input": ({"a": 1}, '{"a": 1}'),
+        "stop_reason": ("max_tokens", "length"),
+    },
+    MESSAGES_EVENT: {
+        "(message_start).message.usage.input_tokens": (7, 21),
+        "(message_delta).usage.input_tokens": (7, 21),
+        "(message_delta).delta.stop_reason": ("max_tokens", "length"),
+        "(content_block_start).content_block(tool_use).input": ({"a": 1}, '{"a": 1}'),
+    },
 }
-"""For members whose value changes on the way, or where not any would do: what is put there, what
-arrives (None: the same), and what may be there instead."""
+"""For members whose value changes on the way, or where not any would do: what is put there, what arrives (None: the
+same), and what may be there instead."""
 
 ROWS = {section: _rows(section) for section in SIDES}
 ALL = [row for rows in ROWS.values() for row in rows]
@@ -278,7 +292,7 @@ def cases(row: Row) -> Iterator[Case]:
     """Yield a case for each member that a row speaks for."""
     if row.seen:
         parent, _, name = row.path.rpartition(".")
-        value, want = SAMPLES.get((row.section, row.path), (f"some_{name}", None))
+        value, want = SAMPLES[row.section].get(row.path, (f"some_{name}", None))
         *_, beside = (one for path, one in SIDES[row.section].members().items() if path.startswith(parent))
         changed = vendor_schemas.sample(beside)
         body = copy.deepcopy(changed)
@@ -288,8 +302,8 @@ def cases(row: Row) -> Iterator[Case]:
     for member in decided(row):
         # What is inside a result behaves as it does outside of one.
         outside = member.path.replace("content[tool_result].content[", "content[", 1)
-        known = SAMPLES.get((row.section, member.path)) or SAMPLES.get((row.section, outside))
-        value, want, *instead = known or (None, None)
+        known = SAMPLES[row.section]
+        value, want, *instead = known.get(member.path) or known.get(outside) or (None, None)
         body = vendor_schemas.sample(member, value)
         held = values(body, member.path)[0]
         changed = vendor_schemas.sample(member, instead[0]) if instead else _changed(member, body, held)
@@ -330,6 +344,14 @@ def test_nothing_is_listed_that_the_schemas_do_not_have(section: str) -> None:
     assert len({row.path for row in ROWS[section]}) == len(ROWS[section])
 
 
+def test_neutral_values_are_the_models() -> None:
+    structs = [one for one in vars(model).values() if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    names = {f"{one.__name__}.{field.name}" for one in structs for field in msgspec.structs.fields(one)}
+    names |= {one.__name__ for one in structs} | {field.name for field in msgspec.structs.fields(model.Request)}
+    assert {name for row in ALL for name in re.findall(r"`([^`]+)`", row.neutral)} - names == set()
+    assert [row.path for row in ALL if row.target and not row.neutral] == []
+
+
 def arrived(row: Row, body: Body) -> list[Any]:
     return [found for one in SIDES[row.section].translate(body) for found in values(one, row.target)]
 
@@ -355,4 +377,5 @@ def test_what_is_not_carried_does_not_arrive(row: Row) -> None:
                 translate(case.body)
         else:
             assert row.fate in ("left out", "replaced")
+            assert case.body != case.changed
             assert translate(case.body) == translate(case.changed)

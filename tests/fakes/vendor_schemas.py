@@ -141,7 +141,7 @@ def _walk(vendor: str, schema: Schema, path: str, above: tuple[str, ...]) -> Ite
         where, option = path + one[0], one[1]
         found = list(_inside(vendor, option, where, above))
         yield from found
-        if one[0] and not found:
+        if one[0] and path and not found:
             yield where, True, ()
     for option in options:
         if "items" in option:
