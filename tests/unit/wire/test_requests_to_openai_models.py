@@ -191,7 +191,7 @@ def test_earlier_reasoning_goes_where_it_is_taken(model: str, members: list[dict
 
 
 def test_sampling_stays_behind_where_a_model_that_thinks_refuses_it() -> None:
-    body = {"temperature": 0.2, "top_p": 0.9, "top_k": 40}
+    body: dict[str, Any] = {"temperature": 0.2, "top_p": 0.9, "top_k": 40}
     for model in ("o3", "gpt-5"):
         assert sent(model, **body).keys() & body.keys() == set()
     assert sent("gpt-5.1", **body, thinking=DISABLED).keys() & body.keys() == {"temperature", "top_p"}

@@ -116,15 +116,13 @@ def heard(content: str | tuple[Part, ...]) -> str:
     """All text of a message or result, as one string."""
     if isinstance(content, str):
         return content
-    found = [part.text for part in content if isinstance(part, Text)]
+    found = []
     for part in content:
-        if isinstance(part, File) and part.text is not None:
-            found.insert(sum(isinstance(one, Text | File) for one in content[: content.index(part)]), _named(part))
+        if isinstance(part, Text):
+            found.append(part.text)
+        elif isinstance(part, File) and part.text is not None:
+            found.append(f"{part.filename}:\n\n{part.text}" if part.filename else part.text)
     return "\n\n".join(one for one in found if one)
-
-
-def _named(file: File) -> str:
-    return f"{file.filename}:\n\n{file.text}" if file.filename else str(file.text)
 
 
 def gist(request: Request) -> list[object]:
@@ -160,13 +158,18 @@ def shown(request: Request) -> list[str]:
     return found
 
 
-def is_plain(message: Message) -> bool:
-    """Whether nothing in a message is Anthropic's own, and nothing in a result needs a message behind it."""
-    inner = [part.content for part in message.parts() if isinstance(part, ToolResult)]
-    results = [one for content in inner if not isinstance(content, str) for one in content]
-    return not any(isinstance(part, Opaque) for part in message.parts()) and all(
-        isinstance(one, Text) for one in results
-    )
+def plain(message: Message) -> Message:
+    """The message without what is Anthropic's own, and with nothing in a result that needs a message behind it."""
+    if isinstance(message.content, str):
+        return message
+    parts: list[Part] = []
+    for part in message.content:
+        if isinstance(part, ToolResult) and not isinstance(part.content, str):
+            texts = tuple(one for one in part.content if isinstance(one, Text))
+            part = msgspec.structs.replace(part, content=texts)
+        if not isinstance(part, Opaque):
+            parts.append(part)
+    return msgspec.structs.replace(message, content=tuple(parts))
 
 
 @given(data=st.data())
@@ -175,7 +178,7 @@ def test_a_request_translated_there_and_back_says_the_same(data: st.DataObject) 
     """Everything of the table in docs/formats.md that both formats carry, read back from what the upstream got."""
     request = data.draw(neutral.requests(neutral.MESSAGES))
     tools = tuple(tool for tool in request.tools if not isinstance(tool, OpaqueTool))
-    request = msgspec.structs.replace(request, tools=tools, messages=tuple(filter(is_plain, request.messages)))
+    request = msgspec.structs.replace(request, tools=tools, messages=tuple(map(plain, request.messages)))
     if not tools:
         request = msgspec.structs.replace(request, tool_choice=None, parallel_tools=None)
     body = openai_chat.build_request(request)
