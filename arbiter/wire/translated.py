@@ -132,9 +132,7 @@ class TranslatedStream:
             frames.open(data)
             while (frame := frames.next()) is not None:
                 out.append(frames.take())
-                kept = frames.kept()
-                if kept:
-                    self._writer.carried(_decode_str(b'"' + kept + b'"'))
+                self._tell()
                 if not self._pass(self._reader.read(*frame), out):
                     return b"".join(out)
                 self._aim()
@@ -147,6 +145,7 @@ class TranslatedStream:
         if self.ending is not Ending.OPEN:
             return b""
         out: list[bytes] = []
+        self._tell()
         try:
             if error is None:
                 self._pass(self._reader.finish(), out)
@@ -177,6 +176,12 @@ class TranslatedStream:
                 self.ending = Ending.COMPLETE
                 return False
         return True
+
+    def _tell(self) -> None:
+        """Let the writer know of the arguments that were moved past it."""
+        kept = self._frames.kept()
+        if kept:
+            self._writer.carried(_decode_str(b'"' + kept + b'"'))
 
     def _aim(self) -> None:
         frames, moulds = self._frames, self._writer.moulds()
