@@ -25,6 +25,7 @@ from arbiter._speedups import nesting, reduce
 from arbiter.errors import ArbiterError, BadRequest, Garbled
 from arbiter.model import Target
 from arbiter.wire import faults, native_marks
+from arbiter.wire.attribution import MARKER
 from arbiter.wire.course import Ending
 
 CHAT, MESSAGES = "openai-chat", "anthropic-messages"
@@ -35,7 +36,6 @@ _decode_bool = msgspec.json.Decoder(bool).decode
 _decode_any = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
-_ATTRIBUTION = "x-anthropic-billing-header:"
 _MAX_MEMBERS = 1024  # SPEC 14.1's "no unbounded": each becomes two objects here; the largest real request has some 40
 _BLANK = b" \t\r\n"
 
@@ -195,7 +195,7 @@ def _with_usage(options: Raw | None) -> Raw | None:
 def _without_attribution(system: Raw | None) -> Raw | None:
     """The `system` array without Claude Code's first entry, or None where there is no such entry."""
     # The cheap look first: the line stands within the first hundred bytes or not at all.
-    if system is None or _ATTRIBUTION.encode() not in bytes(memoryview(system)[:256]):
+    if system is None or MARKER.encode() not in bytes(memoryview(system)[:256]):
         return None
     blocks = bytes(system)
     if blocks[:1] != b"[":
@@ -206,7 +206,7 @@ def _without_attribution(system: Raw | None) -> Raw | None:
         text = _decode_text_block(blocks[1:end]).text
     except (msgspec.MsgspecError, RecursionError):
         return None
-    if not text.startswith(_ATTRIBUTION):
+    if not text.startswith(MARKER):
         return None
     return Raw(b"[" + blocks[end + 1 : -1].strip(_BLANK) + b"]")
 
