@@ -4,6 +4,9 @@
     python -m bench.path --only unary     those whose name contains the word
     python -m bench.path --smoke          seconds; does everything work, whatever it costs?
 
+A workload may also be measured where the gateway translates: a Messages client on the mock's OpenAI Chat, and the other
+way round. nginx translates nothing; beside it stands what it costs to hand on chat as it is, the floor of both.
+
 The proxies share one core, the mock upstream and the client the other. Compared is the CPU time of the process that
 serves (nginx's worker, the gateway's worker); what the gateway's other processes use has a column of its own. Every
 answer and every event is checked by the client; one that is missing, mixed up or out of order fails the run.
@@ -33,7 +36,10 @@ from bench.path.peers import Peer
 
 @dataclass(frozen=True)
 class Workload:
-    """`answer` is the mock's first path segment; `limit` the ratio to nginx that the gateway may cost."""
+    """`answer` is the mock's first path segment; `limit` the ratio to nginx that the gateway may cost.
+
+    `crosses`: also measured where formats are translated; `crossing_limit` is the budget for that, if there is one.
+    """
 
     name: str
     answer: str
@@ -44,15 +50,26 @@ class Workload:
     spread_ms: int = 0
     limit: float = 0.0
     aim: float = 0.0
+    crosses: bool = False
+    crossing_limit: float = 0.0
 
 
 WORKLOADS = (
-    Workload("unary, 1 KB, 32 connections", "u1024", 32, 20_000, 1024, limit=4.5, aim=3.3),
-    Workload("unary, 200 KB, 8 connections", "u1024", 8, 3_000, 204_800, limit=3.5, aim=2.3),
-    Workload("stream, 200 events unpaced, 32 connections", "s200-0", 32, 640, 1024, events=200, limit=1.2, aim=1.2),
-    Workload("64 streams, 20 ms apart", "s200-20", 64, 128, 1024, events=200, spread_ms=20, limit=1.9, aim=1.6),
+    Workload(
+        "unary, 1 KB, 32 connections", "u1024", 32, 20_000, 1024,
+        limit=4.5, aim=3.3, crosses=True, crossing_limit=5.0,
+    ),
+    Workload("unary, 200 KB, 8 connections", "u1024", 8, 3_000, 204_800, limit=3.5, aim=2.3, crosses=True),
+    Workload(
+        "stream, 200 events unpaced, 32 connections", "s200-0", 32, 640, 1024, events=200,
+        limit=1.2, aim=1.2, crosses=True, crossing_limit=1.3,
+    ),
+    Workload(
+        "64 streams, 20 ms apart", "s200-20", 64, 128, 1024, events=200, spread_ms=20,
+        limit=1.9, aim=1.6, crosses=True,
+    ),
     Workload("1,000 streams, 20 ms apart", "s200-20", 1000, 1000, 1024, events=200, spread_ms=2000, limit=1.9, aim=1.6),
-)
+)  # fmt: skip
 LIGHT = Workload("light load", "u1024", 1, 300, 1024)
 LIGHT_GAP_MS = 3
 
@@ -70,6 +87,11 @@ def small(w: Workload) -> Workload:
     )
 
 
+def takes(peer: Peer, w: Workload) -> bool:
+    """Whether this workload is measured on this way."""
+    return w.crosses or not peer.crosses
+
+
 def drive(load: Path, core: int | None, peer: Peer, w: Workload, gap_ms: int = 0) -> dict[str, Any]:
     """One run of the client; its report with the CPU time that the peer's processes used meanwhile."""
     path, model = peer.aim(w.answer)
@@ -78,7 +100,7 @@ def drive(load: Path, core: int | None, peer: Peer, w: Workload, gap_ms: int = 0
     others = tuple(pid for pid in peer.pids if pid not in serving) if serving else ()
     before = process.cpu_ns(serving), process.cpu_ns(others)
     done = subprocess.run(
-        [str(load), str(peer.port), path, model, *map(str, numbers)],
+        [str(load), str(peer.port), path, model, peer.speaks, *map(str, numbers)],
         check=True, capture_output=True, text=True, timeout=300, preexec_fn=peers.on_core(core),
     )  # fmt: skip
     after = process.cpu_ns(serving), process.cpu_ns(others)
@@ -101,10 +123,16 @@ def settle(peer: Peer) -> None:
 
 
 def measure(
-    workloads: list[Workload], rounds: int, load: Path, client_core: int | None, contenders: list[Peer], direct: Peer
+    workloads: list[Workload],
+    light_load: Workload,
+    rounds: int,
+    load: Path,
+    client_core: int | None,
+    contenders: list[Peer],
+    direct: Peer,
 ) -> tuple[dict[str, Any], list[str]]:
     """Every workload by every contender, in turns; and the latency that each adds when there is hardly any load."""
-    found: dict[str, Any] = {w.name: {peer.name: [] for peer in contenders} for w in workloads}
+    found: dict[str, Any] = {w.name: {peer.name: [] for peer in contenders if takes(peer, w)} for w in workloads}
     light: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in [direct, *contenders]}
     faults: list[str] = []
 
@@ -115,11 +143,12 @@ def measure(
 
     for peer in contenders:  # first connections, caches, lazy imports
         for w in workloads:
-            note(peer, w, drive(load, client_core, peer, small(w)))
+            if takes(peer, w):
+                note(peer, w, drive(load, client_core, peer, small(w)))
     for number in range(rounds):
         order = contenders if number % 2 == 0 else contenders[::-1]
         for w in workloads:
-            for peer in order:
+            for peer in (peer for peer in order if takes(peer, w)):
                 assert peer.serving is not None
                 rest = process.rss_bytes(peer.serving)
                 with process.Peak(peer.serving) as peak:
@@ -128,7 +157,7 @@ def measure(
                 found[w.name][peer.name].append(report)
                 settle(peer)
         for peer in [direct, *order]:
-            light[peer.name].append(note(peer, LIGHT, drive(load, client_core, peer, LIGHT, LIGHT_GAP_MS)))
+            light[peer.name].append(note(peer, light_load, drive(load, client_core, peer, light_load, LIGHT_GAP_MS)))
         print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
     return {"workloads": found, "light": light}, faults
 
@@ -145,6 +174,43 @@ def middle(reports: list[dict[str, Any]], *keys: str) -> float:
     return statistics.median(dig(report) for report in reports)
 
 
+def unit(w: Workload) -> str:
+    return "event" if w.events else "request"
+
+
+def cost(reports: list[dict[str, Any]]) -> str:
+    return f"{middle(reports, 'serving_us'):.1f}" if reports else "–"
+
+
+def ratio(floor: list[dict[str, Any]], ours: list[dict[str, Any]]) -> str:
+    """Compare round by round: what disturbed the one disturbed the other."""
+    if not (floor and ours):
+        return "–"
+    ratios = [b["serving_us"] / a["serving_us"] for a, b in zip(floor, ours, strict=True)]
+    return f"**{statistics.median(ratios):.2f}×** ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def crossing_table(workloads: list[Workload], result: dict[str, Any]) -> list[str]:
+    """What translation adds: each crossing beside nginx and beside the gateway's own native lane."""
+    lines = [
+        "| client on upstream | work | unit | nginx µs | native µs | translated µs | ratio to nginx | must "
+        "| more than native, µs |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    crossed = [w for w in workloads if w.crosses]
+    names = {name: w for w in crossed for name in result["workloads"][w.name] if name not in ("nginx", "arbiter")}
+    for name in names:
+        for w in crossed:
+            by_peer = result["workloads"][w.name]
+            floor, native, ours = by_peer.get("nginx", []), by_peer["arbiter"], by_peer[name]
+            more = [b["serving_us"] - a["serving_us"] for a, b in zip(native, ours, strict=True)]
+            must = f"≤ {w.crossing_limit}×" if w.crossing_limit else "–"
+            cells = [name, w.name, unit(w), cost(floor), cost(native), cost(ours), ratio(floor, ours), must]
+            cells.append(f"{statistics.median(more):+.1f} ({min(more):+.1f} to {max(more):+.1f})")
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines if names else []
+
+
 def table(workloads: list[Workload], result: dict[str, Any], facts: dict[str, str]) -> str:
     """The findings as Markdown: medians over the rounds, ratios with their spread."""
     lines = [
@@ -158,14 +224,7 @@ def table(workloads: list[Workload], result: dict[str, Any], facts: dict[str, st
     for w in workloads:
         by_peer = result["workloads"][w.name]
         floor, ours = by_peer.get("nginx", []), by_peer.get("arbiter", [])
-        cells = [w.name, "event" if w.events else "request"]
-        cells.append(f"{middle(floor, 'serving_us'):.1f}" if floor else "–")
-        cells.append(f"{middle(ours, 'serving_us'):.1f}" if ours else "–")
-        if floor and ours:
-            ratios = [b["serving_us"] / a["serving_us"] for a, b in zip(floor, ours, strict=True)]
-            cells.append(f"**{statistics.median(ratios):.2f}×** ({min(ratios):.2f}–{max(ratios):.2f})")
-        else:
-            cells.append("–")
+        cells = [w.name, unit(w), cost(floor), cost(ours), ratio(floor, ours)]
         cells.append(f"≤ {w.limit}× (aim {w.aim}×)" if w.limit != w.aim else f"≤ {w.limit}×")
         cells.append(f"{middle(ours, 'others_us'):.1f}" if ours else "–")
 
@@ -179,6 +238,8 @@ def table(workloads: list[Workload], result: dict[str, Any], facts: dict[str, st
             )
         )
         lines.append("| " + " | ".join(cells) + " |")
+    if crossed := crossing_table(workloads, result):
+        lines += ["", *crossed]
     lines += ["", "| added over direct at light load | p50 ms | p99 ms |", "|---|---|---|"]
     base = result["light"]["direct"]
     for name, runs in result["light"].items():
@@ -216,7 +277,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.path", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--peers", default="nginx,arbiter", help="comma-separated: nginx, arbiter")
+    parser.add_argument(
+        "--peers",
+        default="nginx,arbiter,crossings",
+        help="comma-separated: nginx, arbiter, crossings (of the gateway, between formats)",
+    )
     parser.add_argument("--smoke", action="store_true", help="a few seconds, every check, no figures worth keeping")
     parser.add_argument("--out", type=Path, default=peers.ROOT / "bench" / "results" / "path.json")
     options = parser.parse_args()
@@ -224,8 +289,9 @@ def main() -> int:
     workloads = [w for w in WORKLOADS if options.only in w.name]
     if not workloads:
         parser.error(f"no workload's name contains {options.only!r}")
+    light = LIGHT
     if options.smoke:
-        workloads, options.rounds = [small(w) for w in workloads], 1
+        workloads, light, options.rounds = [small(w) for w in workloads], small(LIGHT), 1
     cores = sorted(os.sched_getaffinity(0))
     proxy_core, client_core = (cores[0], cores[1]) if len(cores) > 1 else (None, None)
     busy = os.getloadavg()[0]
@@ -242,8 +308,9 @@ def main() -> int:
             contenders.append(stack.enter_context(peers.nginx(folder, proxy_core, direct.port)))
         if "arbiter" in names:
             answers = {w.answer for v in workloads for w in (v, small(v))} | {LIGHT.answer}
-            contenders.append(stack.enter_context(peers.arbiter(folder, proxy_core, direct.port, answers)))
-        result, faults = measure(workloads, options.rounds, load, client_core, contenders, direct)
+            gateway = stack.enter_context(peers.arbiter(folder, proxy_core, direct.port, answers))
+            contenders += [gateway, *(peers.crossings(gateway) if "crossings" in names else ())]
+        result, faults = measure(workloads, light, options.rounds, load, client_core, contenders, direct)
 
     facts = {
         "date": datetime.date.today().isoformat(),

@@ -1,10 +1,11 @@
 /* A client that costs little and believes nothing: it checks every answer and every event of every stream.
  *
- *     load PORT PATH MODEL CONNECTIONS REQUESTS BODY_BYTES STREAM_EVENTS GAP_MS SPREAD_MS
+ *     load PORT PATH MODEL FORMAT CONNECTIONS REQUESTS BODY_BYTES STREAM_EVENTS GAP_MS SPREAD_MS
  *
  * Sends REQUESTS over CONNECTIONS keep-alive connections, each with a mark of its own. STREAM_EVENTS 0 asks for one JSON
- * answer; otherwise the stream must bring that many text events with the request's mark, numbered without a gap, then
- * a finish, one usage chunk, [DONE] and a clean end. GAP_MS rests between two requests of a connection; SPREAD_MS spreads
+ * answer; otherwise the stream must bring that many text events with the request's mark, numbered without a gap. FORMAT
+ * `chat` is OpenAI's: behind the text a finish, one usage chunk, [DONE] and a clean end. `messages` is Anthropic's: every
+ * event has its name, its type and its turn, from message_start to message_stop, and an end as clean. GAP_MS rests between two requests of a connection; SPREAD_MS spreads
  * the connections' first requests. Prints one JSON object; times are microseconds.
  */
 #define _GNU_SOURCE
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 enum { MARK = 8, MAX_EVENTS = 256, LINE_ROOM = 65536, PATIENCE_S = 60 };
+enum turn { START, BLOCK_START, DELTAS, MESSAGE_DELTA, STOP, OVER };
 enum framing { HEAD, LENGTH, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER };
 
 struct conn {
@@ -36,7 +38,9 @@ struct conn {
     size_t sent, size;           /* of the request */
     char *request, *request_mark;
     int next_event;
-    bool finished, counted, done, marked;
+    bool finished, counted, done;
+    enum turn turn;              /* of a Messages stream */
+    char name[32];               /* of the Messages event whose data is due; empty: none is */
     int64_t began_us, first_us, due_us;
 };
 
@@ -45,6 +49,7 @@ static int poller, port, connections, events_wanted, gap_ms;
 static long requests_left;
 static unsigned long mark_next;
 static const char *path, *model;
+static bool messages;            /* the format that we speak */
 static size_t body_bytes;
 static int64_t *totals, *firsts, last_progress_us;
 static char complaint[512];
@@ -59,23 +64,34 @@ static void complain(const char *what, const char *detail, size_t size) {
     if (!complaint[0]) snprintf(complaint, sizeof complaint, "%s: %.*s", what, (int)(size < 300 ? size : 300), detail);
 }
 
+/* One turn of a conversation, its content as the format's agents send it: a string, or blocks. */
+static size_t open_turn(char *at, size_t room, const char *role) {
+    return snprintf(at, room, messages ? "{\"role\":\"%s\",\"content\":[{\"type\":\"text\",\"text\":\"" : "{\"role\":\"%s\",\"content\":\"", role);
+}
+
 /* A conversation as agents send it: turns of text with line breaks and quotes, the mark in the last one. */
 static void write_request(struct conn *c) {
+    static const char system[] = "You are a careful programmer.";
+    const char *close_turn = messages ? "\"}]}" : "\"}";
     size_t room = body_bytes + 4096;
     char *body = malloc(room);
-    size_t n = snprintf(body, room, "{\"model\":\"%s\",\"messages\":[{\"role\":\"system\",\"content\":\"You are a careful programmer.\"}", model);
+    size_t n = messages
+        ? snprintf(body, room, "{\"model\":\"%s\",\"max_tokens\":4096,\"system\":[{\"type\":\"text\",\"text\":\"%s\"}],\"messages\":[", model, system)
+        : snprintf(body, room, "{\"model\":\"%s\",\"max_tokens\":4096,\"messages\":[{\"role\":\"system\",\"content\":\"%s\"},", model, system);
     for (int turn = 0; n + 400 < body_bytes; turn++) {
-        n += snprintf(body + n, room - n, ",{\"role\":\"%s\",\"content\":\"", turn % 2 ? "assistant" : "user");
+        n += open_turn(body + n, room - n, turn % 2 ? "assistant" : "user");
         for (int line = 0; line < 32 && n + 300 < body_bytes; line++)
             n += snprintf(body + n, room - n, "%4d: if (value == \\\"%d\\\") return lookup(table, value); // why\\n", line, turn);
-        n += snprintf(body + n, room - n, "\"}");
+        n += snprintf(body + n, room - n, "%s,", close_turn);
     }
-    n += snprintf(body + n, room - n, ",{\"role\":\"user\",\"content\":\"mark=%s\"}],\"max_tokens\":4096%s}", c->mark,
-                  events_wanted ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}" : "");
+    n += open_turn(body + n, room - n, "user");
+    n += snprintf(body + n, room - n, "mark=%s%s]%s%s}", c->mark, close_turn, events_wanted ? ",\"stream\":true" : "",
+                  events_wanted && !messages ? ",\"stream_options\":{\"include_usage\":true}" : "");
     c->request = malloc(n + 1024);
     c->size = snprintf(c->request, 1024,
-        "POST %s HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nuser-agent: bench/1\r\naccept: */*\r\nauthorization: Bearer bench-key\r\n"
-        "content-type: application/json\r\ncontent-length: %zu\r\n\r\n", path, port, n);
+        "POST %s HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nuser-agent: bench/1\r\naccept: */*\r\n%s\r\n"
+        "content-type: application/json\r\ncontent-length: %zu\r\n\r\n", path, port,
+        messages ? "x-api-key: bench-key\r\nanthropic-version: 2023-06-01" : "authorization: Bearer bench-key", n);
     memcpy(c->request + c->size, body, n);
     c->size += n;
     free(body);
@@ -109,7 +125,9 @@ static void begin(struct conn *c) {
     c->state = HEAD;
     c->line_len = 0;
     c->next_event = 0;
-    c->finished = c->counted = c->done = c->marked = false;
+    c->finished = c->counted = c->done = false;
+    c->turn = START;
+    c->name[0] = 0;
     c->busy = true;
     c->first_us = 0;
     if (!c->request) write_request(c);
@@ -138,36 +156,103 @@ static void bad(struct conn *c, long *counter, const char *what, const char *det
 
 /* ------------------------------------------------------------------------------------------ the answer */
 
-/* One line of a stream; false when it is not what this stream had to bring next. */
-static bool check_line(struct conn *c, const char *line, size_t size) {
-    if (size && line[size - 1] == '\r') size--;
-    if (size == 0) return true;
-    if (line[0] == ':') { seen.pings++; return true; }
+static bool holds(const char *data, size_t size, const char *text) { return memmem(data, size, text, strlen(text)) != NULL; }
+
+/* The line is `data: {"type":"TYPE",` and what follows. */
+static bool is_of_type(const char *line, size_t size, const char *type) {
+    size_t n = strlen(type);
+    return size > n + 9 && !memcmp(line, "{\"type\":\"", 9) && !memcmp(line + 9, type, n) && line[9 + n] == '"';
+}
+
+/* One line of a Messages stream: `event:` with a name, then `data:` with that type, in the order of the format. */
+static bool check_messages(struct conn *c, const char *line, size_t size) {
+    if (size > 7 && !memcmp(line, "event: ", 7)) {
+        if (c->name[0] || size - 7 >= sizeof c->name) return false;
+        memcpy(c->name, line + 7, size - 7);
+        c->name[size - 7] = 0;
+        return true;
+    }
+    if (size < 6 || memcmp(line, "data: ", 6)) return false;
+    line += 6, size -= 6;
+    if (!is_of_type(line, size, c->name)) return false;
+    if (!strcmp(c->name, "ping")) { c->name[0] = 0; seen.pings++; return true; }
+    seen.events++;
+    if (!c->first_us) c->first_us = now_us();
+    const char *due = c->turn == DELTAS && c->next_event == events_wanted ? "content_block_stop"
+        : (const char *[]){"message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", ""}[c->turn];
+    bool is_due = !strcmp(c->name, due);
+    c->name[0] = 0;
+    if (!is_due) return false;
+    if (c->turn == START) {
+        c->turn = BLOCK_START;
+        return holds(line, size, "\"role\":\"assistant\"") && holds(line, size, "\"content\":[]") && holds(line, size, "\"stop_reason\":null");
+    }
+    if (c->turn == BLOCK_START) {
+        c->turn = DELTAS;
+        return holds(line, size, "\"index\":0,") && holds(line, size, "\"type\":\"text\"");
+    }
+    if (c->turn == DELTAS) {
+        char want[MARK + 64];
+        snprintf(want, sizeof want, "\"type\":\"text_delta\",\"text\":\"%s-%06d token \"}", c->mark, c->next_event);
+        if (c->next_event++ == events_wanted) { c->turn = MESSAGE_DELTA; return holds(line, size, "\"index\":0}"); }
+        return holds(line, size, "\"index\":0,") && holds(line, size, want);
+    }
+    if (c->turn == MESSAGE_DELTA) {
+        char want[64];
+        snprintf(want, sizeof want, "\"output_tokens\":%d", events_wanted);
+        c->turn = STOP;
+        return holds(line, size, "\"stop_reason\":\"end_turn\"") && holds(line, size, want);
+    }
+    c->turn = OVER;
+    return c->done = true;
+}
+
+/* One line of a chat stream. */
+static bool check_chat(struct conn *c, const char *line, size_t size) {
     if (size < 6 || memcmp(line, "data: ", 6) || c->done) return false;
     seen.events++;
     line += 6, size -= 6;
     if (size == 6 && !memcmp(line, "[DONE]", 6)) return c->done = c->finished && c->counted && c->next_event == events_wanted;
-    if (!c->first_us && c->next_event == 0) c->first_us = now_us();
+    if (!c->first_us) c->first_us = now_us();
     char *text = memmem(line, size, "\"content\":\"", 11);
     size_t rest = text ? (size_t)(line + size - (text + 11)) : 0;
     if (rest > MARK + 7 && text[11] != '"') {
         char want[MARK + 16];
-        int n = snprintf(want, sizeof want, "%s-%06d ", c->mark, c->next_event);
-        if (c->finished || memcmp(text + 11, want, n)) return false;
+        int n = snprintf(want, sizeof want, "%s-%06d token \"", c->mark, c->next_event);
+        if (c->finished || rest < (size_t)n || memcmp(text + 11, want, n)) return false;
         c->next_event++;
         return true;
     }
-    if (memmem(line, size, "\"finish_reason\":\"stop\"", 22)) { bool once = !c->finished; c->finished = true; return once; }
-    if (memmem(line, size, "\"usage\":{", 9)) { bool once = !c->counted; c->counted = true; return once; }
-    return memmem(line, size, "\"role\":\"assistant\"", 18) != NULL;
+    if (holds(line, size, "\"finish_reason\":\"stop\"")) { bool once = !c->finished; c->finished = true; return once; }
+    if (holds(line, size, "\"usage\":{")) { bool once = !c->counted; c->counted = true; return once; }
+    return holds(line, size, "\"role\":\"assistant\"");
+}
+
+/* One line of a stream; false when it is not what this stream had to bring next. */
+static bool check_line(struct conn *c, const char *line, size_t size) {
+    if (size && line[size - 1] == '\r') size--;
+    if (size == 0) return !c->name[0];
+    if (line[0] == ':') { seen.pings++; return true; }
+    return messages ? check_messages(c, line, size) : check_chat(c, line, size);
+}
+
+/* A unary answer, whole. */
+static bool check_answer(const struct conn *c, const char *data, size_t size) {
+    char text[MARK + 32];
+    snprintf(text, sizeof text, "%s\"mark=%s ", messages ? "\"type\":\"text\",\"text\":" : "\"content\":", c->mark);
+    return size > 2 && data[0] == '{' && data[size - 1] == '}' && holds(data, size, text) && holds(data, size, "\"role\":\"assistant\"")
+        && holds(data, size, messages ? "\"type\":\"message\"" : "\"object\":\"chat.completion\"")
+        && holds(data, size, messages ? "\"stop_reason\":\"end_turn\"" : "\"finish_reason\":\"stop\"")
+        && holds(data, size, messages ? "\"output_tokens\":60" : "\"completion_tokens\":60");
 }
 
 static bool body(struct conn *c, const char *data, size_t size) {
     seen.bytes += size;
     if (!events_wanted) {
-        /* The mark is near the start of the answer, in its first read. */
         if (!c->first_us) c->first_us = now_us();
-        if (!c->marked && memmem(data, size, c->mark, MARK)) c->marked = true;
+        if (c->line_len + size > LINE_ROOM) return false;
+        memcpy(c->line + c->line_len, data, size);
+        c->line_len += size;
         return true;
     }
     while (size) {
@@ -185,7 +270,8 @@ static bool body(struct conn *c, const char *data, size_t size) {
 }
 
 static void whole(struct conn *c) {
-    if (events_wanted ? !c->done : !c->marked) bad(c, &seen.cut, "the answer ended early", c->mark, MARK);
+    if (events_wanted && !c->done) bad(c, &seen.cut, "the answer ended early", c->mark, MARK);
+    else if (!events_wanted && !check_answer(c, c->line, c->line_len)) bad(c, &seen.bad_content, "answer", c->line, c->line_len);
     else end(c, true);
 }
 
@@ -263,12 +349,12 @@ static void percentiles(const char *name, int64_t *values, long n) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 10) { fprintf(stderr, "load PORT PATH MODEL CONNECTIONS REQUESTS BODY_BYTES STREAM_EVENTS GAP_MS SPREAD_MS\n"); return 2; }
+    if (argc != 11) { fprintf(stderr, "load PORT PATH MODEL FORMAT CONNECTIONS REQUESTS BODY_BYTES STREAM_EVENTS GAP_MS SPREAD_MS\n"); return 2; }
     signal(SIGPIPE, SIG_IGN);
-    port = atoi(argv[1]), path = argv[2], model = argv[3], connections = atoi(argv[4]);
-    long requests = requests_left = atol(argv[5]);
-    body_bytes = atol(argv[6]), events_wanted = atoi(argv[7]), gap_ms = atoi(argv[8]);
-    int spread_ms = atoi(argv[9]);
+    port = atoi(argv[1]), path = argv[2], model = argv[3], messages = !strcmp(argv[4], "messages"), connections = atoi(argv[5]);
+    long requests = requests_left = atol(argv[6]);
+    body_bytes = atol(argv[7]), events_wanted = atoi(argv[8]), gap_ms = atoi(argv[9]);
+    int spread_ms = atoi(argv[10]);
     struct rlimit files = {connections + 64, connections + 64};
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;

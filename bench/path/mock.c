@@ -1,10 +1,11 @@
-/* A scripted OpenAI-compatible upstream that costs little: one thread, epoll, keep-alive.
+/* A scripted upstream that costs little: one thread, epoll, keep-alive. It speaks OpenAI Chat, and Anthropic Messages to
+ * whoever asks for .../messages.
  *
  *     mock PORT
  *
  * The first path segment says how to answer, so that a proxy needs no extra header to ask for it:
  *     /u1024/...      one JSON answer of about 1024 bytes
- *     /s200-20/...    a stream of 200 text events 20 ms apart (0: as fast as they are taken), then finish, usage, [DONE]
+ *     /s200-20/...    a stream of 200 text events 20 ms apart (0: as fast as they are taken), and what begins and ends it
  * A request may carry `mark=NNNNNNNN` near its end; every event of the answer repeats it with its own number, so that
  * the client can tell whether each stream arrived whole, in order and unmixed.
  */
@@ -33,6 +34,7 @@ struct conn {
     size_t out_len, out_room;
     bool wants_out;
     char mark[MARK + 1];
+    bool messages;            /* the format of the answer */
     int total, next;          /* events of the running stream, and the one to send next; total 0: no stream */
     int64_t gap_us, due_us;
     struct conn *later;       /* list of running streams */
@@ -98,16 +100,23 @@ static void flush(struct conn *c) {
 
 static void answer_unary(struct conn *c, size_t size) {
     static char body[1 << 20], head[256];
-    int begin = snprintf(body, sizeof body,
-        "{\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":\"mock\",\"choices\":[{\"index\":0,"
-        "\"message\":{\"role\":\"assistant\",\"content\":\"mark=%s ", c->mark, c->mark);
-    static const char end[] = "\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":250,\"completion_tokens\":60,"
+    static const char chat_end[] = "\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":250,\"completion_tokens\":60,"
         "\"total_tokens\":310,\"prompt_tokens_details\":{\"cached_tokens\":128}}}";
+    static const char messages_end[] = "\"}],\"stop_reason\":\"end_turn\",\"stop_sequence\":null,\"usage\":{\"input_tokens\":122,"
+        "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":128,\"output_tokens\":60}}";
+    const char *end = c->messages ? messages_end : chat_end;
+    size_t end_size = strlen(end);
+    int begin = c->messages
+        ? snprintf(body, sizeof body, "{\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"mock\","
+                   "\"content\":[{\"type\":\"text\",\"text\":\"mark=%s ", c->mark, c->mark)
+        : snprintf(body, sizeof body, "{\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion\",\"created\":1700000000,"
+                   "\"model\":\"mock\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"mark=%s ",
+                   c->mark, c->mark);
     if (size > sizeof body - 1024) size = sizeof body - 1024;
-    size_t fill = size > begin + sizeof end ? size - begin - sizeof end : 0;
+    size_t fill = size > begin + end_size ? size - begin - end_size : 0;
     for (size_t i = 0; i < fill; i++) body[begin + i] = "the quick brown fox jumps over a lazy dog. "[i % 43];
-    memcpy(body + begin + fill, end, sizeof end - 1);
-    size_t length = begin + fill + sizeof end - 1;
+    memcpy(body + begin + fill, end, end_size);
+    size_t length = begin + fill + end_size;
     int n = snprintf(head, sizeof head,
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: req-%s\r\ncontent-length: %zu\r\n\r\n", c->mark, length);
     memmove(body + n, body, length);
@@ -119,30 +128,55 @@ static void start_stream(struct conn *c, int events, int gap_ms) {
     static const char head[] =
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
     put(c, head, sizeof head - 1);
-    c->total = events + 4;  /* role, events, finish, usage, [DONE] */
+    c->total = events + (c->messages ? 5 : 4);
     c->next = 0;
     c->gap_us = gap_ms * 1000LL;
     c->due_us = now_us();
     if (!c->listed) { c->listed = true; c->later = streams; streams = c; }
 }
 
-static void send_event(struct conn *c) {
-    char event[EVENT_ROOM], chunk[EVENT_ROOM + 32];
-    int text = c->total - 4, k = c->next++, n;
+/* Event K of a chat stream of TEXT text events: role, texts, finish, usage, [DONE]. */
+static int chat_event(const struct conn *c, int k, int text, char *event) {
 #define CHUNK "data: {\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"mock\","
     if (k == 0)
-        n = snprintf(event, sizeof event, CHUNK "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
-                     "\"finish_reason\":null}]}\n\n", c->mark);
-    else if (k <= text)
-        n = snprintf(event, sizeof event, CHUNK "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s-%06d token \"},"
-                     "\"finish_reason\":null}]}\n\n", c->mark, c->mark, k - 1);
-    else if (k == text + 1)
-        n = snprintf(event, sizeof event, CHUNK "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", c->mark);
-    else if (k == text + 2)
-        n = snprintf(event, sizeof event, CHUNK "\"choices\":[],\"usage\":{\"prompt_tokens\":250,\"completion_tokens\":%d,"
-                     "\"total_tokens\":%d}}\n\n", c->mark, text, text + 250);
-    else
-        n = snprintf(event, sizeof event, "data: [DONE]\n\n");
+        return snprintf(event, EVENT_ROOM, CHUNK "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+                        "\"finish_reason\":null}]}\n\n", c->mark);
+    if (k <= text)
+        return snprintf(event, EVENT_ROOM, CHUNK "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%s-%06d token \"},"
+                        "\"finish_reason\":null}]}\n\n", c->mark, c->mark, k - 1);
+    if (k == text + 1)
+        return snprintf(event, EVENT_ROOM, CHUNK "\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", c->mark);
+    if (k == text + 2)
+        return snprintf(event, EVENT_ROOM, CHUNK "\"choices\":[],\"usage\":{\"prompt_tokens\":250,\"completion_tokens\":%d,"
+                        "\"total_tokens\":%d}}\n\n", c->mark, text, text + 250);
+    return snprintf(event, EVENT_ROOM, "data: [DONE]\n\n");
+}
+
+/* Event K of a Messages stream: message_start, block start, texts, block stop, message_delta, message_stop. */
+static int messages_event(const struct conn *c, int k, int text, char *event) {
+#define NAMED(name) "event: " name "\ndata: {\"type\":\"" name "\""
+    if (k == 0)
+        return snprintf(event, EVENT_ROOM, NAMED("message_start") ",\"message\":{\"id\":\"msg_%s\",\"type\":\"message\","
+                        "\"role\":\"assistant\",\"model\":\"mock\",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,"
+                        "\"usage\":{\"input_tokens\":250,\"output_tokens\":1}}}\n\n", c->mark);
+    if (k == 1)
+        return snprintf(event, EVENT_ROOM, NAMED("content_block_start")
+                        ",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n");
+    if (k <= text + 1)
+        return snprintf(event, EVENT_ROOM, NAMED("content_block_delta")
+                        ",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"%s-%06d token \"}}\n\n", c->mark, k - 2);
+    if (k == text + 2)
+        return snprintf(event, EVENT_ROOM, NAMED("content_block_stop") ",\"index\":0}\n\n");
+    if (k == text + 3)
+        return snprintf(event, EVENT_ROOM, NAMED("message_delta") ",\"delta\":{\"stop_reason\":\"end_turn\",\"stop_sequence\":null},"
+                        "\"usage\":{\"output_tokens\":%d}}\n\n", text);
+    return snprintf(event, EVENT_ROOM, NAMED("message_stop") "}\n\n");
+}
+
+static void send_event(struct conn *c) {
+    char event[EVENT_ROOM], chunk[EVENT_ROOM + 32];
+    int k = c->next++;
+    int n = c->messages ? messages_event(c, k, c->total - 5, event) : chat_event(c, k, c->total - 4, event);
     n = snprintf(chunk, sizeof chunk, "%x\r\n%.*s\r\n%s", n, n, event, c->next == c->total ? "0\r\n\r\n" : "");
     if (c->next == c->total) c->total = 0;
     put(c, chunk, n);
@@ -181,6 +215,8 @@ static bool serve(struct conn *c) {
     size_t tail = c->need < 512 ? c->need : 512;
     char *mark = memmem(c->in + c->need - tail, tail, "mark=", 5);
     memcpy(c->mark, mark && mark + 5 + MARK <= c->in + c->need ? mark + 5 : "--------", MARK);
+    char *line_end = memchr(c->in, '\r', c->need);
+    c->messages = line_end && memmem(c->in, line_end - c->in, "/messages", 9);
     int first = 0, gap = 0;
     if (path && sscanf(path, " /u%d/", &first) == 1) answer_unary(c, first);
     else if (path && sscanf(path, " /s%d-%d/", &first, &gap) == 2) start_stream(c, first, gap);

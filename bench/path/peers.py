@@ -11,14 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from bench.path import process
 
 ROOT = Path(__file__).resolve().parents[2]
 ARBITER = [sys.executable, "-m", "arbiter"]
-CHAT = "/v1/chat/completions"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 
 # What the budget calls the floor: nothing buffered, nothing logged, connections kept on both sides.
 NGINX = """
@@ -49,24 +50,31 @@ telemetry: {{ log: {{ level: warn, format: json }} }}
 providers:
 """
 
-PROVIDER = """  {name}:
-    type: openai
+# The mock speaks either format; the provider's type says which, and so which clients are translated.
+PROVIDER = """  {type}-{answer}:
+    type: {type}
     endpoint: http://127.0.0.1:{mock}/{answer}/v1
     key: bench-upstream-key
-    models: [bench-{name}]
+    models: [{type}-{answer}]
     connections: {{ max: 4096, idle: 2048 }}
 """
+PROVIDERS = ("openai", "anthropic")
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One way from the client to the mock. `serving` is the process whose CPU is compared, `pids` all that it needs."""
+    """One way from the client to the mock. `serving` is the process whose CPU is compared, `pids` all that it needs.
+
+    `speaks` is the client's format; the way `crosses` where the mock speaks the other one.
+    """
 
     name: str
     port: int
     serving: int | None
     pids: tuple[int, ...]
     aim: Callable[[str], tuple[str, str]]  # what the mock shall answer -> the request's path and model
+    speaks: Literal["chat", "messages"] = "chat"
+    crosses: bool = False
 
 
 def on_core(core: int | None) -> Callable[[], None] | None:
@@ -162,7 +170,11 @@ def arbiter(folder: Path, core: int | None, mock_port: int, answers: Iterable[st
     config = home / "arbiter.yaml"
     config.write_text(
         ARBITER_YAML.format(port=port, data=home / "data")
-        + "".join(PROVIDER.format(name=answer, answer=answer, mock=mock_port) for answer in sorted(set(answers)))
+        + "".join(
+            PROVIDER.format(type=type, answer=answer, mock=mock_port)
+            for answer in sorted(set(answers))
+            for type in PROVIDERS
+        )
     )
     env = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()} | {
         "PYTHONPATH": str(ROOT),
@@ -181,4 +193,18 @@ def arbiter(folder: Path, core: int | None, mock_port: int, answers: Iterable[st
         wait_for(port, child, log)
         pids = process.tree(child.pid)
         worker = process.server_of(port, pids)
-        yield Peer("arbiter", port, worker, tuple(pids), lambda answer: (CHAT, f"bench-{answer}"))
+        yield Peer("arbiter", port, worker, tuple(pids), lambda answer: (CHAT, f"openai-{answer}"))
+
+
+def crossings(native: Peer) -> list[Peer]:
+    """The same gateway where the client's format is not the upstream's, both ways."""
+    return [
+        replace(
+            native,
+            name="Messages on Chat",
+            aim=lambda answer: (MESSAGES, f"openai-{answer}"),
+            speaks="messages",
+            crosses=True,
+        ),
+        replace(native, name="Chat on Messages", aim=lambda answer: (CHAT, f"anthropic-{answer}"), crosses=True),
+    ]
