@@ -30,7 +30,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import carry
-from arbiter._speedups.py.reduce import MAX_CALLS
+from arbiter._speedups.py.reduce import MAX_CALLS, MAX_KEPT_BYTES
 from arbiter._speedups.py.sse import LIMIT_BYTES
 from arbiter.errors import ErrorClass, Garbled, InStreamError
 from arbiter.model import (
@@ -127,7 +127,7 @@ _FAILED = {"error": ErrorClass.UPSTREAM_ERROR, "insufficient_system_resource": E
 
 
 class _Call:
-    """A call under way. Arguments that come before it can open wait in `held`."""
+    """A call under way. Arguments that come before its name wait in `held`."""
 
     __slots__ = ("held", "id", "is_fed", "is_minted", "name", "number", "place", "span")
 
@@ -137,7 +137,7 @@ class _Call:
         self.name = ""
         self.place = place
         self.number = -1  # among the calls that opened
-        self.held = ""
+        self.held: list[str] = []
         self.is_fed = False  # has arguments
         self.span: Span | None = Span()  # None once slices may have passed the reader by
 
@@ -155,6 +155,7 @@ class ChatReader(EventReader):
         self._has_started = False
         self._calls: list[_Call] = []
         self._opened: list[_Call] = []
+        self._kept = 0
         self._waiting = 0  # calls that are not open yet
         self._at: dict[int, _Call] = {}  # by the upstream's index, the latest call there
         self._by_id: dict[str, _Call] = {}
@@ -307,17 +308,28 @@ class ChatReader(EventReader):
         self._calls.append(call)
         self._waiting += 1
         if id is not None and is_new:
+            self._keep(len(id))
             self._by_id[id] = call
         return call
 
     def _add(self, call: _Call, name: str, arguments: str, events: list[Event]) -> None:
         if call.number < 0:
-            call.name = name if name.startswith(call.name) else call.name + name
-            call.held += arguments
+            named = name if name.startswith(call.name) else call.name + name
+            self._keep(len(named) - len(call.name))
+            call.name = named
+            if arguments:
+                self._keep(len(arguments))
+                call.held.append(arguments)
             if call.held and call.name:
                 self._open(call, events)
         elif arguments and not call.is_whole:  # else they are told again, or end in blanks
             self._feed(call, arguments, events)
+
+    def _keep(self, size: int) -> None:
+        """Count what has to be remembered of calls: ids, names, and arguments without a name."""
+        self._kept += size
+        if self._kept > MAX_KEPT_BYTES:
+            raise Garbled("the upstream sent too much of the names of its tool calls, or too much without a name")
 
     def _open(self, call: _Call, events: list[Event]) -> None:
         call.number = len(self._opened)
@@ -325,8 +337,8 @@ class ChatReader(EventReader):
         self._waiting -= 1
         events.append(CallStarted(call.number, call.id, call.name))
         if call.held:
-            self._feed(call, call.held, events)
-            call.held = ""
+            self._feed(call, "".join(call.held), events)
+            call.held.clear()
 
     def _feed(self, call: _Call, arguments: str, events: list[Event]) -> None:
         call.is_fed = True

@@ -193,8 +193,8 @@ class MessagesReader(EventReader):
         self._sign(events)
         self._latest = index
         self._blocks[index] = None
-        if len(self._blocks) > MAX_CALLS:
-            raise Garbled(f"the upstream sent more than {MAX_CALLS:,} blocks")
+        if len(self._blocks) > MAX_CALLS or len(self._places) >= MAX_CALLS:
+            raise Garbled(f"the upstream sent more than {MAX_CALLS:,} blocks or tool calls")
         text, thinking = word(block.text), word(block.thinking)
         if block.type == "thinking":
             if self._is_thinking:

@@ -18,6 +18,7 @@ Inside a block, deltas of its kind may pass the writer by (`moulds`); of a call'
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from arbiter.errors import Garbled
@@ -77,7 +78,8 @@ class MessagesWriter:
         self._delta = (b"", b"")  # what stands around the string of a delta of the open block
         self._span = Span()  # the arguments of the open call
         self._calls = 0  # that started
-        self._queue: list[Event | _Waiting] = []
+        self._queue: deque[Event | _Waiting] = deque()
+        self._waiting: dict[int, _Waiting] = {}  # the calls in it
         self._waiting_bytes = 0
         self._usage: Usage | None = None
         self._finished = Finished(Finish.STOP)
@@ -206,11 +208,11 @@ class MessagesWriter:
             self._span.feed(event.arguments)
             written = self._say(event.arguments)
             return written + self._release() if self._queue and self._span.whole else written
-        for waiting in self._queue:
-            if isinstance(waiting, _Waiting) and waiting.call.index == event.index:
-                self._hold(len(event.arguments))
-                waiting.slices.append(event.arguments)
-                return b""
+        waiting = self._waiting.get(event.index)
+        if waiting is not None:
+            self._hold(len(event.arguments))
+            waiting.slices.append(event.arguments)
+            return b""
         if 0 <= event.index < self._calls and not event.arguments.strip():
             return b""
         raise Garbled(f"the upstream sent arguments for tool call {event.index}, which is not open")
@@ -218,7 +220,8 @@ class MessagesWriter:
     def _wait(self, event: Event) -> bytes:
         if isinstance(event, CallStarted):
             self._hold(len(event.id) + len(event.name))
-            self._queue.append(_Waiting(event))
+            waiting = self._waiting[event.index] = _Waiting(event)
+            self._queue.append(waiting)
         else:
             self._hold(len(encode(event)))
             self._queue.append(event)
@@ -233,8 +236,9 @@ class MessagesWriter:
         """Write what waits, up to a call whose arguments are not whole; or all, as whatever they lack will not come."""
         written: list[bytes] = []
         while self._queue and (to_the_last or not self._is_blocked()):
-            item = self._queue.pop(0)
+            item = self._queue.popleft()
             if isinstance(item, _Waiting):
+                del self._waiting[item.call.index]
                 written.append(self._put(item.call))
                 arguments = "".join(item.slices)
                 self._span.feed(arguments)

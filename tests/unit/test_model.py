@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbiter.errors import Garbled, InStreamError
+from arbiter.errors import Cut, Garbled, InStreamError
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -18,6 +18,7 @@ from arbiter.model import (
     RedactedThinking,
     Refusal,
     RefusalDelta,
+    Stage,
     Started,
     Text,
     TextDelta,
@@ -29,6 +30,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
     collect,
+    unfold,
 )
 
 STOP = [Finished(Finish.STOP), Ended()]
@@ -109,6 +111,73 @@ def test_noise_is_swallowed() -> None:
     order = Order()
     events: list[Event] = [Started(), Started(), Finished(Finish.STOP), Finished(Finish.STOP), Ended()]
     assert [order.admit(event) for event in events] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("events", "stage"),
+    [
+        ([], Stage.NEW),
+        ([UsageReported(Usage(input=1))], Stage.OPEN),
+        ([Started(), TextDelta("a")], Stage.OPEN),
+        ([Finished(Finish.STOP), UsageReported(Usage(input=1))], Stage.FINISHED),
+        ([Finished(Finish.STOP), Ended()], Stage.COMPLETE),
+        ([TextDelta("a"), Failed(Cut("gone"))], Stage.CUT),
+        ([Finished(Finish.STOP), Failed(InStreamError("busy"))], Stage.FAILED),
+        ([Failed(Garbled("no SSE"))], Stage.FAILED),
+    ],
+    ids=str,
+)
+def test_how_a_stream_stands_is_known(events: list[Event], stage: Stage) -> None:
+    """That it ended is not one thing: whole, cut off, or failed (SPEC 2.7)."""
+    order = Order()
+    for event in events:
+        order.admit(event)
+    assert order.stage is stage
+    assert order.closed == (stage in (Stage.COMPLETE, Stage.CUT, Stage.FAILED))
+
+
+def test_a_start_behind_output_is_noise() -> None:
+    """One start, before everything else (SPEC 2.6)."""
+    order = Order()
+    assert order.admit(TextDelta("a"))
+    assert not order.admit(Started())
+
+
+def test_an_answer_unfolds_into_the_stream_that_folds_into_it() -> None:
+    """All that an answer can hold: unsigned thoughts in a row, refusals, calls, a slice of log probabilities each."""
+    answer = Answer(
+        id="id",
+        model="m",
+        parts=(
+            Thinking("a", None, "reasoning"),
+            Thinking("b", None, "reasoning"),
+            Thinking("", "sig"),
+            RedactedThinking("secret"),
+            Text("Hello"),
+            ToolCall("c0", "f", "{}"),
+            Refusal("no"),
+            ToolCall("c1", "g", '{"x":1}'),
+        ),
+        finish=Finish.STOP_SEQUENCE,
+        stop_sequence="END",
+        usage=Usage(input=3, output=9),
+        logprobs=(b'{"content":[1]}', b'{"content":[2]}'),
+    )
+    assert collect(unfold(answer)) == answer
+    bare = Answer(finish=Finish.STOP, logprobs=(b"{}",))
+    assert collect(unfold(bare)) == bare
+
+
+def test_slices_that_say_nothing_leave_no_part() -> None:
+    """And do not part what belongs together."""
+    events = [TextDelta(""), TextDelta("a"), ThinkingDelta(""), TextDelta("b"), ThinkingSigned(""), *STOP]
+    assert collect(events).parts == (Text("ab"),)
+
+
+def test_reasoning_under_two_names_is_two_parts() -> None:
+    """Each goes back under the name it came under."""
+    events = [ThinkingDelta("a", "reasoning"), ThinkingDelta("b", "reasoning_content"), *STOP]
+    assert collect(events).parts == (Thinking("a", None, "reasoning"), Thinking("b", None, "reasoning_content"))
 
 
 def test_a_failed_stream_raises_its_own_error() -> None:

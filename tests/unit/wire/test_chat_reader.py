@@ -314,6 +314,18 @@ def test_too_many_calls_are_a_fault() -> None:
     assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)
 
 
+def test_what_is_kept_of_calls_has_a_bound() -> None:
+    """Names that never end, ids that are long, arguments of a call that never gets a name."""
+    long = "x" * 600_000
+    for one in (
+        [call(index=0, function={"name": f"{i}{long}"}) for i in range(2)],
+        [call(index=i, id=f"{i}{long}", function={"name": "f"}) for i in range(2)],
+        [call(index=0, id="a", function={"arguments": long}) for _ in range(2)],
+    ):
+        *_, failed = said(*one)
+        assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)
+
+
 def test_a_slice_that_belongs_to_no_call_is_a_fault() -> None:
     (failed,) = said(call(index=3, function={"arguments": "{}"}))
     assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
-from types import ModuleType
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -35,10 +35,12 @@ from arbiter.model import (
     collect,
     unfold,
 )
-from arbiter.wire.format import FORMATS, Reader
+from arbiter.wire.format import FORMATS
+from arbiter.wire.moulds import Carrier
 from arbiter.wire.translated import TranslatedStream
 from tests.fakes import grammar
 from tests.unit.wire import neutral, upstreams
+from tests.unit.wire.test_vectors import CASES
 
 EACH = pytest.mark.parametrize("wire", list(FORMATS))
 TO_EACH = pytest.mark.parametrize("client", list(FORMATS))
@@ -105,33 +107,70 @@ def test_a_stream_that_breaks_off_is_never_taken_for_whole(
     assert isinstance(events[-1], Failed) or any(isinstance(event, Finished) for event in events)
 
 
-@pytest.fixture(params=["py", "c"])
-def carry(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(f"arbiter._speedups.{request.param}.carry")
+SIDES = pytest.mark.parametrize("side", ["py", "c"])
 
 
-def with_frames_of(carry: ModuleType, wire: str) -> Reader:
+def passing(side: str, wire: str, client: str, parts: Iterable[bytes]) -> tuple[grammar.Told, Carrier]:
+    """What a client is told where plain deltas pass the neutral model by, and what carried them."""
+    carry = importlib.import_module(f"arbiter._speedups.{side}.carry")
     reader = FORMATS[wire].reader()
     reader.frames = (carry.ChatCarrier if wire == neutral.CHAT else carry.MessagesCarrier)(LIMIT_BYTES)
-    return reader
+    stream = TranslatedStream(reader, FORMATS[client].writer("T", "m", 1700000000), {})
+    out = b"".join(stream.feed(part) for part in parts) + stream.end(None)
+    return grammar.JUDGES[client](out), reader.frames
 
 
+def check_same(fast: grammar.Told, slow: grammar.Told) -> None:
+    """But for the error event, which the relay adds."""
+    assert (fast.blocks, fast.finish, fast.usage) == (slow.blocks, slow.finish, slow.usage)
+    assert (fast.ending == "complete") == (slow.ending == "complete")
+
+
+@SIDES
 @EACH
 @TO_EACH
 @given(data=st.data(), at=cuts, end=st.integers(0, 4000))
 def test_deltas_that_pass_by_say_the_same(
-    carry: ModuleType, wire: str, client: str, data: st.DataObject, at: list[int], end: int
+    side: str, wire: str, client: str, data: st.DataObject, at: list[int], end: int
 ) -> None:
     """A delta moved as raw JSON tells the client what it would have told it had it been read and written."""
     stream = data.draw(upstreams.STREAMS[wire])
     whole = stream.data[:end] if end < len(stream.data) else stream.data
     slow = grammar.JUDGES[client](written(client, read(wire, whole, at)))
-    writer = FORMATS[client].writer("T", "m", 1700000000)
-    passing = TranslatedStream(with_frames_of(carry, wire), writer, {})
-    out = b"".join(passing.feed(piece) for piece in pieces(whole, at)) + passing.end(None)
-    fast = grammar.JUDGES[client](out)
-    assert (fast.blocks, fast.finish, fast.usage) == (slow.blocks, slow.finish, slow.usage)
-    assert (fast.ending == "complete") == (slow.ending == "complete")
+    check_same(passing(side, wire, client, pieces(whole, at))[0], slow)
+
+
+@SIDES
+@TO_EACH
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
+def test_a_vectors_deltas_that_pass_by_say_the_same(side: str, client: str, case: Path) -> None:
+    data, wire = (case / "upstream.sse").read_bytes(), case.parent.name
+    slow = grammar.JUDGES[client](written(client, read(wire, data, [])))
+    check_same(passing(side, wire, client, [data])[0], slow)
+    check_same(passing(side, wire, client, [data[i : i + 1] for i in range(len(data))])[0], slow)
+
+
+@SIDES
+@TO_EACH
+@EACH
+def test_deltas_do_pass_by(side: str, client: str, wire: str) -> None:
+    """Text, reasoning and arguments of an ordinary stream: all but what opens a block."""
+    events: list[Event] = [Started("x", "m")]
+    events += [
+        ThinkingDelta("t"),
+        ThinkingDelta("t"),
+        ThinkingDelta("t"),
+        TextDelta("x"),
+        TextDelta("x"),
+        TextDelta("x"),
+    ]
+    events += [CallStarted(0, "a", "f"), CallDelta(0, '{"x":'), CallDelta(0, "1"), CallDelta(0, "}")]
+    data = written(wire, [*events, Finished(Finish.TOOL_CALLS), Ended()])
+    frames = passing(side, wire, client, [data])[1]
+    assert (frames.thinking_bytes, frames.text_bytes, frames.argument_bytes) == PASSED[client]
+
+
+PASSED = {neutral.CHAT: (3, 3, 2), neutral.MESSAGES: (2, 2, 2)}
 
 
 # --- Events in any order ----------------------------------------------------------------------------------------------
