@@ -314,6 +314,13 @@ def test_too_many_calls_are_a_fault() -> None:
     assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)
 
 
+def test_a_call_of_megabytes_may_come_whole() -> None:
+    """A file to write, in one chunk; only what waits is counted."""
+    arguments = json.dumps({"content": "x" * 3_000_000})
+    events = said(call(index=0, id="a", function={"name": "f", "arguments": arguments}), chunk({}, "tool_calls"))
+    assert CallDelta(0, arguments) in events
+
+
 def test_what_is_kept_of_calls_has_a_bound() -> None:
     """Names that never end, ids that are long, arguments of a call that never gets a name."""
     long = "x" * 600_000
