@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from arbiter.errors import ProtocolUnsupported
-from arbiter.model import Message, Part, Text, ToolCall, ToolResult
+from arbiter.model import Message, Part, Text, Thinking, ToolCall, ToolResult
 from arbiter.wire.messages_blocks import NOTHING, block_of, blocks_of
 
 UNANSWERED = "There is no result: the call was interrupted."
@@ -104,8 +104,7 @@ class _Turns:
         built = blocks_of(parts)
         if not built:
             return
-        bare = message.content if isinstance(message.content, str) else None
-        self._add("assistant", built, bare, joined=together)
+        self._add("assistant", built, _bare(message, built), joined=together)
 
     def _renamed(self, call: ToolCall) -> ToolCall:
         """Return a call under an id and a name that this format takes. Only calls before it have a say in them."""
@@ -159,6 +158,19 @@ class _Turns:
             content = bare if bare is not None and not self._blocks else built
             self._turns.append({"role": role, "content": content})
         self._fresh = False
+
+
+def _bare(message: Message, built: list[Any]) -> str | None:
+    """Return what was a bare string, also where there was reasoning beside it that could not be kept.
+
+    Clients leave old reasoning out as they go on; the turn must not change its shape for that (SPEC 2.4).
+    """
+    if isinstance(message.content, str):
+        return message.content
+    (first, *rest) = built
+    if rest or len(message.content) < 2 or not isinstance(first, dict) or first.keys() != {"type", "text"}:
+        return None
+    return str(first["text"]) if any(isinstance(part, Thinking) for part in message.content) else None
 
 
 def _unanswered(sent: str) -> dict[str, Any]:

@@ -63,6 +63,13 @@ def test_instructions_in_the_middle_stay_there_and_are_not_the_users_words() -> 
     assert built["messages"][2]["content"][0]["text"] == "<system-reminder>\nB\n</system-reminder>"
 
 
+def test_a_turn_keeps_its_shape_when_the_client_forgets_the_reasoning_beside_it() -> None:
+    """Reasoning without a signature stays here; the words beside it were a bare string, and leave as one (SPEC 2.4)."""
+    remembered = {**assistant("Ho"), "reasoning_content": "hm"}
+    assert sent(user("Hi"), remembered, user("So?")) == sent(user("Hi"), assistant("Ho"), user("So?"))
+    assert sent(user("Hi"), remembered, user("So?"))["messages"][1]["content"] == "Ho"
+
+
 def test_results_follow_their_calls_in_the_order_of_the_calls() -> None:
     """Whatever stands in between (a steering message of the agent) comes behind them."""
     built = sent(
