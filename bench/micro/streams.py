@@ -28,8 +28,12 @@ def _chunk(delta: dict[str, Any]) -> bytes:
     )
 
 
+def _event(type: str, **members: Any) -> bytes:
+    return f"event: {type}\n".encode() + _data({"type": type, **members})
+
+
 def _block_delta(delta: dict[str, Any]) -> bytes:
-    return b"event: content_block_delta\n" + _data({"type": "content_block_delta", "index": 0, "delta": delta})
+    return _event("content_block_delta", index=0, delta=delta)
 
 
 def _cycled(events: list[bytes]) -> list[bytes]:
@@ -44,8 +48,49 @@ MESSAGES = _cycled([_block_delta({"type": "text_delta", "text": f" {word} and"})
 MESSAGES_ARGUMENTS = _cycled(
     [_block_delta({"type": "input_json_delta", "partial_json": f'{{"{word}": "\n'}) for word in WORDS]
 )
+CHAT_REASONING = _cycled([_chunk({"reasoning_content": f" {word}"}) for word in WORDS])
+MESSAGES_REASONING = _cycled([_block_delta({"type": "thinking_delta", "thinking": f" {word} and"}) for word in WORDS])
 LARGE = _chunk({"content": "QUJD" * (1 << 19)})
 """One event of 2 MB."""
+
+
+_FIRST_SLICE = '{"path": "'
+_CHAT_CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "run", "arguments": ""}}
+_CHAT_SLICE = _chunk({"tool_calls": [{"index": 0, "function": {"arguments": _FIRST_SLICE}}]})
+_MESSAGE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude",
+    "content": [],
+    "stop_reason": None,
+}
+_OPENING = {
+    "CHAT": _chunk({"role": "assistant", "content": ""}),
+    "CHAT_REASONING": _chunk({"role": "assistant", "content": ""}),
+    "CHAT_ARGUMENTS": _chunk({"role": "assistant", "tool_calls": [_CHAT_CALL]}) + _CHAT_SLICE,
+    "MESSAGES": _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+    "MESSAGES_REASONING": _event("content_block_start", index=0, content_block={"type": "thinking", "thinking": ""}),
+    "MESSAGES_ARGUMENTS": _event(
+        "content_block_start", index=0, content_block={"type": "tool_use", "id": "toolu_1", "name": "run", "input": {}}
+    )
+    + _block_delta({"type": "input_json_delta", "partial_json": _FIRST_SLICE}),
+}
+_ENDING = {
+    "CHAT": _chunk({}).replace(b'"finish_reason":null', b'"finish_reason":"stop"')
+    + _data({"id": "chatcmpl-1", "choices": [], "usage": {"prompt_tokens": 250, "completion_tokens": 200}})
+    + b"data: [DONE]\n\n",
+    "MESSAGES": _event("content_block_stop", index=0)
+    + _event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 200})
+    + _event("message_stop"),
+}
+
+
+def whole(kind: str, per_read: int) -> list[bytes]:
+    """A stream from its first event to its last: 192 deltas of `kind`, `per_read` to a read."""
+    format = kind.partition("_")[0]
+    start = _event("message_start", message=_MESSAGE) if format == "MESSAGES" else b""
+    return [start + _OPENING[kind], *joined(globals()[kind] * 3, per_read), _ENDING[format]]
 
 
 def joined(events: list[bytes], count: int) -> list[bytes]:
