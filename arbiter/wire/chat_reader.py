@@ -39,7 +39,7 @@ from arbiter.wire.chat_answer import LOGPROBS, finish_of, read_usage
 from arbiter.wire.chat_calls import Calls, CallSlice, Function
 from arbiter.wire.chat_parse import REASONING
 from arbiter.wire.json import ABSENT, present
-from arbiter.wire.reading import EventReader, decoded, is_said, word
+from arbiter.wire.reading import MAX_ANSWER_VALUES, EventReader, decoded, is_said, word
 
 
 class _Part(msgspec.Struct):
@@ -104,7 +104,7 @@ class ChatReader(EventReader):
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         super().__init__(carry.ChatCarrier(limit))
-        self.has_choice = False
+        self._has_choice = False
         self._has_started = False
         self._calls = Calls()
 
@@ -119,7 +119,20 @@ class ChatReader(EventReader):
         if payload == b"[DONE]":
             self._done(events)
             return
-        chunk = decoded(_CHUNK, payload, "chunk of a chat completion")
+        self._read_chunk(name, decoded(_CHUNK, payload, "chunk of a chat completion"), payload, events)
+
+    def read_answer(self, body: bytes) -> list[Event]:
+        """Return the events of a unary answer, in order and whole.
+
+        Errors: Garbled where it is none of this format.
+        """
+        events: list[Event] = []
+        self._read_chunk(b"", decoded(_CHUNK, body, "chat completion", MAX_ANSWER_VALUES), body, events)
+        if not self._has_choice and not any(isinstance(event, Failed) for event in events):
+            raise Garbled("the upstream's answer has no choices")
+        return self._admitted(events) + self.read(b"", b"[DONE]")
+
+    def _read_chunk(self, name: bytes, chunk: _Chunk, payload: bytes, events: list[Event]) -> None:
         if name == b"error" or chunk.object == "error" or chunk.type == "error" or is_said(chunk.error):
             events.append(Failed(faults.in_stream(payload)))
             return
@@ -134,7 +147,7 @@ class ChatReader(EventReader):
             self._calls.name_after(id)
             events.append(Started(id, word(chunk.model)))
         if choice is not None:
-            self.has_choice = True
+            self._has_choice = True
             self._read_choice(choice, events)
         if usage is not None:
             events.insert(len(events) - isinstance(events[-1] if events else None, Failed), UsageReported(usage))
@@ -258,8 +271,4 @@ def parse_answer(body: bytes) -> Answer:
 
     Errors: Garbled where it is none of this format; InStreamError where a 200 holds an error object.
     """
-    reader = ChatReader()
-    events = reader.read(b"", body)
-    if not reader.has_choice and not any(isinstance(event, Failed) for event in events):
-        raise Garbled("the upstream's answer has no choices")
-    return collect(events + reader.read(b"", b"[DONE]"))
+    return collect(ChatReader().read_answer(body))

@@ -21,6 +21,9 @@ from arbiter.model import Ended, Event, Failed, Order, Stage, Started
 from arbiter.wire.json import present
 from arbiter.wire.moulds import Carrier
 
+MAX_ANSWER_VALUES = 2_000_000
+"""Values of a whole answer: log probabilities of a long one are some 60 for each of its tokens."""
+
 T = TypeVar("T")
 
 
@@ -96,16 +99,16 @@ class EventReader(ABC):
         return admitted
 
 
-def decoded(decoder: msgspec.json.Decoder[T], payload: bytes, what: str) -> T:
+def decoded(decoder: msgspec.json.Decoder[T], payload: bytes, what: str, max_values: int = MAX_VALUES) -> T:
     """Decode what an upstream sent. Half of a surrogate pair becomes U+FFFD: models do send half an emoji.
 
     Errors: Garbled, with a text that repeats nothing of the payload, where it is no JSON, not of this shape, nested too
     deeply, or of too many values.
     """
-    if len(payload) > MAX_VALUES and nesting.commas(payload) >= MAX_VALUES:
-        raise Garbled(f"the upstream sent {what} of too many values")
+    if len(payload) > max_values and nesting.commas(payload) >= max_values:
+        raise Garbled(f"the upstream sent a {what} of too many values")
     if nesting.fault(payload, MAX_DEPTH, len(payload) + 1) != nesting.FINE:
-        raise Garbled(f"the upstream sent {what} that is nested too deeply")
+        raise Garbled(f"the upstream sent a {what} that is nested too deeply")
     try:
         return decoder.decode(payload)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -543,3 +543,14 @@ def test_what_is_no_answer_is_garbled(body: bytes) -> None:
 def test_an_error_in_place_of_an_answer_is_one() -> None:
     with pytest.raises(InStreamError, match="busy"):
         openai_chat.parse_answer(b'{"error":{"message":"busy"}}')
+
+
+def test_log_probabilities_of_a_long_answer_are_read() -> None:
+    """Some sixty values for each token; an event of a stream has never as many, so its bound is lower."""
+    token = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": [{"token": "y", "logprob": -1.5}] * 20}
+    choice = {"index": 0, "message": {"content": "x"}, "logprobs": {"content": [token] * 3000}, "finish_reason": "stop"}
+    found = openai_chat.parse_answer(json.dumps({"choices": [choice]}).encode())
+    assert len(json.loads(found.logprobs[0])["content"]) == 3000
+    too_many = b'{"choices":[{"index":0,"delta":{"tool_calls":[' + b"{}," * 200_000 + b"{}]}}]}"
+    *_, failed = read(b"data: " + too_many + b"\n\n")
+    assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)
