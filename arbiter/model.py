@@ -381,6 +381,7 @@ Event = (
     | Ended
 )
 
+_SAID = (TextDelta, ThinkingDelta, RefusalDelta)
 OUTPUT = (TextDelta, ThinkingDelta, ThinkingSigned, ThinkingRedacted, RefusalDelta, CallStarted, CallDelta)
 
 
@@ -395,9 +396,6 @@ class Stage(enum.Enum):
     FAILED = "failed"  # the upstream reported an error, or broke its format
 
 
-_CLOSED = frozenset((Stage.COMPLETE, Stage.CUT, Stage.FAILED))
-
-
 class Order:
     """The grammar every stream of events obeys (SPEC 2.6), kept in one place for readers, writers and the fold.
 
@@ -409,15 +407,12 @@ class Order:
     A second start and a repeated equal finish are noise of the upstream and are swallowed.
     """
 
-    __slots__ = ("finish", "stage")
+    __slots__ = ("closed", "finish", "stage")
 
     def __init__(self) -> None:
         self.stage = Stage.NEW
+        self.closed = False  # it is over, in one way or another
         self.finish: Finish | None = None
-
-    @property
-    def closed(self) -> bool:
-        return self.stage in _CLOSED
 
     def admit(self, event: Event) -> bool:
         """Say whether `event` is to be passed on.
@@ -426,10 +421,13 @@ class Order:
         after the end.
         """
         stage = self.stage
-        if stage in _CLOSED:
+        if stage is Stage.OPEN and isinstance(event, OUTPUT):
+            return True
+        if self.closed:
             raise Garbled("the upstream sent more after the end of its stream")
         if isinstance(event, Failed):
             self.stage = Stage.CUT if isinstance(event.error, Cut) else Stage.FAILED
+            self.closed = True
             return True
         if stage is Stage.NEW:
             stage = self.stage = Stage.OPEN
@@ -449,6 +447,7 @@ class Order:
             if stage is not Stage.FINISHED:
                 raise Garbled("the upstream ended its stream without saying why the model stopped")
             self.stage = Stage.COMPLETE
+            self.closed = True
         return True
 
 
@@ -463,7 +462,7 @@ class _Fold:
         self._calls: dict[int, tuple[int, CallStarted, list[str]]] = {}  # with its place among the parts
 
     def add(self, event: Event) -> None:
-        if isinstance(event, TextDelta | ThinkingDelta | RefusalDelta):
+        if isinstance(event, _SAID):
             kind = (type(event), event.spelling if isinstance(event, ThinkingDelta) else None)
             if event.text:
                 if kind != self._kind:
