@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups.py.reduce import MAX_CALLS, MAX_KEPT_BYTES
+from arbiter._speedups import reduce
 from arbiter.errors import Garbled
 from arbiter.model import CallDelta, CallStarted, Event
 from arbiter.wire.chat_parse import argument_slice
@@ -147,8 +147,8 @@ class Calls:
         return here
 
     def _begin(self, index: int | None, id: str | None, name: str | None, events: list[Event]) -> _Call:
-        if len(self._all) >= MAX_CALLS:
-            raise Garbled(f"the upstream sent more than {MAX_CALLS:,} tool calls")
+        if len(self._all) >= reduce.MAX_CALLS:
+            raise Garbled(f"the upstream sent more than {reduce.MAX_CALLS:,} tool calls")
         latest = self._all[-1] if self._all else None
         here = self._at.get(index) if index is not None else latest
         if id is None and name is None and here is None:
@@ -185,7 +185,7 @@ class Calls:
     def _keep(self, size: int) -> None:
         """Count what has to be remembered of calls: ids, names, and arguments without a name."""
         self._kept += size
-        if self._kept > MAX_KEPT_BYTES:
+        if self._kept > reduce.MAX_KEPT_BYTES:
             raise Garbled("the upstream sent too much of the names of its tool calls, or too much without a name")
 
     def _open(self, call: _Call, events: list[Event]) -> None:

@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import carry
-from arbiter._speedups.py.sse import LIMIT_BYTES
+from arbiter._speedups import carry, sse
 from arbiter.errors import ErrorClass, Garbled, InStreamError
 from arbiter.model import (
     Answer,
@@ -102,7 +101,7 @@ _FAILED = {"error": ErrorClass.UPSTREAM_ERROR, "insufficient_system_resource": E
 class ChatReader(EventReader):
     """Read one upstream stream of this format."""
 
-    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+    def __init__(self, limit: int = sse.LIMIT_BYTES) -> None:
         super().__init__(carry.ChatCarrier(limit))
         self._has_choice = False
         self._has_started = False

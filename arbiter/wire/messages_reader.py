@@ -22,9 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import carry
-from arbiter._speedups.py.reduce import MAX_CALLS
-from arbiter._speedups.py.sse import LIMIT_BYTES
+from arbiter._speedups import carry, reduce, sse
 from arbiter.errors import Garbled
 from arbiter.model import (
     Answer,
@@ -115,7 +113,7 @@ class _Call:
 class MessagesReader(EventReader):
     """Read one upstream stream of this format."""
 
-    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+    def __init__(self, limit: int = sse.LIMIT_BYTES) -> None:
         super().__init__(carry.MessagesCarrier(limit))
         self._latest = 0  # the block that started last
         self._blocks: dict[int, _Call | None] = {}  # by index, the latest there; None where it is no call
@@ -193,8 +191,8 @@ class MessagesReader(EventReader):
         self._sign(events)
         self._latest = index
         self._blocks[index] = None
-        if len(self._blocks) > MAX_CALLS or len(self._places) >= MAX_CALLS:
-            raise Garbled(f"the upstream sent more than {MAX_CALLS:,} blocks or tool calls")
+        if len(self._blocks) > reduce.MAX_CALLS or len(self._places) >= reduce.MAX_CALLS:
+            raise Garbled(f"the upstream sent more than {reduce.MAX_CALLS:,} blocks or tool calls")
         text, thinking = word(block.text), word(block.thinking)
         if block.type == "thinking":
             if self._is_thinking:

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 import msgspec
 
-from arbiter._speedups import nesting
-from arbiter._speedups.py.reduce import MAX_DEPTH, MAX_VALUES
+from arbiter._speedups import nesting, reduce
 from arbiter.errors import Cut, Garbled
 from arbiter.model import Ended, Event, Failed, Order, Stage, Started
 from arbiter.wire.json import present
 from arbiter.wire.moulds import Carrier
 
+MAX_DEPTH = 200  # SPEC 14.1
 MAX_ANSWER_VALUES = 2_000_000
 """Values of a whole answer: log probabilities of a long one are some 60 for each of its tokens."""
 
@@ -99,7 +99,7 @@ class EventReader(ABC):
         return admitted
 
 
-def decoded(decoder: msgspec.json.Decoder[T], payload: bytes, what: str, max_values: int = MAX_VALUES) -> T:
+def decoded(decoder: msgspec.json.Decoder[T], payload: bytes, what: str, max_values: int = reduce.MAX_VALUES) -> T:
     """Decode what an upstream sent. Half of a surrogate pair becomes U+FFFD: models do send half an emoji.
 
     Errors: Garbled, with a text that repeats nothing of the payload, where it is no JSON, not of this shape, nested too

@@ -208,6 +208,14 @@ def test_what_is_no_chunk_fails_the_stream(bad: bytes) -> None:
     assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)
 
 
+def test_a_fault_names_its_place_and_repeats_nothing() -> None:
+    """What the upstream sent may be anybody's secret (A92: category, expected type and path)."""
+    *_, failed = read(chunk({"content": ["my secret"]}))
+    assert isinstance(failed, Failed)
+    text = str(failed.error)
+    assert text.endswith("Expected `object`, got `str` - at `$.choices[0].delta.content[0]`")
+
+
 def test_what_is_somebody_elses_is_ignored() -> None:
     """Side channels (sse-017), comments, Azure's first chunk about the prompt, members that nobody knows."""
     prompt = b'data: {"id":"","choices":[],"prompt_filter_results":[]}\n\n'
