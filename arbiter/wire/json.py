@@ -52,7 +52,7 @@ def check_text(raw: bytes, prefix: str = "") -> None:
 
     Errors: BadRequest naming the place of text that is no Unicode.
     """
-    if nesting.not_utf8(raw) >= 0 or (b"\\u" in raw and nesting.whole(raw) is not raw):
+    if nesting.not_utf8(raw) >= 0 or nesting.whole(raw) is not raw:
         raise _malformed(raw, "", prefix)
 
 

@@ -140,6 +140,14 @@ def test_only_halves_of_pairs_are_replaced(nesting, text, expected):
         assert nesting.whole(text) is text
 
 
+@pytest.mark.parametrize("at", range(40))
+def test_half_a_pair_is_found_wherever_it_stands(nesting, at):
+    """Sixteen bytes are looked at in one go, and an escape may lie across two of those looks, or at the very end."""
+    for tail in range(20):
+        text = b"\\n" * (at // 2) + b"x" * (at % 2) + b"\\udc00" + b"y" * tail
+        assert nesting.whole(text) == text.replace(b"\\udc00", b"\\ufffd")
+
+
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.sampled_from(["\\", "u", "d8", "DC", "3c", "0d", "00", "\\ud83c", "\\uDF0D", "x"])).map("".join))
 def test_the_twins_agree_on_halves(text):

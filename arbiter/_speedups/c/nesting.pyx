@@ -32,14 +32,29 @@ cdef extern from *:
         while (at < end && *at != '"' && *at != '\\\\') at++;
         return at;
     }
+    /* Whether a backslash is followed by a `u` anywhere. */
+    static int has_u_escape(const unsigned char *at, const unsigned char *end) {
+        const __m128i slash = _mm_set1_epi8('\\\\'), u = _mm_set1_epi8('u');
+        for (; end - at > 16; at += 16) {
+            __m128i here = _mm_loadu_si128((const __m128i *)at), next = _mm_loadu_si128((const __m128i *)(at + 1));
+            if (_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(here, slash), _mm_cmpeq_epi8(next, u)))) return 1;
+        }
+        for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return 1;
+        return 0;
+    }
     #else
     static const unsigned char *quote_or_slash(const unsigned char *at, const unsigned char *end) {
         while (at < end && *at != '"' && *at != '\\\\') at++;
         return at;
     }
+    static int has_u_escape(const unsigned char *at, const unsigned char *end) {
+        for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return 1;
+        return 0;
+    }
     #endif
     """
     const unsigned char* quote_or_slash(const unsigned char* at, const unsigned char* end) noexcept nogil
+    bint has_u_escape(const unsigned char* at, const unsigned char* end) noexcept nogil
 
 
 cdef inline const unsigned char* string_end(const unsigned char* at, const unsigned char* end) noexcept nogil:
@@ -139,6 +154,8 @@ def whole(bytes data not None):
     cdef const char* end = at + size
     cdef char* out = NULL
     cdef int code, low
+    if not has_u_escape(<const unsigned char*>begin, <const unsigned char*>end):
+        return data
     while at < end:
         at = <const char*>memchr(at, c'\\', end - at)
         if at == NULL or end - at < 2:

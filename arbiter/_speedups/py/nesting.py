@@ -91,5 +91,7 @@ def whole(data: bytes) -> bytes:
 
     JSON allows half a pair (RFC 8259, section 8.2), decoders to UTF-8 do not. `data` itself where there is none.
     """
+    if b"\\u" not in data:
+        return data
     masked = _ESCAPE.sub(lambda found: b"\\ufffd" if len(found[0]) == 6 else found[0], data)
     return data if masked == data else masked
