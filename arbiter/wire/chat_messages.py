@@ -162,6 +162,8 @@ def build_content(content: str | tuple[Part, ...]) -> str | list[Any]:
     """
     if isinstance(content, str):
         return content
+    if len(content) == 1 and isinstance(content[0], Text):
+        return content[0].text
     parts = _sayable(content)
     texts = tuple(part for part in parts if isinstance(part, Text))
     if len(texts) == len(parts):

@@ -184,7 +184,7 @@ def _parse(body: _Request) -> Request:
 def _parse_content(content: str | list[Raw], path: str) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
-    return tuple(parse_block(raw, f"{path}[{i}].") for i, raw in enumerate(content))
+    return tuple([parse_block(raw, f"{path}[{i}].") for i, raw in enumerate(content)])
 
 
 def _parse_message(message: _Message, path: str) -> list[Message]:
@@ -195,10 +195,10 @@ def _parse_message(message: _Message, path: str) -> list[Message]:
     if isinstance(content, str):
         return [Message(role, content)]  # type: ignore[arg-type]  # one of ROLES
     results = [Message("tool", (part,)) for part in content if isinstance(part, ToolResult)]
-    rest = tuple(part for part in content if not isinstance(part, ToolResult))
-    if rest or not results:
-        return [*results, Message(role, rest)]  # type: ignore[arg-type]  # one of ROLES
-    return results
+    if len(results) == len(content) > 0:
+        return results
+    rest = tuple([part for part in content if not isinstance(part, ToolResult)]) if results else content
+    return [*results, Message(role, rest)]  # type: ignore[arg-type]  # one of ROLES
 
 
 def parse_block(raw: Raw, path: str) -> Part:
