@@ -100,6 +100,17 @@ def test_the_twins_agree_on_what_is_no_json_too(text, depth, width):
     assert reference.commas(text) == compiled.commas(text)
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.sampled_from([b"x", b"xxxxxxxxxxxxxxx", b'\\"', b"\\\\", b"\\", b'"', b","]), max_size=40).map(b"".join)
+)
+def test_strings_longer_than_one_look_end_where_they_end(text):
+    """Sixteen bytes of a string are looked at in one go; what a backslash escapes may be the first of the next ones."""
+    for opened in (b'["' + text, b"[" + text):
+        assert reference.cuts(opened, 100) == compiled.cuts(opened, 100)
+        assert reference.commas(opened) == compiled.commas(opened)
+
+
 # --- UTF-8 ------------------------------------------------------------------------------------------------------------
 
 SEQUENCES = [b"a", "é".encode(), "…".encode(), "🌍".encode(), b"\x80", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80",

@@ -18,19 +18,27 @@ WIDE = 2
 
 cdef extern from *:
     """
+    static const unsigned char *plain_string_end(const unsigned char *at, const unsigned char *end) {
+        while (at < end && *at != '"') at += *at == '\\\\' ? 2 : 1;
+        return at < end ? at + 1 : end;
+    }
     #if defined(__SSE2__)
     #include <emmintrin.h>
-    /* The first quote or backslash at or after `at`, or `end`. */
-    static const unsigned char *quote_or_slash(const unsigned char *at, const unsigned char *end) {
+    static const unsigned char *string_end(const unsigned char *at, const unsigned char *end) {
         const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\\\');
-        while (end - at >= 16) {
+        int escaped = 0;  /* the first byte of the sixteen is */
+        for (; end - at >= 16; at += 16) {
             __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-            int found = _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash)));
-            if (found) return at + __builtin_ctz(found);
-            at += 16;
+            int found = _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash))) & ~escaped;
+            escaped = 0;
+            while (found) {
+                int first = __builtin_ctz(found);
+                if (at[first] == '"') return at + first + 1;
+                escaped = first == 15;
+                found &= ~(3 << first);
+            }
         }
-        while (at < end && *at != '"' && *at != '\\\\') at++;
-        return at;
+        return plain_string_end(at + escaped, end);
     }
     /* Whether a backslash is followed by a `u` anywhere. */
     static int has_u_escape(const unsigned char *at, const unsigned char *end) {
@@ -43,9 +51,8 @@ cdef extern from *:
         return 0;
     }
     #else
-    static const unsigned char *quote_or_slash(const unsigned char *at, const unsigned char *end) {
-        while (at < end && *at != '"' && *at != '\\\\') at++;
-        return at;
+    static const unsigned char *string_end(const unsigned char *at, const unsigned char *end) {
+        return plain_string_end(at, end);
     }
     static int has_u_escape(const unsigned char *at, const unsigned char *end) {
         for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return 1;
@@ -53,19 +60,9 @@ cdef extern from *:
     }
     #endif
     """
-    const unsigned char* quote_or_slash(const unsigned char* at, const unsigned char* end) noexcept nogil
+    # The position behind the string that begins before `at`; `end` where none ends it.
+    const unsigned char* string_end(const unsigned char* at, const unsigned char* end) noexcept nogil
     bint has_u_escape(const unsigned char* at, const unsigned char* end) noexcept nogil
-
-
-cdef inline const unsigned char* string_end(const unsigned char* at, const unsigned char* end) noexcept nogil:
-    """The position behind the string that begins before `at`."""
-    while True:
-        at = quote_or_slash(at, end)
-        if at >= end:
-            return end
-        if at[0] == c'"':
-            return at + 1
-        at += 2
 
 
 def fault(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
