@@ -13,7 +13,6 @@ mark that lasts an hour lasts an hour too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from arbiter.model import CacheMark, Message, Opaque, OpaqueTool, Part, Request, Target, ToolResult
@@ -38,20 +37,20 @@ def owner(request: Request, target: Target) -> Literal["client", "arbiter", "off
 
 def place(body: dict[str, Any], whose: Literal["client", "arbiter", "off"], target: Target) -> None:
     """Settle the marks in `body`, whose parts bear the client's."""
-    places = list(_places(body))
+    places = _places(body)
     if whose != "client":
         for one in places:
             one.block.pop("cache_control", None)
     if whose == "arbiter":
         cache = CacheMark(_HOUR if target.prompt_cache_ttl == _HOUR else None)
-        for one in _last_of_each(list(_lasting(body, places))):
+        for one in _last_of_each(_lasting(body, places)):
             mark(one.block, cache)
     elif whose == "client":
         _correct(body, places)
 
 
 def _correct(body: dict[str, Any], places: list[_Place]) -> None:
-    lasting = list(_lasting(body, places))
+    lasting = _lasting(body, places)
     taken = None
     for one in places[len(lasting) :]:
         taken = one.block.pop("cache_control", None) or taken
@@ -78,16 +77,12 @@ def _lifetime(block: dict[str, Any]) -> str | None:
     return cache.get("ttl") if isinstance(cache, dict) else None
 
 
-def _places(body: dict[str, Any]) -> Iterator[_Place]:
+def _places(body: dict[str, Any]) -> list[_Place]:
     """Every block that can bear a mark, in the order of the prompt."""
-    for tool in body.get("tools", ()):
-        if isinstance(tool, dict):
-            yield _Place("tools", tool)
-    for block in _blocks(body.get("system", "")):
-        yield _Place("system", block)
-    for turn in body["messages"]:
-        for block in _blocks(turn["content"]):
-            yield _Place("messages", block)
+    places = [_Place("tools", tool) for tool in body.get("tools", ()) if isinstance(tool, dict)]
+    places += [_Place("system", block) for block in _blocks(body.get("system", ""))]
+    places += [_Place("messages", block) for turn in body["messages"] for block in _blocks(turn["content"])]
+    return places
 
 
 def _lasting(body: dict[str, Any], places: list[_Place]) -> list[_Place]:
@@ -95,13 +90,13 @@ def _lasting(body: dict[str, Any], places: list[_Place]) -> list[_Place]:
     turns = body["messages"]
     if not turns or turns[-1]["role"] != "assistant":
         return places
-    count = sum(1 for _ in _blocks(turns[-1]["content"]))
-    return places[: len(places) - count]
+    return places[: len(places) - len(_blocks(turns[-1]["content"]))]
 
 
-def _blocks(content: object) -> Iterator[dict[str, Any]]:
-    if isinstance(content, list):
-        yield from (block for block in content if isinstance(block, dict) and block.get("type") not in NO_PLACE)
+def _blocks(content: object) -> list[dict[str, Any]]:
+    if not isinstance(content, list):
+        return []
+    return [block for block in content if isinstance(block, dict) and block.get("type") not in NO_PLACE]
 
 
 def _any(request: Request) -> bool:
