@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.client import Caller, request, run
 from tests.fakes.gateway import connections, until
 from tests.fakes.origin import LAST_CHUNK, Origin, Peer, Request, answer, chunk
-from tests.fakes.wires import CHAT, JSON, WIRES, Front, Wire, begun, sse_head
+from tests.fakes.wires import CHAT, JSON, MESSAGES, WIRES, Front, Wire, begun, sse_head
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
 
@@ -49,13 +49,21 @@ class Witness:
 
 
 async def leave_and_time(
-    front: Front, wire: Wire, witness: Witness, how: str, *, stream: bool, wait_for: bytes = b"", rest_s: float = 0.0
+    front: Front,
+    wire: Wire,
+    witness: Witness,
+    how: str,
+    *,
+    stream: bool,
+    wait_for: bytes = b"",
+    rest_s: float = 0.0,
+    **members: Any,
 ) -> float:
     """One request whose client leaves; returns how long the upstream went on, in seconds. Checks the row."""
     loop = asyncio.get_running_loop()
     async with await Caller.connect(front.port) as caller:
         headers = [("user-agent", witness.name)]
-        await caller.send(request(wire.path, wire.ask(witness.name, stream=stream), headers=headers))
+        await caller.send(request(wire.path, wire.ask(witness.name, stream=stream, **members), headers=headers))
         await asyncio.wait_for(witness.asked.wait(), 10)
         if wait_for:
             await caller.until_seen(wait_for)
@@ -107,6 +115,22 @@ def test_a_client_that_leaves_in_mid_stream_stops_the_upstream(front: Front, wir
         for stage, every_s in (("silent", 0.0), ("talking", 0.01)):
             make = partial(Witness, begun(*opening), chunk(opening[-1]), every_s=every_s)
             await measured(front, f"mid-stream, {stage}", wire, how, make, stream=True, wait_for=b"words")
+
+    run(main)
+
+
+@each_wire
+@pytest.mark.parametrize("how", ["leave", "reset"])
+def test_a_client_that_leaves_a_translated_stream_stops_the_upstream(front: Front, wire: Wire, how: str) -> None:
+    """The upstream speaks the other format: while it talks, and while it is silent."""
+    theirs = MESSAGES if wire is CHAT else CHAT
+
+    async def main() -> None:
+        opening = theirs.opening("some", "words")
+        for stage, every_s in (("silent", 0.0), ("talking", 0.01)):
+            make = partial(Witness, begun(*opening), chunk(opening[-1]), every_s=every_s)
+            rest = {"stream": True, "wait_for": b"words", "model": theirs.model}
+            await measured(front, f"translated, {stage}", wire, how, make, **rest)
 
     run(main)
 
