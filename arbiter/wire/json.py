@@ -27,6 +27,8 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],:]', re.DOTALL)
 
 def present(raw: msgspec.Raw) -> bytes | None:
     """Return a raw member as bytes; absent and `null` are the same to us."""
+    if raw is ABSENT:
+        return None
     value = bytes(raw)
     return None if value in (b"", b"null") else value
 
