@@ -147,23 +147,23 @@ class Streams:
         self.all_open_s, self.took_s = all_open_s, took_s
 
 
-async def warm_up(port: int, wire: Wire) -> None:
+async def warm_up(port: int, wire: Wire, **members: Any) -> None:
     """A few quick streams."""
     loop = asyncio.get_running_loop()
     for _ in range(20):
-        data = request(wire.path, wire.ask("quick <0>", stream=True))
+        data = request(wire.path, wire.ask("quick <0>", stream=True, **members))
         _, call = await loop.create_connection(lambda: _Call(data), "127.0.0.1", port)  # noqa: B023
         await asyncio.wait_for(call.ended, 20)
 
 
-async def call_all(port: int, wire: Wire, count: int, when_open: Callable[[], None]) -> Streams:
+async def call_all(port: int, wire: Wire, count: int, when_open: Callable[[], None], **members: Any) -> Streams:
     """Open `count` streams; `when_open()` is called (in a thread) once each of them has begun and none has ended."""
     loop = asyncio.get_running_loop()
     began = time.monotonic()
     calls: list[_Call] = []
 
     async def open_one(number: int) -> None:
-        data = request(wire.path, wire.ask(f"say <{number}>", stream=True))
+        data = request(wire.path, wire.ask(f"say <{number}>", stream=True, **members))
         _, call = await loop.create_connection(lambda: _Call(data), "127.0.0.1", port)
         calls[number] = call
 

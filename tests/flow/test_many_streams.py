@@ -32,16 +32,20 @@ def many_files() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wire", "count"), [(CHAT, 1000), (MESSAGES, 2000)], ids=["chat-1000", "messages-2000"])
+@pytest.mark.parametrize(
+    ("wire", "theirs", "count"),
+    [(CHAT, CHAT, 1000), (MESSAGES, MESSAGES, 2000), (MESSAGES, CHAT, 1000), (CHAT, MESSAGES, 1000)],
+    ids=["chat-1000", "messages-2000", "messages-on-chat-1000", "chat-on-messages-1000"],
+)
 def test_slow_streams_on_one_worker_are_neither_lost_nor_mixed_up(
-    make_front: Any, many_files: None, wire: Wire, count: int
+    make_front: Any, many_files: None, wire: Wire, theirs: Wire, count: int
 ) -> None:
     """Each stream repeats its own marker; all of them are open at once, and memory grows by little for each."""
-    front = make_front(provider={"connections": {"max": 4000}}, gateway={"env": {"CROWD": str(count)}})
+    front = make_front(provider={"connections": {"max": 4000}}, gateway={"env": {"CROWD": f"{wire} {theirs} {count}"}})
     worker = front.worker
     with Crowd(front.upstream, events=EVENTS, every_s=EVERY_S):
         # What the first requests cost (code, pools, arenas) is no stream's share.
-        uvloop.run(warm_up(front.port, wire))
+        uvloop.run(warm_up(front.port, wire, model=theirs.model))
         before, files = rss(worker), fds(worker)
         seen: dict[str, int] = {}
 
@@ -49,10 +53,11 @@ def test_slow_streams_on_one_worker_are_neither_lost_nor_mixed_up(
             seen["rss"], seen["fds"] = rss(worker), fds(worker)
             seen["open"] = int(front.metric("arbiter_open_streams"))
 
-        streams = uvloop.run(call_all(front.port, wire, count, look))
+        streams = uvloop.run(call_all(front.port, wire, count, look, model=theirs.model))
     each = (seen["rss"] - before) / count
     print(
-        f"{count} {wire} streams: all open after {streams.all_open_s:.1f} s, over after {streams.took_s:.1f} s, "
+        f"{count} {wire} streams from {theirs}: all open after {streams.all_open_s:.1f} s, "
+        f"over after {streams.took_s:.1f} s, "
         f"{each / 1000:.1f} KB each, {(seen['fds'] - files) / count:.2f} descriptors each"
     )
     assert seen["open"] == count

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.client import Caller, Ending, ask, request, run
 from tests.fakes.gateway import connections, rss
 from tests.fakes.origin import LAST_CHUNK, Origin, Peer, Request, answer, chunk
-from tests.fakes.wires import JSON, WIRES, Front, Wire, sse, sse_head
+from tests.fakes.wires import CHAT, JSON, MESSAGES, WIRES, Front, Wire, sse, sse_head
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
 
@@ -103,6 +103,34 @@ def test_a_stalled_client_stops_its_upstream_and_costs_no_memory(front: Front, w
                 assert flood.done.is_set()
                 assert rss(worker) - memory < 8 << 20
         assert front.row(stalled.answer.trace_id)["outcome"] == "ok"
+
+    run(main)
+
+
+@each_wire
+def test_a_stalled_client_of_a_translated_stream_costs_no_memory_either(front: Front, wire: Wire) -> None:
+    """What is written anew is not gathered anywhere on the way to a client that does not read."""
+    theirs = MESSAGES if wire is CHAT else CHAT
+
+    async def main() -> None:
+        flood = Flood(theirs)
+        worker = front.worker
+        async with Origin(flood, port=front.upstream):
+            await ask(front.port, wire.path, wire.ask(stream=True, model=theirs.model))
+            memory = rss(worker)
+            async with await Caller.connect(front.port, receive_buffer=64 << 10) as stalled:
+                await stalled.send(request(wire.path, wire.ask("flood", stream=True, model=theirs.model)))
+                await stalled.head()
+                sent = await until_still(flood)
+                assert 0 < sent < IN_KERNEL_BYTES
+                assert rss(worker) - memory < 8 << 20
+                size = 0
+                while piece := await stalled.piece():
+                    size += len(piece)
+                    stalled.answer.pieces.clear()  # type: ignore[union-attr]
+                assert stalled.answer is not None and stalled.answer.ending is Ending.CLEAN
+                assert size > STREAM_BYTES * 0.9
+                assert rss(worker) - memory < 8 << 20
 
     run(main)
 
