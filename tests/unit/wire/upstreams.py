@@ -200,7 +200,8 @@ def call_deltas(draw: st.DrawFn, made: list[_Call]) -> list[dict[str, Any]]:
         if any(part.startswith("".join(parts[:i])) for i, part in enumerate(parts) if i):
             parts = [call.name]  # "a" and "a": the name again, or its second half?
         opening = [{**index, "function": {"name": part, **first}} for part in parts]
-        opening[0] |= {"id": call.id, "type": "function"}
+        for one in opening if each_id else opening[:1]:
+            one |= {"id": call.id, "type": "function"}
         rest = [{**index, "function": {"arguments": one}} for one in cut(draw, call.arguments)]
         if draw(st.booleans()) and not pieces:  # the first slice has arguments, too
             opening[0]["function"] |= rest.pop(0)["function"]
