@@ -30,6 +30,7 @@ __all__ = [
     "writer",
 ]
 
+
 def short_names(request: Request) -> dict[str, str]:
     """Return the tool names that this format cannot take: the name that is sent to the one that the client knows."""
     return {}
