@@ -9,8 +9,8 @@ user message with whatever the user added, become messages of role `tool`, one e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -55,7 +55,9 @@ class _Source(msgspec.Struct):
     file_id: str | None = None
 
 
-class _Block(msgspec.Struct):
+class _Members(msgspec.Struct):
+    """Those of a block, whatever its type."""
+
     type: str
     text: str | None = None
     source: _Source | None = None
@@ -64,7 +66,6 @@ class _Block(msgspec.Struct):
     name: str | None = None
     input: Raw = ABSENT
     tool_use_id: str | None = None
-    content: Raw = ABSENT  # of a tool result; other blocks keep other things there
     is_error: bool | None = None
     thinking: str | None = None
     signature: str | None = None
@@ -72,13 +73,24 @@ class _Block(msgspec.Struct):
     cache_control: _CacheControl | None = None
 
 
+class _Block(_Members):
+    content: str | list[_Block] | None = None  # of a tool result
+
+
+class _LooseBlock(_Members):
+    content: Raw = ABSENT  # blocks that we do not know keep other things there
+
+
 class _Typed(msgspec.Struct):
     type: str
 
 
-class _Message(msgspec.Struct):
+B = TypeVar("B", _Block, Raw)
+
+
+class _Message(msgspec.Struct, Generic[B]):
     role: str
-    content: str | list[Raw]
+    content: str | list[B]
 
 
 class _Tool(msgspec.Struct):
@@ -115,9 +127,9 @@ class _Metadata(msgspec.Struct):
     user_id: str | None = None
 
 
-class _Request(msgspec.Struct):
+class _Request(msgspec.Struct, Generic[B]):
     model: str
-    messages: list[_Message]
+    messages: list[_Message[B]]
     system: str | list[Raw] | None = None
     max_tokens: int | None = None  # absent in count_tokens
     tools: list[Raw] | None = None
@@ -134,12 +146,16 @@ class _Request(msgspec.Struct):
     stream: bool | None = None
 
 
-_REQUEST = msgspec.json.Decoder(_Request)
-_BLOCK = msgspec.json.Decoder(_Block)
+_REQUEST = msgspec.json.Decoder(_Request[_Block])
+_LOOSE_REQUEST = msgspec.json.Decoder(_Request[Raw])
+_LOOSE_BLOCK = msgspec.json.Decoder(_LooseBlock)
 _CONTENT = msgspec.json.Decoder(str | list[Raw])
 _TOOL = msgspec.json.Decoder(_Tool)
 _TYPED = msgspec.json.Decoder(_Typed)
-_ANY = msgspec.json.Decoder()
+
+
+class _Strange(Exception):
+    """A decoded block is of no type that we know, so its bytes are wanted."""
 
 
 def parse_request(members: Mapping[str, Raw]) -> Request:
@@ -149,14 +165,20 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     """
     body = encode(members)
     check_text(body)
-    return _parse(decode(_REQUEST, body))
+    # Long conversations are decoded in one go, in half the time, as long as every block is of a type that we know and
+    # nothing is wrong. Else block by block: that keeps the bytes of what is unknown, and tells which block has a fault.
+    try:
+        return _parse(_REQUEST.decode(body))
+    except (msgspec.DecodeError, RecursionError, _Strange):
+        return _parse(decode(_LOOSE_REQUEST, body))
 
 
-def _parse(body: _Request) -> Request:
+def _parse(body: _Request[_Block] | _Request[Raw]) -> Request:
     messages: list[Message] = []
     if body.system:
         messages.append(Message("system", _parse_content(body.system, "system")))
-    for i, message in enumerate(body.messages):
+    turns: Sequence[_Message[_Block] | _Message[Raw]] = body.messages
+    for i, message in enumerate(turns):
         messages += _parse_message(message, f"messages[{i}]")
     choice, config = body.tool_choice, body.output_config or _OutputConfig()
     shape = config.format if config.format is not None else body.output_format
@@ -181,13 +203,13 @@ def _parse(body: _Request) -> Request:
     )
 
 
-def _parse_content(content: str | list[Raw], path: str) -> str | tuple[Part, ...]:
+def _parse_content(content: str | Sequence[_Block | Raw], path: str) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
-    return tuple([parse_block(raw, f"{path}[{i}].") for i, raw in enumerate(content)])
+    return tuple([_parse_block(one, f"{path}[{i}].") for i, one in enumerate(content)])
 
 
-def _parse_message(message: _Message, path: str) -> list[Message]:
+def _parse_message(message: _Message[_Block] | _Message[Raw], path: str) -> list[Message]:
     role = message.role
     if role not in ROLES:
         raise BadRequest(f"{path}.role: expected `user`, `assistant` or `system`", param=f"{path}.role")
@@ -201,24 +223,27 @@ def _parse_message(message: _Message, path: str) -> list[Message]:
     return [*results, Message(role, rest)]  # type: ignore[arg-type]  # one of ROLES
 
 
-def parse_block(raw: Raw, path: str) -> Part:
+def _parse_block(one: _Block | Raw, path: str) -> Part:
     """Return one content block. A type that we do not know, or that lacks its own member, is Opaque."""
-    try:
-        block = decode(_BLOCK, raw, path)
-    except BadRequest:
-        kind = _kind_of(raw)
-        if kind is None or kind in BLOCKS:
-            raise
-        return Opaque(FORMAT, bytes(raw), told(kind, raw))  # another type may hold anything under the same name
+    block: _Block | _LooseBlock
+    if isinstance(one, _Block):
+        block = one
+    else:
+        try:
+            block = decode(_LOOSE_BLOCK, one, path)
+        except BadRequest:
+            kind = _kind_of(one)
+            if kind is None or kind in BLOCKS:
+                raise
+            return Opaque(FORMAT, bytes(one), told(kind, one))  # another type may hold anything under the same name
     cache = CacheMark(block.cache_control.ttl) if block.cache_control is not None else None
     part: Part | None = None
     if block.type == "text" and block.text is not None:
         part = Text(block.text, cache)
     elif block.type == "tool_use" and block.id is not None and block.name is not None:
-        part = ToolCall(block.id, block.name, (_whole(block.input, f"{path}input") or b"{}").decode(), cache)
+        part = ToolCall(block.id, block.name, (present(block.input) or b"{}").decode(), cache)
     elif block.type == "tool_result" and block.tool_use_id is not None:
-        said = decode(_CONTENT, present(block.content) or b'""', f"{path}content")
-        content = _parse_content(said, f"{path}content")
+        content = _parse_content(_said(block, path), f"{path}content")
         part = ToolResult(block.tool_use_id, content, block.is_error, cache)
     elif block.type == "thinking" and block.thinking is not None:
         part = Thinking(block.thinking, block.signature or None)
@@ -228,7 +253,17 @@ def parse_block(raw: Raw, path: str) -> Part:
         part = _parse_image(block.source, cache)
     elif block.source is not None and block.type == "document":
         part = _parse_document(block.source, block.title, cache)
-    return part if part is not None else Opaque(FORMAT, bytes(raw), told(block.type, raw))
+    if part is not None:
+        return part
+    if isinstance(one, _Block):
+        raise _Strange
+    return Opaque(FORMAT, bytes(one), told(block.type, one))
+
+
+def _said(result: _Block | _LooseBlock, path: str) -> str | Sequence[_Block | Raw]:
+    if isinstance(result, _Block):
+        return result.content or ""
+    return decode(_CONTENT, present(result.content) or b'""', f"{path}content")
 
 
 def _kind_of(raw: Raw) -> str | None:
@@ -236,18 +271,6 @@ def _kind_of(raw: Raw) -> str | None:
         return _TYPED.decode(raw).type
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-def _whole(raw: Raw, path: str) -> bytes | None:
-    """Return a member that stays raw JSON; None where it is absent or null.
-
-    Errors: BadRequest where the bytes are no UTF-8, or an escape is half of a surrogate pair. The decoder looks for
-    neither in what it only passes by, and upstreams fail over both.
-    """
-    value = present(raw)
-    if value is not None and (b"\\u" in value or not value.isascii()):
-        decode(_ANY, value, f"{path}.")
-    return value
 
 
 def _parse_image(source: _Source, cache: CacheMark | None) -> Image | None:
@@ -276,7 +299,7 @@ def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     if tool.type not in (None, "custom") or not tool.name:
         return OpaqueTool(FORMAT, bytes(raw), is_needless(tool.type or ""))
     cache = CacheMark(tool.cache_control.ttl) if tool.cache_control is not None else None
-    return Tool(tool.name, tool.description, _whole(tool.input_schema, f"{path}input_schema"), tool.strict, cache)
+    return Tool(tool.name, tool.description, present(tool.input_schema), tool.strict, cache)
 
 
 _CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "any": ToolChoice("required")}
@@ -304,5 +327,5 @@ def _parse_reasoning(thinking: _Thinking | None, effort: str | None) -> Reasonin
 
 
 def _parse_shape(shape: _Shape) -> OutputShape | None:
-    schema = _whole(shape.schema, "output_config.format.schema")
+    schema = present(shape.schema)
     return OutputShape("json_schema", schema) if shape.type == "json_schema" and schema is not None else None
