@@ -13,7 +13,7 @@ from arbiter.errors import ArbiterError, Garbled, InStreamError, UpstreamStatus
 from arbiter.model import Ended, Event, Failed, collect, unfold
 from arbiter.wire.format import FORMATS
 from tests.fakes import grammar
-from tests.unit.wire.test_vectors import CASES
+from tests.fakes.vectors import CASES
 
 EACH = pytest.mark.parametrize("wire", list(FORMATS))
 

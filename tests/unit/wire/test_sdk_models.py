@@ -22,8 +22,8 @@ from pydantic import TypeAdapter
 from arbiter.errors import ArbiterError
 from arbiter.model import Answer, Event, Finish, Refusal, Text, Thinking, ToolCall, collect
 from arbiter.wire.format import FORMATS
+from tests.fakes.vectors import CASES, read
 from tests.unit.wire import neutral, upstreams
-from tests.unit.wire.test_vectors import CASES, read
 
 CHUNK: TypeAdapter[Any] = TypeAdapter(ChatCompletionChunk)
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)

@@ -39,8 +39,8 @@ from arbiter.wire.format import FORMATS
 from arbiter.wire.moulds import Carrier
 from arbiter.wire.translated import TranslatedStream
 from tests.fakes import grammar
+from tests.fakes.vectors import CASES
 from tests.unit.wire import neutral, upstreams
-from tests.unit.wire.test_vectors import CASES
 
 EACH = pytest.mark.parametrize("wire", list(FORMATS))
 TO_EACH = pytest.mark.parametrize("client", list(FORMATS))

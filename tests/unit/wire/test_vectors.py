@@ -1,7 +1,7 @@
 """Real servers' streams through every client format: `tests/vectors/<format>/<case>/`.
 
 Each case holds the request, the upstream's bytes, what a client of each format gets, the usage, and where it came from.
-A provider's new quirk arrives as a new case.
+A provider's new quirk arrives as a new case (`tests.fakes.vectors` says how).
 """
 
 from __future__ import annotations
@@ -13,19 +13,11 @@ import msgspec
 import pytest
 
 from arbiter.errors import ArbiterError
-from arbiter.model import Event, Started, Target, Usage, UsageReported, collect
+from arbiter.model import Target, collect
 from arbiter.wire.format import FORMATS
+from tests.fakes.vectors import CASES, read, usage, written
 
-VECTORS = Path(__file__).parents[2] / "vectors"
-CASES = sorted(path.parent for wire in FORMATS for path in (VECTORS / wire).glob("*/upstream.sse"))
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
-
-
-def read(case: Path, piece: int = 0) -> list[Event]:
-    data = (case / "upstream.sse").read_bytes()
-    reader = FORMATS[case.parent.name].reader()
-    pieces = [data[i : i + piece] for i in range(0, len(data), piece)] if piece else [data]
-    return [event for one in pieces for event in reader.feed(one)] + reader.finish()
 
 
 def test_there_are_cases_for_every_format() -> None:
@@ -36,9 +28,7 @@ def test_there_are_cases_for_every_format() -> None:
 @EACH
 @pytest.mark.parametrize("client", list(FORMATS))
 def test_a_client_of_each_format_gets_its_bytes(case: Path, client: str) -> None:
-    writer = FORMATS[client].writer("T", "m", 1700000000)
-    written = b"".join(writer.write(event) for event in read(case))
-    assert written.decode() == (case / f"client.{client}.sse").read_text()
+    assert written(case, client).decode() == (case / f"client.{client}.sse").read_text()
 
 
 @EACH
@@ -51,12 +41,7 @@ def test_any_cut_gives_the_same_events(case: Path) -> None:
 @EACH
 def test_usage_is_normalised(case: Path) -> None:
     """SPEC 9.1: input without what was cached, from either vendor's counts."""
-    usage = Usage()
-    for event in read(case):
-        if isinstance(event, UsageReported) or (isinstance(event, Started) and event.usage is not None):
-            usage = usage.merged(event.usage or Usage())
-    told = {name: value for name, value in msgspec.structs.asdict(usage).items() if value is not None}
-    assert told == json.loads((case / "usage.json").read_text())
+    assert usage(case) == json.loads((case / "usage.json").read_text())
 
 
 @EACH

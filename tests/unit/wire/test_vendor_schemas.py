@@ -31,11 +31,10 @@ from arbiter.model import (
     collect,
 )
 from arbiter.wire.format import FORMATS
+from tests.fakes.vectors import CASES
 from tests.fakes.vendor_schemas import fault
 from tests.unit.wire.neutral import CHAT, MESSAGES, streams
 
-VECTORS = Path(__file__).parents[2] / "vectors"
-CASES = sorted(path.parent for wire in FORMATS for path in (VECTORS / wire).glob("*/upstream.sse"))
 CLIENTS = pytest.mark.parametrize("client", list(FORMATS))
 
 TOLERATED = re.compile(r"'model_context_window_exceeded' is not one of")
