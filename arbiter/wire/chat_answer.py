@@ -76,14 +76,14 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> b
     """
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     text = answer.text()
-    refusal = "".join(part.text for part in answer.parts if isinstance(part, Refusal))
-    calls = [build_call(part) for part in answer.parts if isinstance(part, ToolCall)]
+    refusal = "".join(part.text for part in answer.parts if type(part) is Refusal)
+    calls = [build_call(part) for part in answer.parts if type(part) is ToolCall]
     if text or not (calls or refusal):
         message["content"] = text
     if refusal:
         message["refusal"] = refusal
     for part in answer.parts:
-        if isinstance(part, Thinking):
+        if type(part) is Thinking:
             spelling = part.spelling or REASONING
             message[spelling] = message.get(spelling, "") + part.text
     if calls:

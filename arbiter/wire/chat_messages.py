@@ -68,7 +68,7 @@ def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[s
         waiting = []
         yield built
         if message.role == "assistant":
-            open_calls = {part.id for part in message.parts() if isinstance(part, ToolCall)}
+            open_calls = {part.id for part in message.parts() if type(part) is ToolCall}
     if held:
         yield {"role": "user", "content": held}
     yield from waiting
@@ -76,7 +76,7 @@ def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[s
 
 def _result_of(message: Message) -> ToolResult:
     result = message.content[0] if message.content else None
-    if not isinstance(result, ToolResult):
+    if type(result) is not ToolResult:
         raise ProtocolUnsupported("a message of role tool without a tool result")
     return result
 
@@ -101,11 +101,11 @@ def _build_result(result: ToolResult, message: Message, held: list[Any], dialect
     content = result.content
     if not isinstance(content, str):
         parts = _sayable(content)
-        others = [part for part in parts if not isinstance(part, Text)]
+        others = [part for part in parts if type(part) is not Text]
         if others:
             held.append({"type": "text", "text": f"Attached to the result of {call_id}:"})
             held += [build_part(part) for part in others]
-        texts = tuple(part for part in parts if isinstance(part, Text))
+        texts = tuple(part for part in parts if type(part) is Text)
         content = _joined(texts) or ("Attached below." if others else "")
     if result.is_error:
         content = f"Error: {content}"  # there is no member for it; the model would take the failure for an answer
@@ -123,17 +123,17 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
     reasoning: dict[str, str] = {}
     refusals: list[str] = []
     for part in message.content:
-        if isinstance(part, ToolCall):
+        if type(part) is ToolCall:
             calls.append(build_call(_sent(part, dialect)))
-        elif isinstance(part, Opaque) and part.format == FORMAT and type_of(part.raw) == "custom":
+        elif type(part) is Opaque and part.format == FORMAT and type_of(part.raw) == "custom":
             calls.append(Raw(part.raw))
-        elif isinstance(part, Thinking):
+        elif type(part) is Thinking:
             spelling = part.spelling or dialect.reasoning
             if dialect.reasoning is not None and spelling is not None and part.text:
                 reasoning[spelling] = reasoning.get(spelling, "") + part.text
-        elif isinstance(part, Refusal):
+        elif type(part) is Refusal:
             refusals.append(part.text)
-        elif not isinstance(part, RedactedThinking):  # nothing here could hold it; SPEC 6.6 has its own way
+        elif type(part) is not RedactedThinking:  # nothing here could hold it; SPEC 6.6 has its own way
             said.append(part)
     content = build_content(tuple(said))
     built["content"] = content if content else None if calls or refusals else ""
@@ -162,10 +162,10 @@ def build_content(content: str | tuple[Part, ...]) -> str | list[Any]:
     """
     if isinstance(content, str):
         return content
-    if len(content) == 1 and isinstance(content[0], Text):
+    if len(content) == 1 and type(content[0]) is Text:
         return content[0].text
     parts = _sayable(content)
-    texts = tuple(part for part in parts if isinstance(part, Text))
+    texts = tuple(part for part in parts if type(part) is Text)
     if len(texts) == len(parts):
         return _joined(texts)
     return [build_part(part) for part in parts]
@@ -175,12 +175,12 @@ def _sayable(parts: tuple[Part, ...]) -> list[Part]:
     """Return the parts with text in place of what can be said as text, and without those that say nothing."""
     said: list[Part] = []
     for part in parts:
-        if isinstance(part, Opaque) and part.format != FORMAT and part.text is not None:
+        if type(part) is Opaque and part.format != FORMAT and part.text is not None:
             part = Text(part.text)
-        elif isinstance(part, File) and part.text is not None:
+        elif type(part) is File and part.text is not None:
             # OpenAI takes PDFs as files, and few other servers take any.
             part = Text(f"{part.filename}:\n\n{part.text}" if part.filename else part.text)
-        if not (isinstance(part, Text) and not part.text):
+        if not (type(part) is Text and not part.text):
             said.append(part)
     return said
 
@@ -191,22 +191,22 @@ def _joined(texts: tuple[Text, ...]) -> str:
 
 def build_part(part: Part) -> Any:
     """Return one part. Cache marks stay behind: OpenAI refuses members that it does not know."""
-    if isinstance(part, Text):
+    if type(part) is Text:
         return {"type": "text", "text": part.text}
-    if isinstance(part, Image):
+    if type(part) is Image:
         image: dict[str, str | None] = {"url": part.url or f"data:{part.media_type};base64,{part.data}"}
         if part.detail is not None:
             image["detail"] = part.detail
         return {"type": "image_url", "image_url": image}
-    if isinstance(part, File):
+    if type(part) is File:
         return {"type": "file", "file": _build_file(part)}
-    if isinstance(part, Audio):
+    if type(part) is Audio:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.format}}
-    if isinstance(part, Refusal):
+    if type(part) is Refusal:
         return {"type": "refusal", "refusal": part.text}
-    if isinstance(part, Opaque) and part.format == FORMAT:
+    if type(part) is Opaque and part.format == FORMAT:
         return Raw(part.raw)
-    what = type_of(part.raw) if isinstance(part, Opaque) else type(part).__name__
+    what = type_of(part.raw) if type(part) is Opaque else type(part).__name__
     raise ProtocolUnsupported(f"a part of type {what} cannot be sent to an OpenAI Chat upstream")
 
 

@@ -127,7 +127,7 @@ class ChatReader(EventReader):
         """
         events: list[Event] = []
         self._read_chunk(b"", decoded(_CHUNK, body, "chat completion", MAX_ANSWER_VALUES), body, events)
-        if not self._has_choice and not any(isinstance(event, Failed) for event in events):
+        if not self._has_choice and not any(type(event) is Failed for event in events):
             raise Garbled("the upstream's answer has no choices")
         return self._admitted(events) + self.read(b"", b"[DONE]")
 

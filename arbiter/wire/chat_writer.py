@@ -78,7 +78,7 @@ class ChatWriter:
                     return mould[0] + encode(event.text) + mould[1]
         if not self._order.admit(event):
             return b""
-        if isinstance(event, Failed):
+        if type(event) is Failed:
             self._moulds = NO_MOULDS
             return write_error_event(event.error, self._trace_id)
         opening = b"" if self._opened else self._open(event)
@@ -94,7 +94,7 @@ class ChatWriter:
         """Nothing here depends on arguments that passed by."""
 
     def _open(self, event: Event) -> bytes:
-        model = event.model if isinstance(event, Started) and event.model else self._model
+        model = event.model if type(event) is Started and event.model else self._model
         head = {"id": f"chatcmpl-{self._trace_id}", "object": "chat.completion.chunk"}
         self._head = b"data: " + encode({**head, "created": self._created_s, "model": model})[:-1]
         self._delta = self._head + b',"choices":[{"index":0,"delta":'
@@ -109,26 +109,26 @@ class ChatWriter:
         return self._delta + before.encode(), behind.encode() + _TAIL
 
     def _write(self, event: Event) -> bytes:
-        if isinstance(event, TextDelta):
+        if type(event) is TextDelta:
             if event.logprobs is not None:
                 return self._delta + b'{"content":%b},"logprobs":%b' % (encode(event.text), event.logprobs) + _TAIL
             return self._chunk({"content": event.text}) if event.text else b""
-        if isinstance(event, ThinkingDelta):
+        if type(event) is ThinkingDelta:
             spelling = "reasoning" if event.spelling == "reasoning" else REASONING
             return self._chunk({spelling: event.text}) if event.text else b""
-        if isinstance(event, CallDelta):
+        if type(event) is CallDelta:
             return self._write_slice(event)
-        if isinstance(event, CallStarted):
+        if type(event) is CallStarted:
             return self._write_call(event)
-        if isinstance(event, RefusalDelta):
+        if type(event) is RefusalDelta:
             return self._chunk({"refusal": event.text}) if event.text else b""
-        if isinstance(event, UsageReported):
+        if type(event) is UsageReported:
             self._usage = event.usage if self._usage is None else self._usage.merged(event.usage)
-        elif isinstance(event, Started):
+        elif type(event) is Started:
             self._usage = event.usage
-        elif isinstance(event, Finished):
+        elif type(event) is Finished:
             return self._finish(event.finish)
-        elif isinstance(event, Ended):
+        elif type(event) is Ended:
             return self._end()
         return b""  # signatures and redacted thinking: nothing here could hold them
 

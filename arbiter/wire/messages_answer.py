@@ -101,14 +101,14 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> b
     """
     content: list[Any] = []
     for part in answer.parts:
-        if isinstance(part, Text | Refusal):
+        if type(part) is Text or type(part) is Refusal:
             if part.text:
                 content.append(text_block(part.text))
-        elif isinstance(part, Thinking):
+        elif type(part) is Thinking:
             content.append({"type": "thinking", "thinking": part.text, "signature": part.signature or ""})
-        elif isinstance(part, RedactedThinking):
+        elif type(part) is RedactedThinking:
             content.append({"type": "redacted_thinking", "data": part.data})
-        elif isinstance(part, ToolCall):
+        elif type(part) is ToolCall:
             content.append(call_block(part.id, part.name, _input(part.arguments)))
     return encode(write_message(answer, trace_id, model, content, FINISH_OUT[answer.finish or Finish.STOP]))
 

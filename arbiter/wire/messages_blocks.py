@@ -58,7 +58,7 @@ def blocks_of(parts: Iterable[Part]) -> list[Any]:
         block = block_of(part)
         if block is not None:
             built.append(block)
-        elif isinstance(part, Text) and built and isinstance(built[-1], dict):
+        elif type(part) is Text and built and isinstance(built[-1], dict):
             mark(built[-1], part.cache)
     return built
 
@@ -68,24 +68,24 @@ def block_of(part: Part) -> Any:
 
     Errors: ProtocolUnsupported where this format has no place for it.
     """
-    if isinstance(part, Text | Refusal):
-        cache = part.cache if isinstance(part, Text) else None
+    if type(part) is Text or type(part) is Refusal:
+        cache = part.cache if type(part) is Text else None
         return mark({"type": "text", "text": part.text}, cache) if part.text.strip() else None
-    if isinstance(part, ToolCall):
+    if type(part) is ToolCall:
         block = {"type": "tool_use", "id": part.id, "name": part.name, "input": input_of(part.arguments)}
         return mark(block, part.cache)
-    if isinstance(part, ToolResult):
+    if type(part) is ToolResult:
         return _result(part)
-    if isinstance(part, Thinking):
+    if type(part) is Thinking:
         block = {"type": "thinking", "thinking": part.text, "signature": part.signature}
         return block if part.signature is not None else None
-    if isinstance(part, RedactedThinking):
+    if type(part) is RedactedThinking:
         return {"type": "redacted_thinking", "data": part.data}
-    if isinstance(part, Image):
+    if type(part) is Image:
         return _picture(part.url, part.media_type, part.data, part.cache)
-    if isinstance(part, File):
+    if type(part) is File:
         return _file(part)
-    if isinstance(part, Opaque):
+    if type(part) is Opaque:
         return _opaque(part)
     raise ProtocolUnsupported(f"a part of type {type(part).__name__} cannot be sent to an Anthropic Messages upstream")
 

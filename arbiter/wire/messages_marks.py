@@ -112,8 +112,8 @@ def _marks_message(message: Message) -> bool:
 
 
 def _marks_part(part: Part) -> bool:
-    if isinstance(part, Opaque):
+    if type(part) is Opaque:
         return b'"cache_control"' in part.raw
-    if isinstance(part, ToolResult) and not isinstance(part.content, str) and any(map(_marks_part, part.content)):
+    if type(part) is ToolResult and not isinstance(part.content, str) and any(map(_marks_part, part.content)):
         return True
     return getattr(part, "cache", None) is not None

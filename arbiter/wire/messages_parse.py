@@ -216,10 +216,10 @@ def _parse_message(message: _Message[_Block] | _Message[Raw], path: str) -> list
     content = _parse_content(message.content, f"{path}.content")
     if isinstance(content, str):
         return [Message(role, content)]  # type: ignore[arg-type]  # one of ROLES
-    results = [Message("tool", (part,)) for part in content if isinstance(part, ToolResult)]
+    results = [Message("tool", (part,)) for part in content if type(part) is ToolResult]
     if len(results) == len(content) > 0:
         return results
-    rest = tuple([part for part in content if not isinstance(part, ToolResult)]) if results else content
+    rest = tuple([part for part in content if type(part) is not ToolResult]) if results else content
     return [*results, Message(role, rest)]  # type: ignore[arg-type]  # one of ROLES
 
 

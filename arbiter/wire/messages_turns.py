@@ -52,7 +52,7 @@ def _aside(parts: Iterable[Part]) -> list[Part]:
     """
     return [
         replace(part, text=f"<system-reminder>\n{part.text}\n</system-reminder>")
-        if isinstance(part, Text) and part.text.strip()
+        if type(part) is Text and part.text.strip()
         else part
         for part in parts
     ]
@@ -100,7 +100,7 @@ class _Turns:
         together = bool(self._calls) and not self._heard
         if not together:
             self._close()
-        parts = [self._renamed(part) if isinstance(part, ToolCall) else part for part in message.parts()]
+        parts = [self._renamed(part) if type(part) is ToolCall else part for part in message.parts()]
         built = blocks_of(parts)
         if not built:
             return
@@ -118,7 +118,7 @@ class _Turns:
         return replace(call, id=sent, name=_FOREIGN.sub("_", call.name)[:_MAX_NAME] or "unnamed")
 
     def _take_result(self, part: Part) -> None:
-        if not isinstance(part, ToolResult):
+        if type(part) is not ToolResult:
             raise ProtocolUnsupported("a message of role tool without a tool result")
         for wanted, sent in self._calls:
             if wanted == part.call_id and sent not in self._results:
@@ -170,7 +170,7 @@ def _bare(message: Message, built: list[Any]) -> str | None:
     (first, *rest) = built
     if rest or len(message.content) < 2 or not isinstance(first, dict) or first.keys() != {"type", "text"}:
         return None
-    return str(first["text"]) if any(isinstance(part, Thinking) for part in message.content) else None
+    return str(first["text"]) if any(type(part) is Thinking for part in message.content) else None
 
 
 def _unanswered(sent: str) -> dict[str, Any]:

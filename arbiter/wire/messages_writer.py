@@ -100,10 +100,10 @@ class MessagesWriter:
             return self._delta[0] + encode(event.arguments) + self._delta[1]
         if not self._order.admit(event):
             return b""
-        if isinstance(event, Failed):
+        if type(event) is Failed:
             self._block = None
             return write_error_event(event.error, self._trace_id)
-        opening = b"" if self._opened else self._start(event if isinstance(event, Started) else Started())
+        opening = b"" if self._opened else self._start(event if type(event) is Started else Started())
         written = self._write(event)
         self._opened = True
         return opening + written
@@ -131,23 +131,23 @@ class MessagesWriter:
     def _write(self, event: Event) -> bytes:
         if isinstance(event, OUTPUT):
             return self._write_output(event)
-        if isinstance(event, UsageReported):
+        if type(event) is UsageReported:
             self._usage = event.usage if self._usage is None else self._usage.merged(event.usage)
-        elif isinstance(event, Finished):
+        elif type(event) is Finished:
             self._finished = event
             return self._release(to_the_last=True) + self._close()
-        elif isinstance(event, Ended):
+        elif type(event) is Ended:
             return self._end()
         return b""
 
     # --- Output, block by block ---------------------------------------------------------------------------------------
 
     def _write_output(self, event: Event) -> bytes:
-        if isinstance(event, CallStarted):
+        if type(event) is CallStarted:
             if event.index != self._calls:
                 raise Garbled(f"tool call {event.index} opens where number {self._calls} is due")
             self._calls += 1
-        elif isinstance(event, CallDelta):
+        elif type(event) is CallDelta:
             return self._write_slice(event)
         if self._queue or self._is_blocked():
             return self._wait(event)
@@ -155,21 +155,21 @@ class MessagesWriter:
 
     def _put(self, event: Event) -> bytes:
         """Write output that may stand here, in the block that is its own."""
-        if isinstance(event, TextDelta | RefusalDelta):
+        if type(event) is TextDelta or type(event) is RefusalDelta:
             if not event.text:
                 return b""
             return self._enter(_TEXT, text_block(""), "text_delta", "text") + self._say(event.text)
-        if isinstance(event, ThinkingDelta):
+        if type(event) is ThinkingDelta:
             return self._think() + self._say(event.text) if event.text else b""
-        if isinstance(event, ThinkingSigned):
+        if type(event) is ThinkingSigned:
             if not event.signature:
                 return self._close() if self._block is _THINKING else b""
             delta = {"type": "signature_delta", "signature": event.signature}
             before = self._think()
             return before + _event("content_block_delta", {"index": self._index, "delta": delta}) + self._close()
-        if isinstance(event, ThinkingRedacted):
+        if type(event) is ThinkingRedacted:
             return self._enter("redacted", {"type": "redacted_thinking", "data": event.data}, "", "") + self._close()
-        if isinstance(event, CallStarted):
+        if type(event) is CallStarted:
             self._span = Span()
             return self._enter(event.index, call_block(event.id, event.name, {}), "input_json_delta", "partial_json")
         return b""
@@ -218,7 +218,7 @@ class MessagesWriter:
         raise Garbled(f"the upstream sent arguments for tool call {event.index}, which is not open")
 
     def _wait(self, event: Event) -> bytes:
-        if isinstance(event, CallStarted):
+        if type(event) is CallStarted:
             self._hold(len(event.id) + len(event.name))
             waiting = self._waiting[event.index] = _Waiting(event)
             self._queue.append(waiting)

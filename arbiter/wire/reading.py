@@ -86,7 +86,7 @@ class EventReader(ABC):
     def _admitted(self, events: list[Event]) -> list[Event]:
         """Return `events` as far as they are in order; a fault takes the place of the first that is not."""
         order = self.order
-        if order.stage is Stage.NEW and events and not isinstance(events[0], Started | Failed):
+        if order.stage is Stage.NEW and events and type(events[0]) not in (Started, Failed):
             events.insert(0, Started())
         admitted: list[Event] = []
         try:

@@ -48,18 +48,18 @@ class Heard:
         self.tool_names: list[str] = []
 
     def take(self, event: Event) -> None:
-        if isinstance(event, TextDelta | RefusalDelta):
+        if type(event) is TextDelta or type(event) is RefusalDelta:
             self.text_bytes += _size(event.text)
-        elif isinstance(event, ThinkingDelta):
+        elif type(event) is ThinkingDelta:
             self.thinking_bytes += _size(event.text)
-        elif isinstance(event, CallDelta):
+        elif type(event) is CallDelta:
             self.argument_bytes += _size(event.arguments)
-        elif isinstance(event, CallStarted):
+        elif type(event) is CallStarted:
             self.tool_names.append(event.name)
-        elif isinstance(event, Started):
+        elif type(event) is Started:
             self.response_id, self.model = event.id, event.model
             self._count(event.usage)
-        elif isinstance(event, UsageReported):
+        elif type(event) is UsageReported:
             self._count(event.usage)
 
     def _count(self, usage: Usage | None) -> None:
@@ -164,14 +164,14 @@ class TranslatedStream:
         Errors: Garbled where the upstream broke the order of events (SPEC 2.6).
         """
         for event in events:
-            if isinstance(event, Failed):
+            if type(event) is Failed:
                 self._stop(event.error)
                 return False
-            if isinstance(event, CallStarted) and event.name in self._names:
+            if type(event) is CallStarted and event.name in self._names:
                 event = CallStarted(event.index, event.id, self._names[event.name])
             self.heard.take(event)
             out.append(self._writer.write(event))
-            if isinstance(event, Ended):
+            if type(event) is Ended:
                 self.finish_inferred = event.inferred
                 self.ending = Ending.COMPLETE
                 return False
@@ -208,7 +208,7 @@ def renamed(answer: Answer, names: dict[str, str]) -> Answer:
     if not names:
         return answer
     parts = tuple(
-        msgspec.structs.replace(part, name=names.get(part.name, part.name)) if isinstance(part, ToolCall) else part
+        msgspec.structs.replace(part, name=names.get(part.name, part.name)) if type(part) is ToolCall else part
         for part in answer.parts
     )
     return msgspec.structs.replace(answer, parts=parts)
