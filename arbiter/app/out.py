@@ -2,9 +2,11 @@
 
 Three facts of Granian shape this module (docs/design.md has the measurements):
 
-- `send_bytes` copies into an unbounded channel, so a stalled client would grow the worker. After each half
-  `limits.stream_buffer` the kernel's send queue of the client's socket is looked at; above the whole of it the upstream
-  is paused until it is below the half again. On a unix socket a stream is bounded by `limits.answer` instead.
+- `send_bytes` copies into an unbounded channel, so a stalled client would grow the worker; and so would one that takes
+  all there is, while Granian's thread gets too little of a busy machine to write it. After each half
+  `limits.stream_buffer` we look at what the client's socket still owes and at what has not reached it; above the whole
+  of it the upstream is paused until it is below the half again. On a unix socket a stream is bounded by
+  `limits.answer` instead.
 - A response ends, cleanly, when its transport object is freed. `Out` alone owns it and drops it in `close()`.
 - A stream that failed must not end cleanly. `fail_stream` shuts the socket down once the error event has left it.
 """
@@ -47,8 +49,8 @@ class Out:
     """
 
     __slots__ = (
-        "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone", "_poll", "_proto",
-        "_server", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher", "bytes_out", "done",
+        "_alarms", "_checked", "_fd", "_framed", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone", "_poll",
+        "_proto", "_rest", "_server", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher", "bytes_out", "done",
         "gone", "last_sent_s", "peer", "started", "status",
     )  # fmt: skip
 
@@ -73,6 +75,8 @@ class Out:
         self._stalled_since = 0.0
         self._taken = 0  # bytes the stalled client's socket had acknowledged when last looked at
         self._checked = 0
+        self._framed = 0  # bytes of this stream as HTTP's chunks
+        self._rest: int | None = None  # what of `_framed` was not in the socket when least was missing
         self._fd = -1
         self.peer = peer  # "ip:port"; empty on a unix socket
         self._server = server
@@ -132,10 +136,12 @@ class Out:
         """Send a piece of a started stream."""
         if self._transport is None or self.gone:
             return
+        size = len(data)
         self._transport.send_bytes(data)
-        self.bytes_out += len(data)
+        self.bytes_out += size
+        self._framed += size + (size.bit_length() + 3) // 4 + 4  # the size in hexadecimal and two line ends
         self.last_sent_s = monotonic()
-        self._checked += len(data)
+        self._checked += size
         if self._checked >= self._limits.stream_buffer // 2:
             self._checked = 0
             self._hold_back_if_slow()
@@ -224,11 +230,25 @@ class Out:
                 self._stop(Garbled("the stream is over `limits.answer`, which bounds streams on a unix socket"))
             return
         fd = self._socket()
-        if fd >= 0 and sock.peer_matches(fd, self.peer) and sock.queued(fd) > self._limits.stream_buffer:
+        if fd >= 0 and sock.peer_matches(fd, self.peer) and self._owed(fd) > self._limits.stream_buffer:
             self._source.pause()
             self._stalled_since = monotonic()
             self._taken = sock.acked(fd)
             self._poll = self._loop.call_later(_POLL_S, self._look_again)
+
+    def _owed(self, fd: int) -> int:
+        """Bytes that the client has not taken yet: in its socket's queue, or still on their way there.
+
+        Nobody says how much Granian holds. But what was written to the socket so far is known, and differs from what we
+        sent by a constant (the answers before this one, the heads) and by what is held. The least difference seen is
+        taken for the constant.
+        """
+        acked = sock.acked(fd)  # before the queue: what is taken in between is missing from both, never in both
+        queued = sock.queued(fd)
+        missing = self._framed - acked - queued
+        if self._rest is None or missing < self._rest:
+            self._rest = missing
+        return queued + missing - self._rest
 
     def _look_again(self) -> None:
         self._poll = None
@@ -238,7 +258,7 @@ class Out:
         count, now = sock.acked(fd), monotonic()
         if count != self._taken:
             self._taken, self._stalled_since = count, now
-        if sock.queued(fd) < self._limits.stream_buffer // 2:
+        if self._owed(fd) < self._limits.stream_buffer // 2:
             source.resume()
         elif now - self._stalled_since > _STALLED_S:
             # As good as gone, with more on its way to it than it will ever take.
