@@ -5,21 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from arbiter.cli import options
 from arbiter.cli.table import render
 from arbiter.config import units
 from arbiter.config.load import ConfigError, Source, config_path
-from arbiter.config.snapshot import Rate, Snapshot
+from arbiter.config.snapshot import Provider, Rate, Snapshot
+
+_DEFAULTS = {field.name: field.default for field in fields(Provider)}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "check",
         help="validate the configuration and show what it comes to",
-        description="Validate the configuration; print the effective routing table, timeouts, prices, limits and "
-        "warnings. Exit code 0: valid, 1: not valid. Nothing is contacted, no plugin is imported.",
+        description="Validate the configuration; print the effective routing table, timeouts, what differs from the "
+        "defaults, prices, limits and warnings. Exit code 0: valid, 1: not valid. Nothing is contacted, no plugin is "
+        "imported.",
         allow_abbrev=False,
     )
     options.add_config(command)
@@ -116,6 +121,8 @@ def text(snapshot: Snapshot, file: str) -> str:
             ],
         )
     )
+    if set_apart := list(_set_apart(snapshot)):
+        parts.append("\nWhat differs from the defaults\n" + render(("where", "key", "value"), set_apart))
     prices: list[tuple[str | None, ...]] = []
     for name, rate in snapshot.rates():
         for above, tier in ((0, rate), *reversed(rate.tiers)):
@@ -131,6 +138,17 @@ def text(snapshot: Snapshot, file: str) -> str:
     if snapshot.warnings:
         parts.append("\nWarnings\n" + "".join(f"  {warning}\n" for warning in snapshot.warnings))
     return "".join(parts)
+
+
+def _set_apart(snapshot: Snapshot) -> Iterator[tuple[str, str, object]]:
+    """What was chosen of how requests are sent: of a provider, or of its model."""
+    for provider in snapshot.providers.values():
+        for key in ("relay", "prompt_cache", "prompt_cache_ttl", "attribution"):
+            if (value := getattr(provider, key)) != _DEFAULTS[key]:
+                yield provider.name, key, value
+        for model in provider.models:
+            if model.max_output is not None:
+                yield f"{provider.name}/{model.id}", "max_output_tokens", model.max_output
 
 
 def _count(number: int, what: str) -> str:

@@ -19,6 +19,7 @@ ENDPOINTS = {
     "anthropic": "https://api.anthropic.com",
     "ollama": "http://localhost:11434/v1",
 }
+CALLS = ("/chat/completions", "/completions", "/messages", "/responses")
 PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
@@ -59,6 +60,7 @@ def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], e
         raise error(here, "a base URL has no query and no fragment; use headers")
     if not _PATH.fullmatch(parts.path):
         raise error(here, "the path has characters that must be percent-encoded")
+    _check_base(parts.path, partial(error, here))
     if parts.scheme == "http" and any(tls):
         raise error(join(path, "tls"), "needs an https endpoint")
     host = _host(parts, partial(error, here))
@@ -75,6 +77,13 @@ def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], e
         tls_key=tls[2],
         http2=http2,
     )
+
+
+def _check_base(path: str, fail: Fail) -> None:
+    """A base URL is what all calls of a server have in common."""
+    for call in CALLS:
+        if path.rstrip("/").endswith(call):
+            raise fail(f"this is the address of one call; a base URL ends before {call}, which Arbiter adds")
 
 
 def _split(url: str, fail: Fail) -> SplitResult:
@@ -114,6 +123,7 @@ def _unix(url: str, host_header: str | None, here: str, error: Fault) -> Endpoin
         raise error(here, "the path of a unix socket is at most 107 bytes")
     if not _PATH.fullmatch(path):
         raise error(here, "the base after : begins with / and is percent-encoded")
+    _check_base(path, partial(error, here))
     return Endpoint("http", "localhost", 80, path.rstrip("/"), host_header, uds)
 
 

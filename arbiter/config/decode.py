@@ -23,6 +23,7 @@ MAX_NODES = 200_000
 
 _S = TypeVar("_S", bound=Section)
 _INT = re.compile(r"[+-]?[0-9]{1,18}")
+_PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._/-]{0,60}")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWABLE = re.compile(r"[\x20-\x7e]{0,60}")
 _TAG = "tag:yaml.org,2002:"
@@ -96,7 +97,7 @@ class Decoder:
                 return {key: self._value(value, inner.value_type, join(path, key)) for key, _, value in pairs}
             case inspect.ListType():
                 if not isinstance(node, yaml.SequenceNode):
-                    self._mismatch(node, path, "a list")
+                    raise self.error(path, f"expected a list, got {_kind(node)}{_listed(node, inner.item_type)}")
                 return [self._value(item, inner.item_type, join(path, i)) for i, item in enumerate(node.value)]
             case inspect.UnionType():
                 return self._union(node, inner, extra, path)
@@ -191,7 +192,7 @@ class Decoder:
         kind = node.tag.removeprefix(_TAG) if node.tag.startswith(_TAG) else "tag"
         if kind not in {"str", "value", "merge", *_KINDS}:
             raise self.error(path, f"expected {expected}, got a value with a tag (!…); put quotes around it")
-        text = expand(node.value, self.env, lambda message: self.error(path, message))
+        text = expand(node.value, self.env, lambda message: self.error(path, message), extra.get("unset", ""))
         expanded = text != node.value
         # A value that came from a variable, or that is a secret by its place, is never repeated in a message.
         shown = "a value" if expanded or extra.get("secret") else _KINDS.get(kind) or _show(text)
@@ -203,6 +204,8 @@ class Decoder:
             if text in extra.get("not_built", ()):
                 raise self.error(path, f'"{text}" is not built yet; {expected} is')
             shown = "a value" if expanded else _show(text)
+            if text.lower() in (meant := extra.get("meant", {})):
+                shown += f'; did you mean "{meant[text.lower()]}"?'
         elif "kind" in extra:
             read, write, most, _ = _UNITS[extra["kind"]]
             number = read(text)
@@ -271,6 +274,15 @@ def _kind(node: Node) -> str:
     if isinstance(node, yaml.SequenceNode):
         return "a list"
     return _KINDS.get(node.tag.removeprefix(_TAG), "a string")
+
+
+def _listed(node: Node, item_type: inspect.Type) -> str:
+    """A hint for the one name that stands where a list of names belongs."""
+    takes = item_type.types if isinstance(item_type, inspect.UnionType) else (item_type,)
+    named = any(isinstance(unwrap(one)[0], inspect.StrType) for one in takes)
+    if not named or not isinstance(node, yaml.ScalarNode) or not _PLAIN_NAME.fullmatch(node.value):
+        return ""
+    return f"; write [{node.value}]"
 
 
 def _show(text: str) -> str:

@@ -251,6 +251,12 @@ class _Resolver:
             self.warnings.append(f"{path}: no key; {place.host} will refuse every request")
         elif key and place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
             self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
+        if _WIRES[written.type] == "openai-chat" and place.path == "":
+            self.warnings.append(
+                f"{join(path, 'endpoint')}: no path; most servers of OpenAI's format live under /v1, as in "
+                "http://localhost:8000/v1"
+            )
+        self._warn_of_idle(written, path)
         models: dict[str, Model] = {}
         for index, entry in enumerate(written.models):
             here = join(join(path, "models"), index)
@@ -294,6 +300,24 @@ class _Resolver:
             forward_headers=tuple(header.lower() for header in written.forward_headers),
         )
 
+    def _warn_of_idle(self, written: schema.Provider, path: str) -> None:
+        """Warn of keys that do nothing where they stand."""
+        if _WIRES[written.type] == "openai-chat":
+            for option, default in (("prompt_cache", "auto"), ("prompt_cache_ttl", "5m")):
+                if getattr(written, option) != default:
+                    self.warnings.append(
+                        f"{join(path, option)}: has no effect; only Anthropic's format has cache marks"
+                    )
+            if written.attribution == "keep":
+                self.warnings.append(
+                    f"{join(path, 'attribution')}: has no effect; the line never leaves for {written.type}"
+                )
+        elif written.prompt_cache in ("off", "client") and written.prompt_cache_ttl != "5m":
+            self.warnings.append(
+                f"{join(path, 'prompt_cache_ttl')}: has no effect; with prompt_cache: {written.prompt_cache} Arbiter "
+                "sets no marks"
+            )
+
     def _key(self, path: str, written: schema.Provider) -> str:
         if written.key is not None and written.key_file is not None:
             raise self.error(join(path, "key_file"), "give either key or key_file")
@@ -324,19 +348,19 @@ class _Resolver:
             asked = model.upstream if model is not None else model_id
             if asked in rates[name]:
                 raise self.error(path, f'"{asked}" of {name} has a price already')
-            rates[name][asked] = self._rate(row, here)
+            rates[name][asked] = self._rate(row, here, provider)
         return {name: replace(provider, rates=rates[name]) for name, provider in providers.items()}
 
-    def _rate(self, row: schema.CatalogRow, here: str) -> Rate:
+    def _rate(self, row: schema.CatalogRow, here: str, provider: Provider) -> Rate:
         tiers: dict[int, Rate] = {}
         for index, tier in enumerate(row.tiers):
             path = join(join(here, "tiers"), index)
             if tier.above_input_tokens in tiers:
                 raise self.error(path, f"there is a tier above {tier.above_input_tokens} already")
-            tiers[tier.above_input_tokens] = self._prices(tier, path)
-        return replace(self._prices(row, here), tiers=tuple(sorted(tiers.items(), reverse=True)))
+            tiers[tier.above_input_tokens] = self._prices(tier, path, provider)
+        return replace(self._prices(row, here, provider), tiers=tuple(sorted(tiers.items(), reverse=True)))
 
-    def _prices(self, written: schema.Prices, path: str) -> Rate:
+    def _prices(self, written: schema.Prices, path: str, provider: Provider) -> Rate:
         rate = Rate(
             input=written.input_pd,
             cached_input=written.cached_input_pd,
@@ -345,7 +369,11 @@ class _Resolver:
             output=written.output_pd,
         )
         if rate == Rate():
-            raise self.error(path, "no price stands here; at least input_usd_per_mtok is needed, 0 where it is free")
+            raise self.error(path, "no price stands here; at least one …_usd_per_mtok is needed, 0 where it is free")
+        usual = {"input", "cached_input", "output"} | ({"cache_write_5m"} if provider.type == "anthropic" else set())
+        missing = [f"{kind}_usd_per_mtok" for kind, pd in rate.items() if pd is None and kind in usual]
+        if missing:
+            self.warnings.append(f"{path}: without {', '.join(missing)}; what uses such tokens has no known cost")
         return rate
 
     def _models(self, providers: dict[str, Provider]) -> dict[str, tuple[Provider, Model]]:

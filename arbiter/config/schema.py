@@ -3,7 +3,8 @@
 Nothing here acts. `decode` fills these from YAML, `load` resolves them, `reference` prints them for `docs/config.md`
 and `arbiter check --schema`. Durations are held in seconds, sizes in bytes, prices in picodollars per token; a field's
 unit is in its Python name, the file's spelling is its `name`. `not_built` lists keys that are planned: writing one is
-an error that says so. `hints` has words of its own for keys that are likely to be written and are none.
+an error that says so. `hints` has words of its own for keys that are likely to be written and are none, `meant` a
+value's usual wrong names.
 """
 
 from __future__ import annotations
@@ -20,6 +21,15 @@ Secret = Annotated[str, Meta(extra={"secret": True}, extra_json_schema={"x-unit"
 
 def doc(text: str, ge: int | None = None, le: int | None = None) -> Meta:
     return Meta(description=text, ge=ge, le=le)
+
+
+def instead(key: str, *written: str) -> dict[str, str]:
+    """Hints for other programs' names of `key`."""
+    return dict.fromkeys(written, f'unknown key; it is called "{key}" here')
+
+
+_PRICED = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
+_PRICES_STAND = "prices stand at the top level: `models: [{ model: provider/model, input_usd_per_mtok: … }]`"
 
 
 class Section(Struct, forbid_unknown_fields=True):
@@ -103,11 +113,19 @@ class Client(Section):
 
 
 class Model(Section):
+    hints: ClassVar[dict[str, str]] = {
+        **instead("id", "name", "model"),
+        **dict.fromkeys((f"{kind}_usd_per_mtok" for kind in _PRICED), _PRICES_STAND),
+    }
+
     id: Annotated[str, doc("The name that clients, aliases and rows use.")]
     upstream: Annotated[str | None, doc("The name that the provider is sent. Default: the same as `id`.")] = None
     max_output_tokens: Annotated[
         Annotated[int, Meta(ge=1, le=10_000_000)] | None,
-        doc("The most it writes in one answer. Sent to an Anthropic upstream where a translated request set no limit."),
+        doc(
+            "The most it writes in one answer. In translated requests a higher limit of the client's is lowered to it, "
+            "and an Anthropic upstream, which must have a limit, gets it where the client set none."
+        ),
     ] = None
 
 
@@ -158,11 +176,21 @@ class Provider(Section):
             "speechless",
         }
     )
-    hints: ClassVar[dict[str, str]] = {"keys": "several keys are not built yet; `key:` takes one"}
+    hints: ClassVar[dict[str, str]] = {
+        "keys": "several keys are not built yet; `key:` takes one",
+        "max_output_tokens": "it stands with a model: `models: [{ id: …, max_output_tokens: … }]`",
+        **instead("endpoint", "base_url", "baseURL", "url", "api_base"),
+        **instead("key", "api_key", "apiKey"),
+    }
 
     type: Annotated[
         Literal["openai", "anthropic", "ollama", "echo"],
-        Meta(extra={"not_built": ("gemini", "bedrock", "azure", "openrouter", "vertex", "decisions")}),
+        Meta(
+            extra={
+                "not_built": ("gemini", "bedrock", "azure", "openrouter", "vertex", "decisions"),
+                "meant": {"claude": "anthropic", "gpt": "openai", "openai-compatible": "openai", "vllm": "openai"},
+            }
+        ),
         doc(
             "What it speaks: `openai` and `ollama` OpenAI Chat Completions, `anthropic` Messages; "
             "`echo` is built in, needs no network and speaks both."
@@ -175,7 +203,11 @@ class Provider(Section):
             "`https://api.anthropic.com`, `http://localhost:11434/v1`. `echo` has none."
         ),
     ] = None
-    key: Annotated[Secret | None, doc("Credential sent to the provider; usually `${VARIABLE}`.")] = None
+    key: Annotated[
+        Secret | None,
+        Meta(extra={"unset": ", or remove the provider"}),
+        doc("Credential sent to the provider; usually `${VARIABLE}`."),
+    ] = None
     key_file: Annotated[str | None, doc("File that holds the credential, in place of `key`.")] = None
     models: Annotated[
         list[str | Model],
@@ -184,15 +216,17 @@ class Provider(Section):
     relay: Annotated[
         Literal["native", "rebuild"],
         doc(
-            "`native` changes nothing of a request in the provider's own format that it need not change; `rebuild` "
-            "passes it through the neutral model, which carries what it declares and nothing else."
+            "`native` changes nothing of a request in the provider's own format that it need not change. `rebuild` is "
+            "for servers that refuse members which they do not know: the request is made anew from what "
+            "docs/formats.md names, other members are lost, and `n` above 1 is refused."
         ),
     ] = "native"
     prompt_cache: Annotated[
         Literal["auto", "client", "arbiter", "off"],
         doc(
             "Who sets Anthropic's cache marks: the `client`, `arbiter` (last tool, system, newest message), nobody "
-            "(`off`). `auto`: the client; in a translated request without marks, Arbiter."
+            "(`off`). `auto`: the client; in a translated request without marks, Arbiter. `arbiter` and `off` change "
+            "native requests too."
         ),
     ] = "auto"
     prompt_cache_ttl: Annotated[Literal["5m", "1h"], doc("How long the provider keeps what Arbiter marks.")] = "5m"
@@ -226,6 +260,11 @@ class Provider(Section):
 class Prices(Section, kw_only=True):
     """What tokens cost. None: nobody knows."""
 
+    hints: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("cache_read_usd_per_mtok", "cache_read_input_usd_per_mtok", "cached_usd_per_mtok"),
+        'unknown key; did you mean "cached_input_usd_per_mtok"?',
+    )
+
     input_pd: Annotated[Price | None, doc("Input that neither came from a cache nor went into one.")] = field(
         name="input_usd_per_mtok", default=None
     )
@@ -253,7 +292,8 @@ class Tier(Prices):
 class CatalogRow(Prices):
     not_built = frozenset({"input_modalities", "latency_ms_p50", "max_input_tokens", "metadata"})
     hints: ClassVar[dict[str, str]] = {
-        "max_output_tokens": "it stands with the provider's model: `{ id: …, max_output_tokens: … }`"
+        **Prices.hints,
+        "max_output_tokens": "it stands with the provider's model: `{ id: …, max_output_tokens: … }`",
     }
 
     model: Annotated[str, doc("`provider/model`, the model by the `id` it is declared with.")]
@@ -334,7 +374,6 @@ class Config(Section):
 
     not_built = frozenset(
         {
-            "prices",
             "classifiers",
             "guardrails",
             "budgets",
@@ -343,6 +382,7 @@ class Config(Section):
             "alerts",
         }
     )
+    hints: ClassVar[dict[str, str]] = {"prices": _PRICES_STAND}
 
     server: Annotated[Server, doc("Where and how to listen.")] = field(default_factory=Server)
     limits: Annotated[Limits, doc("Bounds on what is accepted and held.")] = field(default_factory=Limits)

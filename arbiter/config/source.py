@@ -144,11 +144,11 @@ _VARIABLE = re.compile(r"(\$?)\$\{([^}]*)(\}?)")
 _REFERENCE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-def expand(text: str, env: Mapping[str, str], fail: Fail) -> str:
+def expand(text: str, env: Mapping[str, str], fail: Fail, otherwise: str = "") -> str:
     """`text` with `${VAR}` and `${VAR:-default}` replaced; `$${` stands for a literal `${`.
 
     A variable that is not set may be given as `VAR_FILE`, the path of a file that holds its value. As in a shell, `:-`
-    also covers a variable that is set and empty.
+    also covers a variable that is set and empty. `otherwise` is one more way out where a variable is not set.
     Errors: whatever `fail` makes, for a variable that is not set and has no default, or a broken reference.
     """
     if "${" not in text:
@@ -164,7 +164,8 @@ def expand(text: str, env: Mapping[str, str], fail: Fail) -> str:
         value = variable(name, env, fail)
         if value is None or (value == "" and default is not None):
             if default is None:
-                raise fail(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+                ways = f"set it, or write ${{{name}:-default}}{otherwise}"
+                raise fail(f"the environment variable {name} is not set; {ways}")
             return default
         return value
 

@@ -29,6 +29,7 @@ providers:
 models:
   - model: openai/mini
     input_usd_per_mtok: 0.250
+    cached_input_usd_per_mtok: 0.025
     output_usd_per_mtok: 2
     tiers: [{ above_input_tokens: 200000, input_usd_per_mtok: 0.5, output_usd_per_mtok: 0 }]
 aliases: { fast: { pin: openai/mini } }
@@ -58,10 +59,12 @@ def test_check_shows_what_the_file_comes_to(config: Path, capsys: pytest.Capture
     assert re.search(r"^\(any other\) +openai +openai-chat", out, re.MULTILINE)
     assert re.search(r"^openai +openai +https://api\.openai\.com/v1 +yes +10s +250ms +60s +- +- +600s +-$", out, re.M)
     assert re.search(r"^model +input +cached input +cache write 5m +cache write 1h +output$", out, re.MULTILINE)
-    assert re.search(r"^openai/mini +0\.25 +- +- +- +2$", out, re.MULTILINE)
+    assert re.search(r"^openai/mini +0\.25 +0\.025 +- +- +2$", out, re.MULTILINE)
     assert re.search(r"^openai/mini, input above 200000 +0\.5 +- +- +- +0$", out, re.MULTILINE)
     assert re.search(r"^body +32MiB$", out, re.MULTILINE)
     assert "auth.mode is require and there are no clients" in out
+    assert "models[0].tiers[0]: without cached_input_usd_per_mtok;" in out
+    assert "the defaults" not in out
     assert "SECRET" not in out
 
 
@@ -75,10 +78,30 @@ def test_check_explains_names_only_where_there_is_something_to_explain(
     assert "with 1 worker." in out and "Prices" not in out
 
 
+def test_check_shows_what_departs_from_the_defaults(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(
+        "providers:\n"
+        "  a: { type: anthropic, key: k, models: [{ id: big, max_output_tokens: 32000 }], prompt_cache: arbiter,\n"
+        "    prompt_cache_ttl: 1h }\n"
+        "  b: { type: openai, key: k, relay: rebuild, attribution: drop, prompt_cache_ttl: 1h }\n"
+    )
+    main(["check"])
+    out = capsys.readouterr().out
+    shown = out.partition("What differs from the defaults\n")[2].partition("\n\n")[0]
+    assert [line.split() for line in shown.splitlines()[2:]] == [
+        ["a", "prompt_cache", "arbiter"],
+        ["a", "prompt_cache_ttl", "1h"],
+        ["a/big", "max_output_tokens", "32000"],
+        ["b", "relay", "rebuild"],
+        ["b", "prompt_cache_ttl", "1h"],
+        ["b", "attribution", "drop"],
+    ]
+
+
 def test_check_speaks_json_too(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config", str(config), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["ok"] and report["file"] == str(config) and len(report["warnings"]) == 1
+    assert report["ok"] and report["file"] == str(config) and len(report["warnings"]) == 2
     assert {"model": "mini", "provider": "openai", "upstream": "gpt-5.2-mini-2026"} in report["models"]
     assert report["aliases"] == [{"alias": "fast", "provider": "openai", "model": "mini"}]
     assert report["config"]["providers"]["openai"]["key"] == "***"

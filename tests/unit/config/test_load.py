@@ -33,6 +33,10 @@ def provider(options: str) -> str:
     return f"providers:\n  up:\n    type: openai\n    {options}\n"
 
 
+def anthropic(options: str) -> str:
+    return f"providers: {{ up: {{ type: anthropic, key: k, {options} }} }}\n"
+
+
 # --------------------------------------------------------------------------------------------- what it comes to
 
 
@@ -348,7 +352,7 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("models: [[x]]"), 4, "providers.up.models[0]", "expected a name or a mapping, got a list"),
         (provider("key: a\n    key_file: b"), 5, "providers.up.key_file", "give either key or key_file"),
         (provider("key: a\n    key: b"), 5, "providers.up.key", "given twice (first on line 4)"),
-        (provider("key: ${NOPE}"), 4, "providers.up.key", "NOPE is not set"),
+        (provider("key: ${NOPE}"), 4, "providers.up.key", "NOPE is not set; set it, or write ${NOPE:-default}, or rem"),
         (provider("key: ${no-pe}"), 4, "providers.up.key", "neither ${NAME} nor"),
         (provider("key: ${A:-${B}}"), 4, "providers.up.key", "neither ${NAME} nor"),
         (provider("key: ${A"), 4, "providers.up.key", "neither ${NAME} nor"),
@@ -377,16 +381,41 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("endpoint: api.openai.com"), 4, "providers.up.endpoint", "write https:// (or http://) in front"),
         (provider("endpoint: localhost:8000/v1"), 4, "providers.up.endpoint", "write https:// (or http://) in front"),
         (provider("retry: { attempts: 1 }"), 4, "providers.up.retry", "not built yet"),
+        (provider("base_url: https://h/v1"), 4, "providers.up.base_url", 'it is called "endpoint" here'),
+        (provider("url: https://h/v1"), 4, "providers.up.url", 'it is called "endpoint" here'),
+        (provider("api_base: https://h/v1"), 4, "providers.up.api_base", 'it is called "endpoint" here'),
+        (provider("api_key: x"), 4, "providers.up.api_key", 'it is called "key" here'),
+        (provider("max_output_tokens: 1"), 4, "providers.up.max_output_tokens", "it stands with a model: `models: [{"),
+        (provider("models: [{ name: x }]"), 4, "providers.up.models[0].name", 'it is called "id" here'),
+        (provider("models: [{ model: x }]"), 4, "providers.up.models[0].model", 'it is called "id" here'),
+        (
+            provider("models: [{ id: x, output_usd_per_mtok: 1 }]"),
+            4,
+            "providers.up.models[0].output_usd_per_mtok",
+            "prices stand at the top level: `models: [{ model: provider/model,",
+        ),
+        (provider("models: gpt"), 4, "providers.up.models", "expected a list, got a string; write [gpt]"),
+        ("providers: { up: { type: claude } }\n", 1, "providers.up.type", 'got "claude"; did you mean "anthropic"?'),
+        (provider("endpoint: https://h/v1/chat/completions"), 4, "providers.up.endpoint", "before /chat/completions,"),
+        (provider("endpoint: https://h/v1/responses/"), 4, "providers.up.endpoint", "before /responses, which Arbiter"),
+        (provider("endpoint: unix:///s.sock:/v1/messages"), 4, "providers.up.endpoint", "ends before /messages"),
         (ONE + "budgets: []\n", 2, "budgets", "not built yet"),
+        (ONE + "prices: {}\n", 2, "prices", "`models: [{ model: provider/model, input_usd_per_mtok: … }]`"),
         (ONE + "models: [gpt]\n", 2, "models[0]", "expected a mapping, got a string"),
         (ONE + "models:\n- { input_usd_per_mtok: 1 }\n", 3, "models[0]", '"model" is missing'),
-        (ONE + "models:\n- { model: up/gpt }\n", 3, "models[0]", "no price stands here"),
+        (ONE + "models:\n- { model: up/gpt }\n", 3, "models[0]", "at least one …_usd_per_mtok is needed"),
         (ONE + PRICED.format("up/gtp"), 3, "models[0].model", 'up declares no model "gtp"; did you mean "up/gpt"?'),
         (ONE + PRICED.format("pu/gpt"), 3, "models[0].model", 'expected provider/model, and "pu/gpt" is none; did'),
         (ONE + PRICED.format("gpt"), 3, "models[0].model", 'and "gpt" is none; did you mean "up/gpt"?'),
         (ONE + PRICED.format("up/"), 3, "models[0].model", "expected provider/model"),
         (ONE + PRICED.format("up/gpt") + "- { model: up/gpt, output_usd_per_mtok: 1 }\n", 4, "models[1].model", "alr"),
         (ONE + PRICED.format("up/gpt, input_cost_per_mtok: 1"), 3, "models[0].input_cost_per_mtok", "unknown key; did"),
+        (
+            ONE + PRICED.format("up/gpt, cache_read_usd_per_mtok: 1"),
+            3,
+            "models[0].cache_read_usd_per_mtok",
+            'did you mean "cached_input_usd_per_mtok"?',
+        ),
         (ONE + PRICED.format("up/gpt, max_input_tokens: 1"), 3, "models[0].max_input_tokens", "not built yet"),
         (ONE + PRICED.format("up/gpt, max_output_tokens: 1"), 3, "models[0].max_output_tokens", "the provider's model"),
         (ONE + PRICED.format("up/gpt, output_usd_per_mtok: -1"), 3, "models[0].output_usd_per_mtok", 'got "-1"'),
@@ -556,11 +585,40 @@ def test_a_source_can_be_asked_again(tmp_path: Path) -> None:
         (ONE + "aliases: { gpt: { pin: up/gpt } }", "declared model, which wins"),
         (ONE + "auth: { mode: require }", "every request will be refused"),
         (ONE + f"auth: {{ mode: none }}\nclients: [{{ name: a, key_hash: '{HASH}' }}]", "are ignored"),
+        (provider("endpoint: http://localhost:8000"), "live under /v1, as in"),
+        (provider("key: k\n    prompt_cache: off"), "providers.up.prompt_cache: has no effect"),
+        (provider("key: k\n    prompt_cache_ttl: 1h"), "providers.up.prompt_cache_ttl: has no effect"),
+        (provider("key: k\n    attribution: keep"), "the line never leaves for openai"),
+        (anthropic("prompt_cache: off, prompt_cache_ttl: 1h"), "with prompt_cache: off Arbiter sets no marks"),
+        (anthropic("prompt_cache: client, prompt_cache_ttl: 1h"), "with prompt_cache: client Arbiter sets no marks"),
+        (
+            ONE + PRICED.format("up/gpt"),
+            "models[0]: without cached_input_usd_per_mtok, output_usd_per_mtok; what uses such tokens has no known",
+        ),
+        (
+            anthropic("models: [m]") + PRICED.format("up/m, cached_input_usd_per_mtok: 1, output_usd_per_mtok: 1"),
+            "models[0]: without cache_write_5m_usd_per_mtok;",
+        ),
     ],
 )
 def test_what_loads_and_is_probably_wrong_is_a_warning(text: str, words: str) -> None:
     (warning,) = read(text).warnings
     assert words in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        provider("endpoint: http://localhost:8000/v1"),
+        anthropic("endpoint: https://h"),
+        anthropic("prompt_cache: arbiter, prompt_cache_ttl: 1h, attribution: keep"),
+        provider("key: k\n    relay: rebuild\n    attribution: drop"),
+        "providers: { up: { type: echo, prompt_cache: arbiter, attribution: keep } }",
+        ONE + PRICED.format("up/gpt, cached_input_usd_per_mtok: 0, output_usd_per_mtok: 0"),
+    ],
+)
+def test_what_has_an_effect_is_no_warning(text: str) -> None:
+    assert read(text).warnings == ()
 
 
 @pytest.mark.parametrize(
