@@ -227,6 +227,27 @@ def test_serve_hands_on_the_snapshot_and_where_it_came_from(
     assert source.flags == Flags("0.0.0.0", 9000, None, 3) and source.load() == snapshot and not demo
 
 
+def test_the_rows_of_a_demo_can_be_listed_as_soon_as_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also before control has opened the store: the banner names the command, and people are quick."""
+
+    class Supervisor:
+        @staticmethod
+        def serve(snapshot: Snapshot, control: object, *, source: Source, demo: bool) -> int:
+            return main(["requests", "--db", str(snapshot.storage.path)])
+
+    monkeypatch.setitem(sys.modules, "arbiter.app.supervisor", Supervisor)
+    monkeypatch.setattr(arbiter.cli.serve, "set_up_log", lambda snapshot: None)
+    for data in ("", str(tmp_path / "data")):
+        monkeypatch.setenv("ARBITER_DATA_DIR", data)
+        assert main(["demo"]) == 0
+        assert capsys.readouterr().out == "no request yet\n"
+    (tmp_path / "taken").touch()
+    monkeypatch.setenv("ARBITER_DATA_DIR", str(tmp_path / "taken"))
+    assert main(["demo"]) == 1 and "there is no store at" in capsys.readouterr().err
+
+
 def test_demo_needs_no_file_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: list[tuple[Snapshot, Source, bool]]
 ) -> None:
