@@ -10,6 +10,7 @@ from arbiter.config.snapshot import Rate
 from arbiter.model import Usage
 
 MODEL_CONFIG = "model_config"  # the prices stand in the configuration's `models`
+UNPRICED = "unpriced"  # tokens were used, and nobody knows for how much
 MAX_PD = 2**63 - 1  # what a store's column holds: nine million dollars
 
 

@@ -101,7 +101,18 @@ def cost(row: AttemptRow) -> str:
         return DASH
     if not row.pricing_available:
         return "unpriced: no price was declared for this model"
-    return "unpriced: a count is missing, or the price of one"
+    unreported = [
+        kind for kind, tokens in (("input", row.input_tokens), ("output", row.output_tokens)) if tokens is None
+    ]
+    if unreported:
+        return f"unpriced: the provider did not report its {' and '.join(unreported)} tokens"
+    used = (
+        ("input", row.input_tokens),
+        ("cached input", row.cached_tokens),
+        ("cache writes", row.cache_write_tokens),
+        ("output", row.output_tokens),
+    )
+    return f"unpriced: no price was declared for one of {', '.join(kind for kind, tokens in used if tokens)}"
 
 
 def text(value: object) -> str:

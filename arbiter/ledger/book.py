@@ -75,10 +75,9 @@ class Attempt:
         row.total_us = self._since_sent_us(monotonic_ns())
         if facts is not None:
             _take(row, facts, self._book.blot)
-            if facts.usage is not None and self._rate is not None:
-                row.cost_pd = prices.cost_pd(facts.usage, self._rate)
-                if row.cost_pd is not None:
-                    row.cost_source = prices.MODEL_CONFIG
+            if facts.usage is not None:
+                row.cost_pd = prices.cost_pd(facts.usage, self._rate) if self._rate is not None else None
+                row.cost_source = prices.MODEL_CONFIG if row.cost_pd is not None else prices.UNPRICED
             if facts.first_event_ns:
                 row.first_event_us = self._since_sent_us(facts.first_event_ns)
                 row.last_event_us = self._since_sent_us(facts.last_event_ns)

@@ -99,4 +99,4 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     finish_reason: str | None = None  # the upstream's own word
     finish_inferred: bool = False
     reused_connection: bool = False
-    cost_source: str = "unpriced"  # where the prices came from: model_config
+    cost_source: str | None = None  # where the prices came from: model_config | unpriced; None where none were needed

@@ -32,7 +32,7 @@ def db(tmp_path):
     store = SqliteStore(path)
     ok = request_row(1, client_trace_id="mine")
     failed = request_row(2, outcome="error", error_class="transport", status=502, first_byte_us=None)
-    store.write([ok, attempt_row(ok), failed], Position("j", 1))
+    store.write([ok, attempt_row(ok, cost_source="unpriced"), failed], Position("j", 1))
     store.write([request_row(number) for number in range(10, 610)], Position("j", 2))
     store.close()
     return path

@@ -351,12 +351,13 @@ def test_the_page_tells_what_it_cost_and_what_nobody_priced(tmp_path, running):
     assert "<dt>Cost" not in running.page("/admin/ui/requests/r00000002?fragment=1")
     path = tmp_path / "more.db"
     store = SqliteStore(path)
-    cut, unknown, lacking = request_row(1, cost_pd=0), request_row(2), request_row(3)
+    cut, unknown, lacking, uncounted = request_row(1, cost_pd=0), request_row(2), request_row(3), request_row(4)
     store.write(
         [
             *(cut, attempt_row(cut, usage_source="partial", cost_pd=0)),
             *(unknown, attempt_row(unknown)),
             *(lacking, attempt_row(lacking, pricing_available=True)),
+            *(uncounted, attempt_row(uncounted, pricing_available=True, output_tokens=None)),
         ],
         Position("j", 1),
     )
@@ -364,9 +365,11 @@ def test_the_page_tells_what_it_cost_and_what_nobody_priced(tmp_path, running):
     (tmp_path / "other").mkdir()
     with site(tmp_path / "other", Reader(lambda: SqliteStore(path, readonly=True))) as one:
         listed = one.page()
-        assert listed.count(">unpriced<") == 2 and "~</span>$0.00<" in listed
+        assert listed.count(">unpriced<") == 3 and "~</span>$0.00<" in listed
         assert "no price was declared for this model" in one.page("/admin/ui/requests/r00000002?fragment=1")
-        assert "a count is missing, or the price of one" in one.page("/admin/ui/requests/r00000003?fragment=1")
+        priceless = one.page("/admin/ui/requests/r00000003?fragment=1")
+        assert "no price was declared for one of input, cached input, output" in priceless
+        assert "did not report its output tokens" in one.page("/admin/ui/requests/r00000004?fragment=1")
 
 
 def test_what_clients_sent_is_text_on_the_page_never_markup(running):

@@ -90,6 +90,8 @@ def test_a_request_costs_what_its_attempts_cost_together(desk: Desk) -> None:
     desk.open(DEAR).close(METERED, None)
     assert desk.pen.opened == [None, None, 20]
     assert [row.cost_pd for row in desk.pen.closed] == [None, 20, 2000]
+    # Where nothing was metered there was nothing to price, so nothing is unpriced.
+    assert [row.cost_source for row in desk.pen.closed] == [None, "model_config", "model_config"]
     assert desk.request.cost_pd == 2020
 
 

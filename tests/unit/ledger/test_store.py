@@ -289,7 +289,7 @@ def test_rows_from_before_requests_had_a_cost_are_unpriced(tmp_path):
     entries = store.requests(Filters()).entries
     assert [(entry.request, entry.attempts) for entry in entries] == [(new, [new_attempt]), (old, [old_attempt])]
     assert [entry.is_unpriced for entry in entries] == [False, True]
-    assert old_attempt.cost_source == "unpriced"
+    assert old_attempt.cost_source is None
     store.close()
 
 
