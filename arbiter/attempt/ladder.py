@@ -113,7 +113,9 @@ def _is_event_stream(exchange: Answering) -> bool:
 def _refusal(provider: Provider, error: UpstreamStatus) -> ArbiterError:
     """Their refusal of *our* key is our configuration's fault; the caller must not be asked to log in (SPEC 4.8)."""
     if error.code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN) and error.status in (401, 403):
-        return KeyRefused(f"the provider {provider.name!r} refused the gateway's key: {error}")
+        # A 403 need not mean the key: it may be good, and its account not allowed to do this.
+        what = "the gateway's key (401)" if error.status == 401 else "the gateway (403)"
+        return KeyRefused(f"the provider {provider.name!r} refused {what}: {error}")
     if error.status < 400:
         # A redirect would take the request, and the key, to a place that nobody configured.
         return Garbled(f"the upstream answered {error.status}, and redirects are not followed")

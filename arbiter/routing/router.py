@@ -52,7 +52,23 @@ class Router:
             return Plan((Rung(provider, rest),), f"model {model} -> {provider.name}/{rest}")
         if self._default is not None:
             return Plan((Rung(self._default, model),), f"default provider -> {self._default.name}/{model}")
-        raise NoRoute(f"no provider serves the model {model!r}; GET /v1/models lists what there is", param="model")
+        raise NoRoute(self._said_of(model, caller), param="model")
+
+    def _said_of(self, model: str, caller: Caller) -> str:
+        """What a caller is told of a model that nobody serves. Names that its key may not use stay unsaid."""
+        from difflib import get_close_matches  # for mistakes alone
+
+        said = f"no provider serves the model {model!r}; "
+        named, slash, _ = model.partition("/")
+        # Of a provider that there is, only its models are alike: its name alone is likeness enough for any.
+        shared = f"{named}/" if slash and named in self._providers else ""
+        known = [name for name in self._plans if name.startswith(shared) and is_allowed(name, caller)]
+        ends = [name.removeprefix(shared) for name in known]
+        if close := get_close_matches(model.removeprefix(shared)[:80], ends, n=1):
+            return f"{said}did you mean {shared + close[0]!r}? GET /v1/models lists what there is"
+        if slash and not shared:
+            said += f"there is no provider {named!r}, but {', '.join(self._providers)}; "
+        return f"{said}GET /v1/models lists what there is"
 
 
 def is_allowed(model: str, caller: Caller) -> bool:

@@ -168,7 +168,7 @@ def _read_text(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> 
     if "html" in kind or _PAGE.match(body):
         title = _TITLE.search(body)
         name = _one_line(html.unescape(title[1].decode("utf-8", "replace"))) if title else ""
-        name = re.sub(r"[<>]", "", name)
+        name = re.sub(rf"[<>]|\A{status}\b[\s:|-]*", "", name)  # many titles begin with the status
         return f"the upstream answered {status} with a web page" + (f" ({name})" if name else "")
     text = _one_line(body[: 4 * MAX_MESSAGE].decode("utf-8", "replace"))
     if not text:

@@ -52,6 +52,30 @@ def test_a_name_that_nobody_serves_is_no_route(model):
     assert refused.value.param == "model"
 
 
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("shard", "did you mean 'shared'? GET /v1/models lists what there is"),
+        ("frist/mini", "did you mean 'first/mini'?"),
+        ("lokal/qwen3", "there is no provider 'lokal', but first, second, open; GET /v1/models lists"),
+        ("first/zzz", "no provider serves the model 'first/zzz'; GET /v1/models lists what there is"),
+    ],
+)
+def test_a_name_that_nobody_serves_comes_with_a_way_out(model, words):
+    with pytest.raises(NoRoute) as refused:
+        Router(parse(TEXT, "t.yaml", {})).plan(model, ANYONE)
+    assert words in str(refused.value)
+
+
+def test_no_key_is_told_a_name_that_it_may_not_use():
+    snapshot = parse(TEXT.replace('"sh*"', '"sh*", "mimi"'), "t.yaml", {})
+    with pytest.raises(NoRoute) as refused:
+        Router(snapshot).plan("mimi", Caller(snapshot.clients[0]))
+    assert "did you mean" not in str(refused.value)
+    with pytest.raises(NoRoute, match="did you mean 'mini'"):
+        Router(snapshot).plan("mimi", ANYONE)
+
+
 def test_the_default_provider_takes_what_nobody_declared():
     router = Router(parse(TEXT + "routing: { default_provider: second }\n", "t.yaml", {}))
     assert target(router, "unheard-of") == ("second", "unheard-of", None)

@@ -154,6 +154,15 @@ def test_an_upstreams_error_is_understood(
     assert error.upstream_headers == (("retry-after", "3"),)
 
 
+@pytest.mark.parametrize(
+    ("title", "said"),
+    [(b"502", ""), (b"502: Bad Gateway", " (Bad Gateway)"), (b"5024", " (5024)"), (b"Error 502", " (Error 502)")],
+)
+def test_a_web_page_does_not_say_its_status_twice(title: bytes, said: str) -> None:
+    error = faults.read(502, [], b"<html><title>" + title + b"</title></html>")
+    assert str(error) == f"the upstream answered 502 with a web page{said}"
+
+
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/octet-stream"])
 def test_a_web_page_becomes_a_line_without_markup(kind: str) -> None:
     """A CDN's error page says nothing that an agent could read."""
@@ -161,7 +170,7 @@ def test_a_web_page_becomes_a_line_without_markup(kind: str) -> None:
         b"<!DOCTYPE html><html><head><title>502 Bad &amp; &lt;b&gt;Gateway\n</title></head><body>edge-1</body></html>"
     )
     error = faults.read(502, [("content-type", kind)], page)
-    assert str(error) == "the upstream answered 502 with a web page (502 Bad & bGateway)"
+    assert str(error) == "the upstream answered 502 with a web page (Bad & bGateway)"
     assert error.code is C.UPSTREAM_ERROR
 
 
