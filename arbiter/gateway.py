@@ -210,7 +210,6 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
 async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, presence: _Presence) -> None:
     row, stream = call.row, live.stream
     call.services.waiting.pop(call, None)
-    row.fidelity = live.fidelity
     if live.facts is not None and live.facts.model is not None:
         row.model = live.facts.model[:_MODEL_CHARS]
     row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
@@ -294,6 +293,8 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
     ]
     if row.provider is not None:
         headers += [("x-arbiter-provider", visible(row.provider)), ("x-arbiter-model", visible(row.model or ""))]
+    if row.fidelity is not None:
+        headers.append(("x-arbiter-fidelity", visible(row.fidelity)))
     out.reply(status, headers, body)
 
 
@@ -315,7 +316,7 @@ def _own_headers(row: RequestRow, live: Live, warning: str | None) -> Pairs:
         ("x-arbiter-provider", visible(live.rung.provider.name)),
         ("x-arbiter-model", visible(live.rung.model)),
         ("x-arbiter-attempts", str(row.attempts)),
-        ("x-arbiter-fidelity", visible(live.fidelity)),
+        ("x-arbiter-fidelity", visible(row.fidelity or "")),
     ]
 
 

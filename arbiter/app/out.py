@@ -50,8 +50,8 @@ class Out:
 
     __slots__ = (
         "_alarms", "_checked", "_fd", "_framed", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone", "_poll",
-        "_proto", "_rest", "_server", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher", "bytes_out", "done",
-        "gone", "last_sent_s", "peer", "started", "status",
+        "_proto", "_rest", "_server", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher",
+        "bytes_out", "done", "gone", "last_sent_s", "peer", "started", "status",
     )  # fmt: skip
 
     def __init__(

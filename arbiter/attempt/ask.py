@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arbiter.config.snapshot import Limits
+from arbiter.errors import BadRequest
 from arbiter.model import Request
 from arbiter.wire import native
 from arbiter.wire.format import Format
@@ -44,5 +45,8 @@ class Ask:
         Errors: BadRequest naming the path of the fault.
         """
         if self._request is None:
-            self._request = self.format.parse_request(self.opened.members)
+            request = self.format.parse_request(self.opened.members)
+            if not request.messages:
+                raise BadRequest("messages: there must be at least one", param="messages")
+            self._request = request
         return self._request

@@ -29,5 +29,6 @@ class Attempt(Protocol):
 class Books(Protocol):
     """Where attempts are written down."""
 
-    def open(self, rung: Rung, wire: str, lane: str) -> Attempt:
-        """Write down that `rung` is about to be tried in the format `wire`, on the lane `native` or `translated`."""
+    def open(self, rung: Rung, wire: str, lane: str, fidelity: str) -> Attempt:
+        """Write down that `rung` is about to be tried in the format `wire`, on the lane `native` or `translated`, and
+        what that made of the request."""

@@ -65,7 +65,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
     format = lane.format
     headers = to_upstream(provider, format.name, ask.incoming, stream=ask.stream)
     out = Outgoing("POST", lane.target(), headers, lane.body)
-    attempt = book.open(rung, format.name, lane.name)
+    attempt = book.open(rung, format.name, lane.name, lane.fidelity)
     exchange: Answering | None = None
     live: Live | None = None
     try:
@@ -76,16 +76,19 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
             error = format.parse_error(exchange.status, exchange.headers, body)
             error.format = format.name
             raise _refusal(provider, error)
-        live = Live(rung, attempt, exchange, lane.fidelity)
+        live = Live(rung, attempt, exchange)
         if ask.stream and _is_event_stream(exchange):
             live.stream = StreamRelay(lane, exchange, doors.watch)
+            live.kind = lane.kind
             exchange.stream(live.stream)
             await live.stream.first()
         else:
             body = await exchange.read(ask.limits.answer)
             attempt.whole()
-            whole = lane.whole(body, (exchange.header("content-type") or "").lower())
+            whole = await lane.whole(body, (exchange.header("content-type") or "").lower())
             live.body, live.facts, live.kind = whole.body, whole.facts, whole.kind
+            if whole.error is not None:
+                raise whole.error
         return live
     except ArbiterError as error:
         _give_up(live, attempt, exchange, error)

@@ -6,6 +6,8 @@ does not, or where the provider's `relay` is `rebuild`: the request and its answ
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -15,8 +17,8 @@ from arbiter.accounting.facts import Facts
 from arbiter.attempt.ask import Ask
 from arbiter.clock import now_ms
 from arbiter.config.snapshot import Provider
-from arbiter.errors import ProtocolUnsupported
-from arbiter.model import Answer, Target, collect, unfold
+from arbiter.errors import ArbiterError, ProtocolUnsupported
+from arbiter.model import Event, collect, unfold
 from arbiter.routing.plan import Rung
 from arbiter.wire import native
 from arbiter.wire.course import Course
@@ -25,20 +27,26 @@ from arbiter.wire.native import NativeStream
 from arbiter.wire.translated import Heard, TranslatedStream, renamed
 
 EVENTS = "text/event-stream"
+_SLICE_BYTES = 128 << 10
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """An answer that came in one piece, as the client gets it. `kind` is its media type; None as the upstream said."""
+    """An answer that came in one piece, as the client gets it, or the `error` that it turned out to be.
+
+    `kind` is its media type, None where it is as the upstream said.
+    """
 
     body: bytes
     facts: Facts | None
     kind: str | None = None
+    error: ArbiterError | None = None
 
 
 class Lane(Protocol):
     """One request on its way to one rung."""
 
     name: str
+    kind: str | None  # the media type of its streams, None where it is as the upstream says
     format: Format  # the upstream's
     body: bytes
     fidelity: str
@@ -52,7 +60,7 @@ class Lane(Protocol):
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         """What the stream said about itself, as far as it came."""
 
-    def whole(self, body: bytes, kind: str) -> Whole:
+    async def whole(self, body: bytes, kind: str) -> Whole:
         """Take an answer that came in one piece, of media type `kind`.
 
         Errors: Garbled where it is none; InStreamError where it is an error in spite of its 200 (translated only).
@@ -82,26 +90,18 @@ def _target(provider: Provider, format: Format, path: str) -> str:
     return base + path
 
 
-def drops_attribution(provider: Provider) -> bool:
-    """Whether Claude Code's attribution line is taken out for `provider` (SPEC 2.2a). Anthropic removes it itself."""
-    if provider.attribution != "auto":
-        return provider.attribution == "drop"
-    host = provider.endpoint.host
-    return host != "anthropic.com" and not host.endswith(".anthropic.com")
-
-
 class NativeLane:
     """Nothing is changed that need not be."""
 
     name = "native"
+    kind: str | None = None
     __slots__ = ("_ask", "_drop_usage", "_provider", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
         self._ask = ask
         self._provider = rung.provider
         self.format = ask.format
-        target = _target_of(rung.provider, rung.model) if ask.format.name == native.MESSAGES else _NOTHING
-        spliced = native.splice(ask.opened, ask.format.name, rung.model, target, stream=ask.stream)
+        spliced = native.splice(ask.opened, ask.format.name, rung.model, rung.target, stream=ask.stream)
         self.body = spliced.body
         self.fidelity = spliced.fidelity
         self._drop_usage = spliced.asked_usage
@@ -124,11 +124,10 @@ class NativeLane:
             protocol_fault=course.protocol_fault,
         )
 
-    def whole(self, body: bytes, kind: str) -> Whole:
+    async def whole(self, body: bytes, kind: str) -> Whole:
         return Whole(body, None if self._ask.counts_tokens else _READ[self.format.name](body))
 
 
-_NOTHING = Target()  # a chat request is not changed for what the target says
 _READ = {native.CHAT: facts.of_chat_answer, native.MESSAGES: facts.of_messages_answer}
 
 
@@ -136,6 +135,7 @@ class TranslatedLane:
     """The request is built anew in the upstream's format, the answer in the client's."""
 
     name = "translated"
+    kind: str | None = EVENTS
     __slots__ = ("_ask", "_model", "_names", "_provider", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
@@ -152,7 +152,7 @@ class TranslatedLane:
             include_usage=ask.stream,  # SPEC 2.5; the writer knows what the client asked for
         )
         self._names = self.format.short_names(request)
-        self.body = self.format.build_request(request, _target_of(provider, rung.model))
+        self.body = self.format.build_request(request, rung.target)
 
     def target(self) -> str:
         # The query string is the client's format's own (`?beta=true`).
@@ -178,12 +178,17 @@ class TranslatedLane:
             finish_inferred=course.finish_inferred,
         )
 
-    def whole(self, body: bytes, kind: str) -> Whole:
-        if kind.startswith(EVENTS):
-            answer, found = self._gathered(body)
+    async def whole(self, body: bytes, kind: str) -> Whole:
+        if kind.startswith(EVENTS) or body[:16].lstrip().startswith((b"data:", b"event:")):
+            events, found = await self._gathered(body)
+            read = partial(collect, events)
         else:
             found = _READ[self.format.name](body)
-            answer = self.format.parse_answer(body)
+            read = partial(self.format.parse_answer, body)
+        try:
+            answer = read()
+        except ArbiterError as error:
+            return Whole(b"", found, error=error)
         answer = renamed(answer, self._names)
         ask = self._ask
         if ask.stream:
@@ -192,14 +197,18 @@ class TranslatedLane:
         told = ask.format.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000)
         return Whole(told, found, "application/json")
 
-    def _gathered(self, body: bytes) -> tuple[Answer, Facts]:
-        """An answer that was sent as a stream although nobody asked for one."""
+    async def _gathered(self, body: bytes) -> tuple[list[Event], Facts]:
+        """An answer that was sent as a stream although nobody asked for one, or that is not labelled as one."""
         reader = self.format.reader(self._ask.limits.event)
-        events = reader.feed(body) + reader.finish()
         heard = Heard()
+        events: list[Event] = []
+        for start in range(0, len(body), _SLICE_BYTES):
+            events += reader.feed(body[start : start + _SLICE_BYTES])
+            await asyncio.sleep(0)  # others have their turn: a long answer is many thousand events
+        events += reader.finish()
         for event in events:
             heard.take(event)
-        return collect(events), _told(heard, reader.finish_word)
+        return events, _told(heard, reader.finish_word)
 
 
 def _told(heard: Heard, finish_word: str | None) -> Facts:
@@ -212,14 +221,4 @@ def _told(heard: Heard, finish_word: str | None) -> Facts:
         thinking_bytes=heard.thinking_bytes,
         output_bytes=heard.text_bytes + heard.argument_bytes,
         tool_names=tuple(heard.tool_names),
-    )
-
-
-def _target_of(provider: Provider, model: str) -> Target:
-    declared = next((one for one in provider.models if one.upstream == model), None)
-    return Target(
-        prompt_cache=provider.prompt_cache,
-        prompt_cache_ttl=provider.prompt_cache_ttl,
-        max_output=declared.max_output if declared is not None else None,
-        drop_attribution=drops_attribution(provider),
     )

@@ -208,18 +208,17 @@ class StreamRelay:
 
 
 class Live:
-    """An answer in hand: a whole one (`body`, of media type `kind`), or a stream whose first event has come.
+    """An answer in hand: a whole one (`body`), or a stream whose first event has come.
 
-    `kind` is None where it is what the upstream's own header says.
+    `kind` is the media type of what the client gets, None where that is what the upstream's own header says.
     """
 
-    __slots__ = ("attempt", "body", "exchange", "facts", "fidelity", "kind", "rung", "status", "stream")
+    __slots__ = ("attempt", "body", "exchange", "facts", "kind", "rung", "status", "stream")
 
-    def __init__(self, rung: Rung, attempt: Attempt, exchange: Answering, fidelity: str) -> None:
+    def __init__(self, rung: Rung, attempt: Attempt, exchange: Answering) -> None:
         self.rung = rung
         self.attempt = attempt
         self.exchange = exchange
-        self.fidelity = fidelity
         self.status = exchange.status
         self.body = b""
         self.kind: str | None = None

@@ -142,6 +142,14 @@ class Provider:
     def url(self) -> str:
         return self.endpoint.url
 
+    @property
+    def drops_attribution(self) -> bool:
+        """Whether Claude Code's attribution line is taken out (SPEC 2.2a). Anthropic removes it itself."""
+        if self.attribution != "auto":
+            return self.attribution == "drop"
+        host = self.endpoint.host
+        return host != "anthropic.com" and not host.endswith(".anthropic.com")
+
     def model(self, model_id: str) -> Model | None:
         """The declared model of that id."""
         return next((model for model in self.models if model.id == model_id), None)

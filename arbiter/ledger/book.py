@@ -108,11 +108,11 @@ class Book:
         self._is_priced = True  # every attempt that metered something
         self.request = request
 
-    def open(self, rung: Rung, wire: str, lane: str) -> Attempt:
+    def open(self, rung: Rung, wire: str, lane: str, fidelity: str) -> Attempt:
         """Write down that `rung` is about to be tried. Once this returns the attempt cannot be lost."""
         request, provider = self.request, rung.provider
         request.attempts += 1
-        request.provider, request.model = provider.name, rung.model
+        request.provider, request.model, request.fidelity = provider.name, rung.model, fidelity
         rate = provider.rates.get(rung.model)
         row = AttemptRow(
             id=f"{request.id}-{request.attempts}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from arbiter.config.snapshot import Client, Provider
+from arbiter.model import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,26 @@ ANYONE = Caller()
 class Rung:
     """One target of a climb: whom to ask, and under which name the model goes by there.
 
-    `url` is the provider's, worked out once.
+    `max_output` is what the operator says that the model writes at most. `url` is the provider's, `target` what a
+    builder of its requests is told of it; both are worked out once.
     """
 
     provider: Provider
     model: str
+    max_output: int | None = None
     url: str = field(init=False)
+    target: Target = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", self.provider.url)
+        provider = self.provider
+        target = Target(
+            prompt_cache=provider.prompt_cache,
+            prompt_cache_ttl=provider.prompt_cache_ttl,
+            max_output=self.max_output,
+            drop_attribution=provider.drops_attribution,
+        )
+        object.__setattr__(self, "url", provider.url)
+        object.__setattr__(self, "target", target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,18 +22,18 @@ class Router:
         self._plans: dict[str, Plan] = {}
         for name, alias in snapshot.aliases.items():  # each also under the name it is advertised as
             provider = snapshot.providers[alias.provider]
-            target = _upstream_name(provider, alias.model)
-            why = f"alias {alias.name} -> {provider.name}/{target}"
-            self._plans[name] = Plan((Rung(provider, target),), why, alias.name)
+            rung = _rung(provider, alias.model)
+            why = f"alias {alias.name} -> {provider.name}/{rung.model}"
+            self._plans[name] = Plan((rung,), why, alias.name)
         # Later entries win, so the least of the precedence goes in first: an alias, then a bare model name, then
         # provider/model.
         for name, (provider, model) in snapshot.models.items():
             why = f"model {name} -> {provider.name}/{model.upstream}"
-            self._plans[name] = Plan((Rung(provider, model.upstream),), why, warning=_collision(snapshot, name))
+            self._plans[name] = Plan((_rung(provider, model.id),), why, warning=_collision(snapshot, name))
         for provider in snapshot.providers.values():
             for model in provider.models:
                 name = f"{provider.name}/{model.id}"
-                self._plans[name] = Plan((Rung(provider, model.upstream),), f"model {name} -> {name}")
+                self._plans[name] = Plan((_rung(provider, model.id),), f"model {name} -> {name}")
 
     def plan(self, model: str, caller: Caller) -> Plan:
         """The rungs for `model`.
@@ -89,5 +89,7 @@ def _collision(snapshot: Snapshot, model: str) -> str | None:
     return f"model_collision: {model} of {used} was used; the name also means {', '.join(others)}"
 
 
-def _upstream_name(provider: Provider, model: str) -> str:
-    return next((m.upstream for m in provider.models if m.id == model), model)
+def _rung(provider: Provider, model_id: str) -> Rung:
+    """A declared model is asked for under the provider's name for it; any other under the name it came by."""
+    model = provider.model(model_id)
+    return Rung(provider, model.upstream, model.max_output) if model is not None else Rung(provider, model_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arbiter.errors import ArbiterError, ErrorClass, UpstreamStatus
+from arbiter.errors import ArbiterError, ErrorClass, InStreamError, UpstreamStatus
 from arbiter.wire import faults
 from arbiter.wire.json import encode
 
@@ -68,7 +68,7 @@ def write_error_event(error: ArbiterError, trace_id: str) -> bytes:
 
 def _body(error: ArbiterError) -> dict[str, object]:
     code: str = error.code
-    if isinstance(error, UpstreamStatus):
+    if isinstance(error, UpstreamStatus | InStreamError):
         code = UPSTREAM_CODES.get(error.code, code)
     inner = {"message": str(error), "type": ERROR_TYPES[error.code], "param": error.param, "code": code}
     return {"error": inner}

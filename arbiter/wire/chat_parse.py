@@ -300,8 +300,10 @@ _CHOICES = {
 
 
 def _parse_choice(choice: str | _ToolChoice | _Named | None) -> ToolChoice | None:
-    if choice is None or isinstance(choice, str):
-        return _CHOICES.get(choice or "")
+    if choice is None:
+        return None
+    if isinstance(choice, str):
+        return _mode(choice, "")
     if isinstance(choice, _Named):
         return ToolChoice("tool", choice.name)
     if choice.allowed_tools is not None:
@@ -309,7 +311,14 @@ def _parse_choice(choice: str | _ToolChoice | _Named | None) -> ToolChoice | Non
         if choice.allowed_tools.mode != "required":
             return ToolChoice("auto", allowed=allowed)
         return ToolChoice("tool", allowed[0]) if len(allowed) == 1 else ToolChoice("required", allowed=allowed)
-    return ToolChoice("tool", choice.function.name) if choice.function is not None else None
+    return ToolChoice("tool", choice.function.name) if choice.function is not None else _mode(choice.type, ".type")
+
+
+def _mode(word: str, place: str) -> ToolChoice:
+    """A choice in a word. Some clients put it into an object, as other formats do."""
+    if word not in _CHOICES:
+        raise blame("tool_choice", place, "expected auto, none, required, or a function")
+    return _CHOICES[word]
 
 
 _SHAPES = {"text": OutputShape("text"), "json_object": OutputShape("json_object")}

@@ -60,6 +60,18 @@ _INSTEAD_OF_STATUS = {
     "invalid_request_error": ErrorClass.BAD_REQUEST,
 }
 
+# What a status says in place of an upstream that answered 200 before it failed (SPEC 4.8).
+_STATUS = {
+    ErrorClass.BAD_REQUEST: 400,
+    ErrorClass.NOT_FOUND: 404,
+    ErrorClass.TOO_LARGE: 413,
+    ErrorClass.RATE_LIMITED_TRANSIENT: 429,
+    ErrorClass.QUOTA_EXHAUSTED: 429,
+    ErrorClass.CONTEXT_LENGTH: 400,
+    ErrorClass.CONTENT_POLICY: 400,
+    ErrorClass.OVERLOADED: 503,
+}
+
 # Anthropic, vLLM and others name an overlong prompt in their prose alone.
 _TOO_LONG = re.compile(
     r"prompt is too long|maximum context length|exceeds? the (?:available )?context|context (?:window|length) exceeded"
@@ -100,13 +112,19 @@ def read(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> Upstre
 
 
 def in_stream(payload: bytes) -> InStreamError:
-    """Return the error that an event inside a 200 stream reports."""
+    """Return the error that an event inside a 200 stream reports, or a 200 in place of an answer.
+
+    Its status is the one that its class would have had, for a client to which nothing was sent yet.
+    """
     message, words = _read_json(payload)
     status = next((int(word) for word in words if re.fullmatch(r"[45]\d\d", word)), 0)
     error = InStreamError(message or "the upstream reported an error inside its stream, without saying which")
     error.code = _classify(status, words, message or "")
     if error.code is ErrorClass.UPSTREAM_ERROR:
         error.code = next((_INSTEAD_OF_STATUS[w] for w in words if w in _INSTEAD_OF_STATUS), error.code)
+    if error.code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN):
+        error.code = ErrorClass.CONFIG  # our key, not the caller's: nobody shall be asked to log in
+    error.status = _STATUS.get(error.code, error.status)
     return error
 
 

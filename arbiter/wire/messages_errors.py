@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arbiter.errors import ArbiterError, ErrorClass, Retry, UpstreamStatus
+from arbiter.errors import ArbiterError, ErrorClass, InStreamError, Retry, UpstreamStatus
 from arbiter.wire import faults
 from arbiter.wire.json import encode
 
@@ -70,6 +70,6 @@ def _body(error: ArbiterError, trace_id: str, kind: str) -> dict[str, object]:
     if isinstance(error, UpstreamStatus) and error.status == 402:
         kind = "billing_error"
     inner: dict[str, object] = {"type": kind, "message": str(error)}
-    if not isinstance(error, UpstreamStatus):
+    if not isinstance(error, UpstreamStatus | InStreamError):
         inner["code"] = error.code  # the vendor has none; ours is the stable name of what went wrong
     return {"type": "error", "error": inner, "request_id": trace_id}

@@ -35,7 +35,7 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
-from arbiter.wire.json import ABSENT, check_text, decode, encode, present
+from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
 from arbiter.wire.messages_opaque import is_needless, told
 
 FORMAT = "anthropic-messages"
@@ -305,10 +305,12 @@ def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
 _CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "any": ToolChoice("required")}
 
 
-def _parse_choice(choice: _ToolChoice) -> ToolChoice | None:
+def _parse_choice(choice: _ToolChoice) -> ToolChoice:
     if choice.type == "tool" and choice.name is not None:
         return ToolChoice("tool", choice.name)
-    return _CHOICES.get(choice.type)
+    if choice.type not in _CHOICES:
+        raise blame("tool_choice", ".type", "expected auto, any, none, or tool with a `name`")
+    return _CHOICES[choice.type]
 
 
 _MODES: dict[str, Literal["enabled", "disabled", "adaptive"]] = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import Answer, Caller, Ending, ask, request, run
-from tests.fakes.origin import CLOSE, LAST_CHUNK, RESET, Origin, Steps, answer, chunk
+from tests.fakes.origin import CLOSE, LAST_CHUNK, RESET, Origin, Steps, answer, chunk, chunked_head
 from tests.fakes.wires import CHAT, EVENT_STREAM, JSON, MESSAGES, Front, Wire, sse, sse_head
 
 CROSSINGS = [(CHAT, MESSAGES), (MESSAGES, CHAT)]
@@ -135,6 +135,8 @@ def test_an_upstreams_error_is_told_in_the_clients_shape(
             assert found.json["error"]["type"] == wanted
             assert found.header("retry-after") == "7"
             assert found.header("x-arbiter-error-source") == "upstream"
+            assert found.header("x-arbiter-fidelity") == "translated"
+            assert front.row(found.trace_id)["fidelity"] == "translated"
 
     run(main)
 
@@ -188,6 +190,58 @@ def test_an_error_as_the_first_event_still_has_a_status(front: Front, ours: Wire
         found, _ = await crossed(front, ours, theirs, script, stream=True)
         assert found.status == 502
         assert ours.complaint(found) == "not today"
+
+    run(main)
+
+
+@pytest.mark.parametrize("lane", ["native", "translated"])
+@pytest.mark.parametrize("wire", [CHAT, MESSAGES], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "message", "status", "chat", "messages"),
+    [
+        ("rate_limit_error", "slow down", 429, "rate_limit_exceeded", "rate_limit_error"),
+        ("insufficient_quota", "pay first", 429, "insufficient_quota", "rate_limit_error"),
+        ("context_length_exceeded", "too long", 400, "context_length_exceeded", "invalid_request_error"),
+        ("invalid_request_error", "odd", 400, "bad_request", "invalid_request_error"),
+        ("not_found_error", "no such model", 404, "not_found", "not_found_error"),
+        ("authentication_error", "bad key", 502, "config", "api_error"),
+        ("overloaded_error", "busy", 503, "overloaded", "overloaded_error"),
+    ],
+)
+def test_an_error_that_opens_a_stream_has_the_status_of_its_class(
+    front: Front, wire: Wire, lane: str, kind: str, message: str, status: int, chat: str, messages: str
+) -> None:
+    """The upstream said 200 too early; its client need not be told so (SPEC 2.12, 4.8)."""
+    theirs = wire if lane == "native" else MESSAGES if wire is CHAT else CHAT
+
+    async def main() -> None:
+        error = {"type": kind, "message": message, "code": kind}
+        event = {"error": error} if theirs is CHAT else {"type": "error", "error": error}
+        name = b"" if theirs is CHAT else b"event: error\n"
+        script = [sse_head(), chunk(name + b"data: %b\n\n" % json.dumps(event).encode()), LAST_CHUNK]
+        found, _ = await crossed(front, wire, theirs, script, stream=True)
+        assert wire.complaint(found) == message
+        if wire is CHAT:
+            assert (found.status, found.json["error"]["code"]) == (status, chat)
+        else:
+            assert found.status == (529 if status == 503 else status)
+            assert found.json["error"] == {"type": messages, "message": message}
+        assert (found.header("retry-after") is not None) is (status in (429, 503))
+
+    run(main)
+
+
+@each_crossing
+@pytest.mark.parametrize("label", ["text/plain; charset=utf-8", None])
+def test_a_translated_stream_is_labelled_as_one(front: Front, ours: Wire, theirs: Wire, label: str | None) -> None:
+    """It is our stream, whatever the upstream called its own."""
+
+    async def main() -> None:
+        head = chunked_head(headers=[("content-type", label)] if label else [])
+        script = head + b"".join(map(chunk, theirs.events("hi"))) + LAST_CHUNK
+        found, _ = await crossed(front, ours, theirs, script, stream=True)
+        assert found.header("content-type") == "text/event-stream"
+        assert ours.text(found.body) == "hi"
 
     run(main)
 

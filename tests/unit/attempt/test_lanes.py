@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from arbiter.attempt.lanes import EVENTS, NativeLane, TranslatedLane, choose, drops_attribution
-from arbiter.config.snapshot import Model
-from arbiter.errors import Garbled, InStreamError, ProtocolUnsupported
+from arbiter.attempt.lanes import EVENTS, Lane, NativeLane, TranslatedLane, Whole, choose
+from arbiter.errors import BadRequest, Garbled, InStreamError, ProtocolUnsupported
+from arbiter.routing.plan import Rung
 from arbiter.wire.format import FORMATS
 from tests.fakes.asks import TRACE, ask, rung
 
@@ -71,8 +72,24 @@ def test_what_the_catalog_says_bounds_an_answer_without_a_limit() -> None:
     """Anthropic must have `max_tokens`; the operator's figure for the model goes before our own table."""
 
     body = {name: value for name, value in HELLO.items() if name != "max_tokens"}
-    lane = choose(ask(CHAT, body), rung(MESSAGES, "served", models=(Model("m", "served", max_output=12345),)))
-    assert json.loads(lane.body)["max_tokens"] == 12345
+    target = Rung(rung(MESSAGES).provider, "served", max_output=12345)
+    assert json.loads(choose(ask(CHAT, body), target).body)["max_tokens"] == 12345
+    assert json.loads(choose(ask(CHAT, body | {"max_tokens": 20_000}), target).body)["max_tokens"] == 12345
+    assert json.loads(choose(ask(CHAT, body | {"max_tokens": 200}), target).body)["max_tokens"] == 200
+
+
+def test_a_conversation_that_nobody_began_is_refused() -> None:
+    """No format has it; a translated one would begin with words that nobody said."""
+    for ours, theirs in ((CHAT, MESSAGES), (MESSAGES, CHAT)):
+        with pytest.raises(BadRequest, match="messages: there must be at least one"):
+            choose(ask(ours, HELLO | {"messages": []}), rung(theirs))
+
+
+def took(lane: Lane, body: bytes, kind: str = "application/json") -> Whole:
+    whole = asyncio.run(lane.whole(body, kind))
+    if whole.error is not None:
+        raise whole.error
+    return whole
 
 
 def chat_answer(**message: Any) -> bytes:
@@ -82,7 +99,7 @@ def chat_answer(**message: Any) -> bytes:
 
 def test_a_whole_answer_is_written_in_the_clients_format() -> None:
     """Under an id of ours, and the model that the upstream says it was."""
-    whole = choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(chat_answer(content="yes"), "application/json")
+    whole = took(choose(ask(MESSAGES, HELLO), rung(CHAT)), chat_answer(content="yes"))
     body = json.loads(whole.body)
     assert (whole.kind, body["id"], body["model"]) == ("application/json", f"msg_{TRACE}", "stated")
     assert [(block["type"], block["text"]) for block in body["content"]] == [("text", "yes")]
@@ -93,7 +110,7 @@ def test_a_whole_answer_is_written_in_the_clients_format() -> None:
 def test_a_client_that_wants_a_stream_gets_one_from_a_whole_answer() -> None:
     """Servers that do not know `stream` exist; their client need not know."""
     lane = choose(ask(MESSAGES, HELLO | {"stream": True}), rung(CHAT))
-    whole = lane.whole(chat_answer(content="yes"), "application/json")
+    whole = took(lane, chat_answer(content="yes"))
     assert whole.kind == EVENTS
     assert whole.body.startswith(b"event: message_start") and b"event: message_stop" in whole.body
 
@@ -103,8 +120,10 @@ def test_a_client_that_wants_one_piece_gets_it_from_a_stream() -> None:
     chunk = {"id": "x", "model": "stated", "choices": [{"index": 0, "delta": {"content": "yes"}}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}], "usage": {"completion_tokens": 5}}
     body = b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in (chunk, end)) + b"data: [DONE]\n\n"
-    whole = choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(body, "text/event-stream; charset=utf-8")
+    whole = took(choose(ask(MESSAGES, HELLO), rung(CHAT)), body, "text/event-stream; charset=utf-8")
     told = json.loads(whole.body)
+    mislabelled = took(choose(ask(MESSAGES, HELLO), rung(CHAT)), body)
+    assert json.loads(mislabelled.body)["content"] == told["content"]
     assert (told["content"][0]["text"], told["stop_reason"]) == ("yes", "max_tokens")
     assert whole.facts is not None and whole.facts.usage is not None
     assert (whole.facts.finish, whole.facts.usage.output, whole.facts.output_bytes) == ("length", 5, 3)
@@ -114,13 +133,13 @@ def test_a_client_that_wants_one_piece_gets_it_from_a_stream() -> None:
 def test_an_answer_that_is_none_is_the_upstreams_fault(body: bytes) -> None:
     """Nobody gets to see half of something that cannot be understood."""
     with pytest.raises(Garbled):
-        choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(body, "application/json")
+        took(choose(ask(MESSAGES, HELLO), rung(CHAT)), body)
 
 
 def test_an_error_in_spite_of_its_200_is_an_error() -> None:
     """There is no way to tell it as an answer of another format."""
     with pytest.raises(InStreamError, match="busy"):
-        choose(ask(MESSAGES, HELLO), rung(CHAT)).whole(b'{"error": {"message": "busy"}}', "application/json")
+        took(choose(ask(MESSAGES, HELLO), rung(CHAT)), b'{"error": {"message": "busy"}}')
 
 
 def test_tool_names_that_had_to_be_shortened_come_back_whole() -> None:
@@ -131,7 +150,7 @@ def test_tool_names_that_had_to_be_shortened_come_back_whole() -> None:
     sent = json.loads(lane.body)["tools"][0]["function"]["name"]
     assert sent != name and len(sent) <= 64
     call = {"id": "c", "type": "function", "function": {"name": sent, "arguments": "{}"}}
-    whole = lane.whole(chat_answer(content=None, tool_calls=[call]), "application/json")
+    whole = took(lane, chat_answer(content=None, tool_calls=[call]))
     assert json.loads(whole.body)["content"][0]["name"] == name
     course = lane.course()
     fragment = {"index": 0, **call}
@@ -151,7 +170,7 @@ def test_tool_names_that_had_to_be_shortened_come_back_whole() -> None:
 )
 def test_the_attribution_line_goes_where_it_is_understood(setting: Any, host: str, drops: bool) -> None:
     """Anthropic takes it out of the prompt itself; anybody else would read it to the model (SPEC 2.2a)."""
-    assert drops_attribution(rung(MESSAGES, host=host, attribution=setting).provider) is drops
+    assert rung(MESSAGES, host=host, attribution=setting).provider.drops_attribution is drops
     line = {"type": "text", "text": "x-anthropic-billing-header: cc_version=1;"}
     request = ask(MESSAGES, HELLO | {"system": [line, {"type": "text", "text": "Be kind."}]})
     assert (b"billing-header" in choose(request, rung(MESSAGES, host=host, attribution=setting)).body) is not drops

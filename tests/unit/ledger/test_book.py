@@ -47,7 +47,7 @@ class Desk:
 
     def open(self, rate: Rate | None) -> Attempt:
         rates: dict[str, Any] = {} if rate is None else {"rates": {"served": rate, "other": Rate(input=7, output=7)}}
-        return self.book.open(rung("openai-chat", "served", **rates), "openai-chat", "native")
+        return self.book.open(rung("openai-chat", "served", **rates), "openai-chat", "native", "verbatim")
 
 
 @pytest.fixture

@@ -104,3 +104,13 @@ def test_an_alias_answers_to_the_name_it_is_advertised_as():
     text = TEXT.replace("{ pin: first/mini }", "{ pin: first/mini, advertise_as: claude-fast }")
     router = Router(parse(text, "t.yaml", {}))
     assert target(router, "claude-fast") == target(router, "fast") == ("first", "mini-2026", "fast")
+
+
+def test_names_that_share_an_upstream_keep_what_is_said_of_each() -> None:
+    """One upstream model may stand under several names, each with a limit of its own (SPEC 5.1a)."""
+    both = "{ id: small, upstream: up, max_output_tokens: 1000 }, { id: large, upstream: up, max_output_tokens: 9000 }"
+    text = f"providers: {{ p: {{ type: openai, key: k, models: [{both}] }} }}\naliases: {{ big: {{ pin: p/large }} }}"
+    router = Router(parse(text, "arbiter.yaml", {}))
+    for name, limit in {"small": 1000, "large": 9000, "p/small": 1000, "p/large": 9000, "big": 9000}.items():
+        (rung,) = router.plan(name, ANYONE).rungs
+        assert (rung.model, rung.max_output, rung.target.max_output) == ("up", limit, limit)
