@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
-
 import msgspec
 from msgspec import Raw
 
 from arbiter.model import Audio, CacheMark, File, Image, Opaque, Part, Refusal, Text
+from arbiter.wire.inline import data_url, text_in
 from arbiter.wire.json import decode
 
 FORMAT = "openai-chat"
@@ -46,8 +43,6 @@ class _Part(msgspec.Struct):
 
 
 _PART = msgspec.json.Decoder(_Part)
-_PERCENT = re.compile(rb"%([0-9a-fA-F]{2})")
-_DATA_URL = re.compile(r"data:([^;,]*)([^,]*),(.*)\Z", re.DOTALL | re.IGNORECASE)
 
 
 def parse_part(raw: Raw, path: str) -> Part:
@@ -61,7 +56,7 @@ def parse_part(raw: Raw, path: str) -> Part:
         return Text(part.text, cache)
     if part.type == "image_url" and part.image_url is not None:
         image = part.image_url if isinstance(part.image_url, _ImageUrl) else _ImageUrl(part.image_url)
-        inline = _inline(image.url)
+        inline = data_url(image.url)
         if inline is not None:
             return Image(media_type=inline[0], data=inline[1], detail=image.detail, cache=cache)
         return Image(url=image.url, detail=image.detail, cache=cache)
@@ -74,36 +69,18 @@ def parse_part(raw: Raw, path: str) -> Part:
     return Opaque(FORMAT, bytes(raw))
 
 
-def _inline(url: str) -> tuple[str, str] | None:
-    """Return the media type and the base64 of a `data:` URL, None for any other.
-
-    Source: RFC 2397. Parameters of the media type are dropped; data that is not base64 becomes it.
-    """
-    found = _DATA_URL.match(url)
-    if not found:
-        return None
-    media_type, parameters, data = found.groups()
-    if parameters.lower().endswith(";base64"):
-        return media_type, data
-    data_bytes = _PERCENT.sub(lambda one: bytes.fromhex(one[1].decode()), data.encode())
-    return media_type or "text/plain", base64.b64encode(data_bytes).decode()
-
-
 def _parse_file(file: _File, cache: CacheMark | None) -> File:
     data = file.file_data
     if data is None:
         return File(file_id=file.file_id, filename=file.filename, cache=cache)
     if data.startswith(("http://", "https://")):
         return File(url=data, filename=file.filename, cache=cache)
-    inline = _inline(data)
+    inline = data_url(data)
     if inline is None:
         return File(data=data, filename=file.filename, cache=cache)
     media_type, data = inline
     if media_type == "text/plain":
-        try:
-            text = base64.b64decode(data, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            pass
-        else:
+        text = text_in(data)
+        if text is not None:
             return File(media_type="text/plain", text=text, filename=file.filename, cache=cache)
     return File(media_type=media_type, data=data, filename=file.filename, cache=cache)

@@ -7,8 +7,6 @@ the bytes gives way to them; what fits nowhere is refused, because without it th
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -31,6 +29,7 @@ from arbiter.model import (
     ToolCall,
     ToolResult,
 )
+from arbiter.wire.inline import flat, text_in
 from arbiter.wire.messages_parse import FORMAT
 
 PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -45,7 +44,6 @@ _FIRST_BYTES = {  # in base64
     "JVBER": "application/pdf",
 }
 _TEXTUAL = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|toml|javascript|x-\w+)\Z")
-_BLANK = re.compile(rb"\s+")
 
 
 def blocks_of(parts: Iterable[Part]) -> list[Any]:
@@ -178,7 +176,7 @@ def _picture(url: str | None, media_type: str | None, data: str | None, cache: C
             "a picture for an Anthropic Messages upstream must be JPEG, PNG, GIF or WebP; this one says it is "
             f"{_printable(media_type) or 'nothing'}"
         )
-    return mark({"type": "image", "source": {"type": "base64", "media_type": media_type, "data": _flat(data)}}, cache)
+    return mark({"type": "image", "source": {"type": "base64", "media_type": media_type, "data": flat(data)}}, cache)
 
 
 def _file(file: File) -> dict[str, Any]:
@@ -204,13 +202,10 @@ def _file(file: File) -> dict[str, Any]:
 
 def _document(media_type: str, data: str) -> dict[str, Any]:
     if media_type == "application/pdf":
-        return {"type": "base64", "media_type": media_type, "data": _flat(data)}
+        return {"type": "base64", "media_type": media_type, "data": flat(data)}
     if not media_type or _TEXTUAL.match(media_type):
-        try:
-            text = base64.b64decode(_flat(data), validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            pass
-        else:
+        text = text_in(flat(data))
+        if text is not None:
             return {"type": "text", "media_type": "text/plain", "data": text}
     raise ProtocolUnsupported(
         "a document for an Anthropic Messages upstream must be PDF or text; this one says it is "
@@ -221,11 +216,6 @@ def _document(media_type: str, data: str) -> dict[str, Any]:
 def _seen(data: str) -> str | None:
     """Return what the first bytes say that base64 `data` is. Clients do mislabel: a JPEG called image/png is a 400."""
     return next((kind for first, kind in _FIRST_BYTES.items() if data.startswith(first)), None)
-
-
-def _flat(data: str) -> str:
-    """Return base64 without the line ends of MIME."""
-    return _BLANK.sub(b"", data.encode()).decode() if "\n" in data or " " in data or "\r" in data else data
 
 
 def _printable(media_type: str) -> str:
