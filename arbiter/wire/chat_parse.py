@@ -311,6 +311,8 @@ def _parse_choice(choice: str | _ToolChoice | _Named | None) -> ToolChoice | Non
         if choice.allowed_tools.mode != "required":
             return ToolChoice("auto", allowed=allowed)
         return ToolChoice("tool", allowed[0]) if len(allowed) == 1 else ToolChoice("required", allowed=allowed)
+    if choice.type == "custom":
+        raise ProtocolUnsupported("tool_choice: a custom tool cannot be chosen here", param="tool_choice")
     return ToolChoice("tool", choice.function.name) if choice.function is not None else _mode(choice.type, ".type")
 
 
