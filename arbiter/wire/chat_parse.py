@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from arbiter.errors import ProtocolUnsupported
 from arbiter.model import (
     CacheMark,
     Message,
