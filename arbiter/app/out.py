@@ -245,6 +245,8 @@ class Out:
         """
         acked = sock.acked(fd)  # before the queue: what is taken in between is missing from both, never in both
         queued = sock.queued(fd)
+        if queued < 0:
+            return 0  # there is no such socket any more
         missing = self._framed - acked - queued
         if self._rest is None or missing < self._rest:
             self._rest = missing
