@@ -22,7 +22,6 @@ ABSENT = msgspec.Raw()
 T = TypeVar("T")
 
 _AT_BYTE = re.compile(r" \(byte (\d+)\)\Z")
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],:]', re.DOTALL)
 
 
 def present(raw: msgspec.Raw) -> bytes | None:
@@ -54,7 +53,7 @@ def check_text(raw: bytes, prefix: str = "") -> None:
 
     Errors: BadRequest naming the place of text that is no Unicode.
     """
-    if nesting.not_utf8(raw) >= 0 or nesting.whole(raw) is not raw:
+    if nesting.not_utf8(raw) >= 0 or nesting.half(raw) >= 0:
         raise _malformed(raw, "", prefix)
 
 
@@ -69,9 +68,8 @@ def _malformed(raw: bytes, said: str, prefix: str) -> BadRequest:
     at = nesting.not_utf8(raw)
     if at >= 0:
         return blame(prefix, _path(raw, at), "not valid UTF-8")
-    whole = nesting.whole(raw)
-    if whole is not raw:
-        at = next(i for i, (one, other) in enumerate(zip(raw, whole, strict=True)) if one != other)
+    at = nesting.half(raw)
+    if at >= 0:
         return blame(prefix, _path(raw, at), "holds half of a surrogate pair")
     found = _AT_BYTE.search(said)
     text = _AT_BYTE.sub("", said).removeprefix("JSON is malformed: ")
@@ -80,19 +78,5 @@ def _malformed(raw: bytes, said: str, prefix: str) -> BadRequest:
 
 def _path(raw: bytes, at: int) -> str:
     """Return which member or entry of `raw` the byte `at` belongs to."""
-    path: list[str | int] = []  # of each open container, where in it we are
-    last = b""
-    for found in _TOKEN.finditer(raw, 0, at + 1):
-        token = found[0]
-        if token == b"{":
-            path.append("")
-        elif token == b"[":
-            path.append(0)
-        elif token in (b"}", b"]"):
-            del path[-1:]
-        elif token == b",":
-            path[-1:] = [one + 1 if isinstance(one, int) else "" for one in path[-1:]]
-        elif token == b":" and path:
-            path[-1] = last[1:-1].decode(errors="replace")
-        last = token
-    return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path if one != "")
+    steps = [one if isinstance(one, int) else one.decode(errors="replace") for one in nesting.path(raw, at)]
+    return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in steps if one != "")

@@ -111,6 +111,46 @@ def test_strings_longer_than_one_look_end_where_they_end(text):
         assert reference.commas(opened) == compiled.commas(opened)
 
 
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b'{"a":1,"b":[{"c":0},{"d":[5,!', [b"b", 1, b"d", 1]),
+        (b'{"a":{"x":1},"b!', []),
+        (b'{"a":[],"b"!', []),
+        (b'{"a":[],"b":!', [b"b"]),
+        (b'[{"a,]":"}{",!', [0]),
+        (b'{"\\"\xc3":{"":[[!', [b'\\"\xc3', b"", 0, 0]),
+        (b"]]}[,,!", [2]),
+        (b"{:!", []),
+        (b'"a":!', []),
+        (b"", []),
+    ],
+)
+def test_a_place_is_told_by_what_leads_to_it(nesting, text, expected):
+    assert nesting.path(text, text.find(b"!") if b"!" in text else 0) == expected
+    assert nesting.path(text.replace(b"!", b',"z":"]'), len(text) - 1) == expected
+
+
+def test_a_place_is_told_as_far_as_anybody_reads(nesting):
+    """Deeper levels and longer names are cut."""
+    deep = b'{"a":[' * 200 + b"0," + b"]}" * 30 + b","
+    assert nesting.path(deep, 1201) == [b"a", 0] * 128
+    assert nesting.path(deep, len(deep)) == [b"a", 0] * 128
+    assert nesting.path(deep + b"]}" * 100 + b",", len(deep) + 201) == [b"a", 0] * 69 + [b"a", 1]
+    assert nesting.path(b'{"%b":0' % (b"a" * 1000), 1004) == [b"a" * 256]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from([b"[", b"]", b"{", b"}", b'"', b'"a"', b'"b":', b"\\", b",", b":", b"x"]), max_size=40),
+       st.integers(0, 60))  # fmt: skip
+def test_the_twins_agree_on_places(text, at):
+    data = b"".join(text)
+    assert reference.path(data, at) == compiled.path(data, at)
+
+
 # --- UTF-8 ------------------------------------------------------------------------------------------------------------
 
 SEQUENCES = [b"a", "é".encode(), "…".encode(), "🌍".encode(), b"\x80", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80",
@@ -149,6 +189,10 @@ def test_only_halves_of_pairs_are_replaced(nesting, text, expected):
     assert nesting.whole(text) == expected
     if text == expected:
         assert nesting.whole(text) is text
+        assert nesting.half(text) == -1
+    else:
+        at = nesting.half(text)
+        assert (text[:at], text[at : at + 3].lower()) == (expected[:at], b"\\ud") and text[at:] != expected[at:]
 
 
 @pytest.mark.parametrize("at", range(40))
@@ -157,6 +201,7 @@ def test_half_a_pair_is_found_wherever_it_stands(nesting, at):
     for tail in range(20):
         text = b"\\n" * (at // 2) + b"x" * (at % 2) + b"\\udc00" + b"y" * tail
         assert nesting.whole(text) == text.replace(b"\\udc00", b"\\ufffd")
+        assert nesting.half(text) == at
 
 
 @settings(deadline=None, max_examples=300)
@@ -165,6 +210,7 @@ def test_the_twins_agree_on_halves(text):
     data = text.encode()
     masked = compiled.whole(data)
     assert masked == reference.whole(data)
+    assert compiled.half(data) == reference.half(data)
     assert len(masked) == len(data)
     if re.fullmatch(r"(\\u[0-9a-fA-F]{4}|[^\\])*", text):
         json.loads(b'"%b"' % masked).encode()  # which half a pair would not let us do

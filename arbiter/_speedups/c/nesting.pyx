@@ -15,6 +15,13 @@ FINE = 0
 DEEP = 1
 WIDE = 2
 
+cdef enum:
+    NAMED = 256
+    NAME_BYTES = 256
+
+MAX_NAMED = NAMED
+MAX_NAME_BYTES = NAME_BYTES
+
 
 cdef extern from *:
     """
@@ -134,6 +141,37 @@ def cuts(bytes data not None, Py_ssize_t limit):
     return ends
 
 
+def follow(bytes data not None, long long state):
+    cdef const unsigned char* begin = data
+    cdef const unsigned char* at = begin
+    cdef const unsigned char* end = at + len(data)
+    cdef long long level = state >> 2
+    cdef bint is_escaped = state & 2
+    cdef bint is_inside = state & 1
+    cdef bint is_over = False
+    cdef unsigned char byte
+    with nogil:
+        while at < end and not is_over:
+            byte = at[0]
+            at += 1
+            if is_escaped:
+                is_escaped = False
+            elif is_inside:
+                is_escaped = byte == c'\\'
+                is_inside = byte != c'"'
+                is_over = not is_inside and level <= 0
+            elif byte == c'"':
+                is_inside = True
+            elif byte == c'{' or byte == c'[':
+                level += 1
+            elif byte == c'}' or byte == c']':
+                level -= 1
+                is_over = level <= 0
+    if is_over:
+        return at - begin, 0
+    return -1, level << 2 | (2 if is_escaped else 0) | (1 if is_inside else 0)
+
+
 def not_utf8(bytes data not None):
     cdef const unsigned char* begin = data
     cdef const unsigned char* found
@@ -143,16 +181,59 @@ def not_utf8(bytes data not None):
     return -1 if found == NULL else found - begin
 
 
-def whole(bytes data not None):
-    cdef Py_ssize_t size = len(data)
-    cdef bytes masked = None
-    cdef const char* begin = PyBytes_AS_STRING(data)
-    cdef const char* at = begin
-    cdef const char* end = at + size
-    cdef char* out = NULL
+cdef struct Place:
+    Py_ssize_t entry  # of an array; -1 for an object
+    const char* name  # of an object's member, NULL before there is one
+    Py_ssize_t size
+
+
+def path(bytes data not None, Py_ssize_t at):
+    cdef const unsigned char* begin = data
+    cdef const unsigned char* p = begin
+    cdef const unsigned char* end = begin + max(0, min(at, len(data)))
+    cdef const unsigned char* name = NULL
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t level = 0
+    cdef Place[NAMED] around
+    cdef Place* place
+    cdef unsigned char byte
+    with nogil:
+        while p < end:
+            byte = p[0]
+            p += 1
+            if byte == c'"':
+                name = p
+                p = string_end(p, end)
+                size = p - name - 1
+            elif byte == c'{' or byte == c'[':
+                level += 1
+                if level <= NAMED:
+                    around[level - 1] = Place(-1 if byte == c'{' else 0, NULL, 0)
+            elif byte == c'}' or byte == c']':
+                if level:
+                    level -= 1
+            elif (byte == c',' or byte == c':') and 0 < level <= NAMED:
+                place = &around[level - 1]
+                if byte == c',':
+                    if place.entry >= 0:
+                        place.entry += 1
+                    place.name = NULL
+                elif place.entry < 0:
+                    place.name = <const char*>name
+                    place.size = min(size, <Py_ssize_t>NAME_BYTES)
+    cdef Py_ssize_t i
+    cdef list found = []
+    for i in range(min(level, <Py_ssize_t>NAMED)):
+        if around[i].entry >= 0:
+            found.append(around[i].entry)
+        elif around[i].name != NULL:
+            found.append(around[i].name[:around[i].size])
+    return found
+
+
+cdef const char* half_pair(const char* at, const char* end) noexcept nogil:
+    """The next escape of half a surrogate pair, or NULL. `at` is no escaped byte."""
     cdef int code, low
-    if not has_u_escape(<const unsigned char*>begin, <const unsigned char*>end):
-        return data
     while at < end:
         at = <const char*>memchr(at, c'\\', end - at)
         if at == NULL or end - at < 2:
@@ -169,9 +250,32 @@ def whole(bytes data not None):
             if 0xDC00 <= low <= 0xDFFF:
                 at += 12
                 continue
-        if out == NULL:
-            masked = PyBytes_FromStringAndSize(begin, size)
-            out = PyBytes_AS_STRING(masked)
+        return at
+    return NULL
+
+
+cdef const char* first_half(bytes data) noexcept:
+    cdef const char* begin = PyBytes_AS_STRING(data)
+    cdef const char* end = begin + len(data)
+    if not has_u_escape(<const unsigned char*>begin, <const unsigned char*>end):
+        return NULL
+    return half_pair(begin, end)
+
+
+def half(bytes data not None):
+    cdef const char* found = first_half(data)
+    return -1 if found == NULL else found - PyBytes_AS_STRING(data)
+
+
+def whole(bytes data not None):
+    cdef const char* at = first_half(data)
+    if at == NULL:
+        return data
+    cdef const char* begin = PyBytes_AS_STRING(data)
+    cdef const char* end = begin + len(data)
+    cdef bytes masked = PyBytes_FromStringAndSize(begin, end - begin)
+    cdef char* out = PyBytes_AS_STRING(masked)
+    while at != NULL:
         memcpy(out + (at - begin), b"\\ufffd", 6)
-        at += 6
-    return data if masked is None else masked
+        at = half_pair(at + 6, end)
+    return masked

@@ -18,13 +18,21 @@ DEEP = 1
 WIDE = 2
 """The outermost object or array has more members than is allowed."""
 
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],]', re.DOTALL)
+MAX_NAMED = 256
+"""Levels of nesting that `path` names; what lies deeper is named by them."""
+MAX_NAME_BYTES = 256
+"""Bytes of a member's name that `path` tells."""
+
+# Possessive: what was passed over is not kept to go back to, which would cost a hundred bytes for each one.
+_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\],:]', re.DOTALL)
+_STOP = re.compile(rb'["{}\[\]]')
+_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
                      re.DOTALL)  # fmt: skip
 
 
 def _structure(data: bytes) -> Iterator[tuple[int, int]]:
-    """Each bracket and comma outside of strings, and where it stands."""
+    """Each bracket, comma and colon outside of strings, and where it stands."""
     for found in _STRUCTURE.finditer(data):
         at = found.start()
         if data[at] != 34:
@@ -46,7 +54,7 @@ def fault(data: bytes, depth: int, width: int) -> int:
                 return DEEP
         elif byte in b"}]":
             level -= 1
-        elif level == 1:
+        elif byte == 44 and level == 1:
             commas += 1
             if commas >= width:
                 return WIDE
@@ -72,9 +80,36 @@ def cuts(data: bytes, limit: int) -> list[int]:
             if level == 0:
                 ends.append(at)
                 break
-        elif level == 1:
+        elif byte == 44 and level == 1:
             ends.append(at)
     return ends
+
+
+def follow(data: bytes, state: int) -> tuple[int, int]:
+    """How far a JSON text has come that arrives in slices: (where it ends in this one, or -1; the state for the next).
+
+    It ends with its first object, array or string; a bare number or word never does, as more of it may come. The state
+    is 0 before the first slice and behind the end.
+    """
+    level, is_escaped, is_inside = state >> 2, bool(state & 2), bool(state & 1)
+    at, end = 0, len(data)
+    while at < end:
+        if is_inside:
+            inside = _INSIDE.match(data, at + is_escaped)
+            at = inside.end() if inside is not None else end
+            is_escaped = at < end and data[at] == 92  # the last byte: what it escapes is yet to come
+            is_inside = at >= end or is_escaped
+            at += 1
+        else:
+            found = _STOP.search(data, at)
+            if found is None:
+                break
+            at = found.end()
+            is_inside = found[0] == b'"'
+            level += 1 if found[0] in b"{[" else -1 if found[0] in b"}]" else 0
+        if not is_inside and level <= 0:
+            return at, 0
+    return -1, level << 2 | is_escaped << 1 | is_inside
 
 
 def not_utf8(data: bytes) -> int:
@@ -86,12 +121,53 @@ def not_utf8(data: bytes) -> int:
     return -1
 
 
-def whole(data: bytes) -> bytes:
-    r"""`data` with each escape of half a surrogate pair (``\ud800``) replaced by the equally long one of U+FFFD.
+def path(data: bytes, at: int) -> list[int | bytes]:
+    """What leads to the byte `at`: of each object and array around it the member or the entry in which it stands.
 
-    JSON allows half a pair (RFC 8259, section 8.2), decoders to UTF-8 do not. `data` itself where there is none.
+    Shapes: a number, or what stands between the quotes of a name, undecoded and cut at MAX_NAME_BYTES. An object in
+    which no name was told yet is left out. At most MAX_NAMED levels.
     """
-    if b"\\u" not in data:
+    around: list[int | bytes | None] = []
+    level = 0
+    name: bytes | None = None
+    for found in _STRUCTURE.finditer(data, 0, at):
+        start, here = found.start(), level - 1
+        byte = data[start]
+        if byte == 34:
+            name = data[start + 1 : min(found.end() - 1, start + 1 + MAX_NAME_BYTES)]
+        elif byte in b"{[":
+            level += 1
+            if level <= MAX_NAMED:
+                around.append(None if byte == 123 else 0)
+        elif byte in b"}]":
+            level = max(level - 1, 0)
+            del around[level:]
+        elif 0 <= here < MAX_NAMED:
+            inside = around[here]
+            if byte == 44:
+                around[here] = inside + 1 if isinstance(inside, int) else None
+            elif not isinstance(inside, int):
+                around[here] = name
+    return [one for one in around if one is not None]
+
+
+def half(data: bytes) -> int:
+    r"""Where the first escape of half a surrogate pair stands (``\ud800``); -1 where none does.
+
+    JSON allows half a pair (RFC 8259, section 8.2), decoders to UTF-8 do not.
+    """
+    return next((found.start() for found in _ESCAPE.finditer(data) if _is_half(found)), -1) if b"\\u" in data else -1
+
+
+def _is_half(escape: re.Match[bytes]) -> bool:
+    return escape.end() - escape.start() == 6
+
+
+def whole(data: bytes) -> bytes:
+    """`data` with each escape of half a surrogate pair replaced by the equally long one of U+FFFD.
+
+    `data` itself where there is none.
+    """
+    if half(data) < 0:
         return data
-    masked = _ESCAPE.sub(lambda found: b"\\ufffd" if len(found[0]) == 6 else found[0], data)
-    return data if masked == data else masked
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if _is_half(found) else found[0], data)

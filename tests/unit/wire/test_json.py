@@ -110,6 +110,14 @@ def test_pairs_of_surrogates_and_their_look_alikes_are_text() -> None:
         check_text(fine)
 
 
+def test_the_place_is_told_of_a_body_of_any_size() -> None:
+    """Behind millions of characters, escapes or values: nothing is done for each of them."""
+    for long in (b"a" * 20_000_000, b"\\n" * 1_000_000, b'","' * 500_000):
+        with pytest.raises(BadRequest, match="half of a surrogate pair") as caught:
+            check_text(b'{"a":["%b\\ud83d"]}' % long)
+        assert caught.value.param == f"a[{long.count(b',')}]"
+
+
 keys = st.text(st.sampled_from('ab"\\{}[],: '), min_size=1, max_size=3)
 values = st.recursive(
     st.integers() | keys,
