@@ -13,10 +13,16 @@ from collections.abc import Sequence
 
 import msgspec
 
+from arbiter._speedups import nesting, reduce
 from arbiter.errors import ArbiterError, ErrorClass, InStreamError, UpstreamStatus
 
 MAX_MESSAGE = 2048
 """Characters of an upstream's message that we keep. llama-cpp-python puts whole stack traces in there."""
+
+MAX_HEAD = 4 * MAX_MESSAGE
+"""Bytes at the beginning of a body that is no JSON in which we look for a message, or for the title of a page."""
+
+MAX_TITLE = 200
 
 _BY_STATUS = {
     401: ErrorClass.UNAUTHORIZED,
@@ -78,7 +84,6 @@ _TOO_LONG = re.compile(
     r"|input length and `?max_tokens`? exceed",
     re.IGNORECASE,
 )
-_TITLE = re.compile(rb"<title[^>]*>([^<]{0,200})", re.IGNORECASE)
 _PAGE = re.compile(rb"\A\s*(?:<!doctype\s+html|<html|<\?xml|<head|<body)", re.IGNORECASE)
 
 
@@ -142,6 +147,8 @@ def _classify(status: int, words: Sequence[str], message: str) -> ErrorClass:
 
 def _read_json(body: bytes) -> tuple[str | None, list[str]]:
     """Return the message and the machine-readable words of a JSON error body; (None, []) where it is none."""
+    if len(body) > reduce.MAX_VALUES and nesting.commas(body) >= reduce.MAX_VALUES:
+        return None, []  # objects for all of its values would take a hundred times its size
     try:
         found = msgspec.json.decode(body, type=_Outer | str)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -174,7 +181,7 @@ def _say(value: object) -> str | None:
         for item in value[:5]:
             if isinstance(item, dict) and isinstance(item.get("msg"), str):
                 place = item.get("loc")
-                path = ".".join(str(step) for step in place) if isinstance(place, list) else ""
+                path = ".".join(str(step) for step in place[:20]) if isinstance(place, list) else ""
                 faults.append(f"{path}: {item['msg']}" if path else item["msg"])
         return _one_line("; ".join(faults)) or None
     return None
@@ -183,12 +190,11 @@ def _say(value: object) -> str | None:
 def _read_text(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> str:
     """Return a line about a body that is no JSON error."""
     kind = next((value for name, value in headers if name.lower() == "content-type"), "").lower()
-    if "html" in kind or _PAGE.match(body):
-        title = _TITLE.search(body)
-        name = _one_line(html.unescape(title[1].decode("utf-8", "replace"))) if title else ""
+    if "html" in kind or _PAGE.match(body[:MAX_HEAD]):
+        name = _one_line(html.unescape(_title(body[:MAX_HEAD]).decode("utf-8", "replace")))
         name = re.sub(rf"[<>]|\A{status}\b[\s:|-]*", "", name)  # many titles begin with the status
         return f"the upstream answered {status} with a web page" + (f" ({name})" if name else "")
-    text = _one_line(body[: 4 * MAX_MESSAGE].decode("utf-8", "replace"))
+    text = _one_line(body[:MAX_HEAD].decode("utf-8", "replace"))
     if not text:
         return f"the upstream answered {status} without saying why"
     if text[0] in "{[<":
@@ -196,8 +202,16 @@ def _read_text(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> 
     return text
 
 
+def _title(page: bytes) -> bytes:
+    """Return the title of a web page, as far as it is short and free of markup; empty where there is none."""
+    begin = page.lower().find(b"<title")
+    begin = page.find(b">", begin) + 1 if begin >= 0 else 0
+    return page[begin : begin + MAX_TITLE].partition(b"<")[0] if begin else b""
+
+
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    # What is cut off first is not taken apart: a message may be as long as an event.
+    line = " ".join(text.lstrip()[:MAX_HEAD].split())
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
 
 

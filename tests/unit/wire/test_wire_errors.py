@@ -174,6 +174,32 @@ def test_a_web_page_becomes_a_line_without_markup(kind: str) -> None:
     assert error.code is C.UPSTREAM_ERROR
 
 
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (b"<title" * 3_000_000, ""),
+        (b"<html>" + b" " * 10_000_000 + b"<title>late</title>", ""),
+        (b" " * 10_000_000, ""),
+        (b"<html><title>" + b"x" * 10_000_000, f" ({'x' * 200})"),
+        (b'<html><title lang="en">x', " (x)"),
+        (b"<html><title>", ""),
+    ],
+)
+def test_a_web_page_is_looked_at_no_further_than_its_beginning(page: bytes, said: str) -> None:
+    """However long it is and whatever it repeats."""
+    error = faults.read(500, [("content-type", "text/html")], page)
+    assert str(error) == f"the upstream answered 500 with a web page{said}"
+
+
+def test_an_error_of_any_size_is_read() -> None:
+    """What is not told is not taken apart: words, values and places without end."""
+    words = b'{"error":{"message":"why %b"}}' % (b"a " * 5_000_000)
+    assert str(faults.in_stream(words)).startswith("why a a a")
+    assert str(faults.in_stream(b'{"error":[%b0]}' % (b"0," * 5_000_000))).startswith("the upstream reported an error")
+    detail = b'{"detail":[{"loc":[%b0],"msg":"m"}]}' % (b"0," * 50_000)
+    assert str(faults.read(422, [], detail)) == "0." * 19 + "0: m"
+
+
 def test_a_stack_trace_is_cut() -> None:
     """llama-cpp-python answers with its stack trace; 2 KiB of a line is more than anybody reads."""
     error = faults.read(500, [], openai_error("Traceback " + "x" * 100_000))
