@@ -32,7 +32,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     for, or more stop sequences than the upstream takes. BadRequest where a call is asked for and there are no tools.
     """
     if (request.choices or 1) > 1:
-        raise ProtocolUnsupported("several choices (`n`) cannot be translated", param="n")
+        raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     takes = dialect(request.model)
     if takes.stops is not None and len(request.stop) > takes.stops:
         raise ProtocolUnsupported(f"{request.model} takes at most {takes.stops} stop sequences", param="stop")
@@ -81,17 +81,18 @@ def _limit(asked: int | None, most: int | None) -> int | None:
 
 
 def _build_tools(request: Request) -> list[Any]:
-    short_names(request)  # refuses names that would become one
+    sent = {name: short for short, name in short_names(request).items()}
     built: list[Any] = []
     for i, tool in enumerate(request.tools):
         if isinstance(tool, Tool):
-            built.append(_build_tool(tool))
+            built.append(_build_tool(tool, sent.get(tool.name, tool.name)))
         elif tool.format == FORMAT:
             built.append(Raw(tool.raw))
         elif not tool.needless:
             what = type_of(tool.raw)
             raise ProtocolUnsupported(
-                f"a tool of type {what} cannot be sent to an OpenAI Chat upstream", param=f"tools[{i}]"
+                f"tools[{i}]: a tool of type {what} cannot be told to this upstream, which speaks OpenAI Chat",
+                param=f"tools[{i}]",
             )
     return built
 
@@ -120,8 +121,8 @@ def _named(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": sent_name(name)}}
 
 
-def _build_tool(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": sent_name(tool.name)}
+def _build_tool(tool: Tool, name: str) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": name}
     if tool.description is not None:
         function["description"] = tool.description
     if tool.parameters is not None:

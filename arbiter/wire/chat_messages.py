@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter.errors import ProtocolUnsupported
+from arbiter.errors import PartUnsupported, ProtocolUnsupported
 from arbiter.model import (
     Audio,
     File,
@@ -120,7 +120,7 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
         return _with_name(built, message)
     calls: list[Any] = []
     said: list[Part] = []
-    reasoning: dict[str, str] = {}
+    thoughts: dict[str, list[str]] = {}
     refusals: list[str] = []
     for part in message.content:
         if type(part) is ToolCall:
@@ -130,7 +130,7 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
         elif type(part) is Thinking:
             spelling = part.spelling or dialect.reasoning
             if dialect.reasoning is not None and spelling is not None and part.text:
-                reasoning[spelling] = reasoning.get(spelling, "") + part.text
+                thoughts.setdefault(spelling, []).append(part.text)
         elif type(part) is Refusal:
             refusals.append(part.text)
         elif type(part) is not RedactedThinking:  # nothing here could hold it; SPEC 6.6 has its own way
@@ -139,9 +139,9 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
     built["content"] = content if content else None if calls or refusals else ""
     if refusals:
         built["refusal"] = "".join(refusals)
-    if calls and not reasoning and dialect.wants_reasoning and dialect.reasoning is not None:
-        reasoning[dialect.reasoning] = ""  # a turn from before, or of another model: they want the member at least
-    built.update(reasoning)
+    if calls and not thoughts and dialect.wants_reasoning and dialect.reasoning is not None:
+        thoughts[dialect.reasoning] = []  # a turn from before, or of another model: they want the member at least
+    built.update((spelling, "".join(texts)) for spelling, texts in thoughts.items())
     if calls:
         built["tool_calls"] = calls
     return _with_name(built, message)
@@ -206,8 +206,16 @@ def build_part(part: Part) -> Any:
         return {"type": "refusal", "refusal": part.text}
     if type(part) is Opaque and part.format == FORMAT:
         return Raw(part.raw)
-    what = type_of(part.raw) if type(part) is Opaque else type(part).__name__
-    raise ProtocolUnsupported(f"a part of type {what} cannot be sent to an OpenAI Chat upstream")
+    what = _kind_of(part.raw) if type(part) is Opaque else f"of type {_ELSEWHERE[type(part)]}"
+    raise PartUnsupported(f"a part {what} cannot be told to this upstream, which speaks OpenAI Chat", part)
+
+
+_ELSEWHERE: dict[type, str] = {  # parts that stand where only another role has them
+    ToolCall: "tool_use",
+    ToolResult: "tool_result",
+    Thinking: "thinking",
+    RedactedThinking: "redacted_thinking",
+}
 
 
 def _build_file(file: File) -> dict[str, str]:
@@ -223,8 +231,16 @@ def _build_file(file: File) -> dict[str, str]:
     return {"filename": name, "file_data": f"data:{file.media_type};base64,{data}" if file.media_type else data}
 
 
+class _Source(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
 class _Typed(msgspec.Struct):
     type: str = "unknown"
+
+
+class _Sourced(_Typed):
+    source: _Source = _Source()
 
 
 _TYPED = msgspec.json.Decoder(_Typed)
@@ -233,3 +249,12 @@ _TYPED = msgspec.json.Decoder(_Typed)
 def type_of(raw: bytes) -> str:
     """Return the type that a raw part or tool gives itself."""
     return _TYPED.decode(raw).type
+
+
+def _kind_of(raw: bytes) -> str:
+    """Return what a part is, for people: an image may be one, and its source be what cannot be had elsewhere."""
+    try:
+        source = msgspec.json.decode(raw, type=_Sourced).source.type
+    except msgspec.ValidationError:
+        source = ""
+    return f"of type {type_of(raw)}" + (f" with a source of type {source}" if source else "")

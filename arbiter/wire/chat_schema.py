@@ -48,21 +48,33 @@ def whole_schema(schema: bytes) -> bytes:
     return b"{" + (front[:-1] if rest.startswith(b"}") else front) + rest
 
 
+MAX_STRICT_BYTES = 1 << 20
+"""OpenAI takes 5,000 properties and 120,000 characters of names at most. Nobody needs to look at more."""
+
+
 def is_strict(schema: bytes) -> bool:
     """Whether OpenAI would take the schema as a strict one: closed objects, nothing optional, nothing unusual."""
-    return _is_strict(msgspec.json.decode(schema))
+    if len(schema) > MAX_STRICT_BYTES:
+        return False
+    try:
+        return _is_strict(msgspec.json.decode(schema))
+    except (msgspec.DecodeError, RecursionError):  # a number that no double holds, or too deep to look at
+        return False
 
 
 def _is_strict(schema: Any) -> bool:
     if not isinstance(schema, dict) or not schema.keys() <= _KNOWN:
         return False
-    kinds, properties = schema.get("type", ()), schema.get("properties", {})
+    kinds, properties = schema.get("type", []), schema.get("properties", {})
+    kinds = [kinds] if isinstance(kinds, str) else kinds
     choices, required = schema.get("anyOf", []), schema.get("required", [])
     if not (isinstance(properties, dict) and isinstance(choices, list) and isinstance(required, list)):
         return False
-    if kinds == "object" or "object" in kinds or "properties" in schema:
-        optional = [name for name in properties if name not in required]
-        if optional or schema.get("additionalProperties") is not False:
+    if not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+        return False
+    if "object" in kinds or "properties" in schema:
+        sure = {name for name in required if isinstance(name, str)}
+        if not properties.keys() <= sure or schema.get("additionalProperties") is not False:
             return False
     elif schema.keys().isdisjoint(("type", "anyOf", "enum", "const")):
         return False

@@ -42,7 +42,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     tools.
     """
     if (request.choices or 1) > 1:
-        raise ProtocolUnsupported("several choices (`n`) cannot be translated", param="n")
+        raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     can = abilities_of(request.model)
     max_tokens = _max_tokens(request, target, can)
     settled = settle(request, can, max_tokens)
@@ -63,7 +63,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         messages.append({"role": "user", "content": [{"type": "text", "text": GO_ON}]})
     config: dict[str, Any] = {"effort": settled.effort} if settled.effort is not None else {}
     if request.output is not None:
-        config.update(_build_shape(request.output, can))
+        config.update(_build_shape(request.output, request.model, can))
     optional: dict[str, Any] = {
         "temperature": settled.temperature,
         "top_p": settled.top_p,
@@ -80,14 +80,15 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
 
 
 def _max_tokens(request: Request, target: Target, can: Abilities | None) -> int:
-    """Return the limit that this format must have: the client's own, else as much as the model can.
+    """Return the limit that this format must have: the client's own, as far as the model can, else as much as it can.
 
-    A client's limit is not corrected: what is too much for the model is refused by it, in words that say the maximum.
-    Less than one is how some say that there is none.
+    Agents ask every model for what the largest can, and none knows what to do with the refusal. Less than one is how
+    some say that there is no limit.
     """
+    most = target.max_output or (can.max_output if can is not None else None)
     if request.max_output is not None and request.max_output > 0:
-        return request.max_output
-    return target.max_output or (can.max_output if can is not None else UNKNOWN_MAX_OUTPUT)
+        return request.max_output if most is None else min(request.max_output, most)
+    return most or UNKNOWN_MAX_OUTPUT
 
 
 def _build_conversation(
@@ -116,7 +117,7 @@ def _build_system(messages: tuple[Message, ...], *, blocks: bool) -> str | list[
 def _build_tools(request: Request, can: Abilities | None) -> list[Any]:
     choice = request.tool_choice
     # Which tools may be called is not said elsewhere here: the others are left out.
-    allowed = choice.allowed if choice is not None and choice.mode != "tool" else ()
+    allowed = frozenset(choice.allowed) if choice is not None and choice.mode != "tool" else frozenset()
     strict = sum(1 for tool in request.tools if isinstance(tool, Tool) and tool.strict)
     takes_strict = can is None or (can.shapes and strict <= MAX_STRICT_TOOLS)
     built: list[Any] = []
@@ -125,8 +126,9 @@ def _build_tools(request: Request, can: Abilities | None) -> list[Any]:
             if tool.format == FORMAT:
                 built.append(opened(tool.raw))
             elif not tool.needless:
+                what = f"a tool of type {type_of(tool.raw)}"
                 raise ProtocolUnsupported(
-                    f"a tool of type {type_of(tool.raw)} cannot be sent to an Anthropic Messages upstream",
+                    f"tools[{i}]: {what} cannot be told to this upstream, which speaks Anthropic Messages",
                     param=f"tools[{i}]",
                 )
         elif not allowed or tool.name in allowed:
@@ -168,7 +170,7 @@ def _build_choice(choice: ToolChoice | None, parallel: bool | None, *, tools: bo
     return built
 
 
-def _build_shape(output: OutputShape, can: Abilities | None) -> dict[str, Any]:
+def _build_shape(output: OutputShape, model: str, can: Abilities | None) -> dict[str, Any]:
     """Return the `format` of the output. For JSON of any shape there is none; who asks for it also says so in words.
 
     (OpenAI refuses `json_object` where no message speaks of JSON.)
@@ -176,6 +178,6 @@ def _build_shape(output: OutputShape, can: Abilities | None) -> dict[str, Any]:
     if output.kind != "json_schema" or output.schema is None:
         return {}
     if can is not None and not can.shapes:
-        raise ProtocolUnsupported("this model cannot keep its output to a JSON schema", param="response_format")
+        raise ProtocolUnsupported(f"{model} cannot keep its output to a JSON schema", param="response_format")
     schema = closed(output.schema) if can is not None else output.schema
     return {"format": {"type": "json_schema", "schema": Raw(schema)}}

@@ -5,13 +5,20 @@ Numbers and the order of members stay as they came; what needs nothing keeps its
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import msgspec
 from msgspec import Raw
 
+from arbiter._speedups import nesting
 from arbiter.wire.json import encode
 
+MAX_VALUES = 20_000
+"""A schema of more values passes as it came. Anthropic refuses far smaller ones as too complex; OpenAI knows 5,000
+properties at most."""
+
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_ITEMS = msgspec.json.Decoder(list[Raw])
 _BY_NAME = ("properties", "$defs", "definitions")
 _IN_LIST = ("anyOf", "oneOf", "allOf", "prefixItems")
 _ITSELF = ("items", "not")
@@ -37,33 +44,33 @@ def closed(schema: bytes) -> bytes:
 
     OpenAI's strict schemas say so anyway; without it the request would be refused.
     """
-    if schema[:1] != b"{":
+    if schema[:1] != b"{" or nesting.commas(schema) > MAX_VALUES:
         return schema
-    members = _MEMBERS.decode(schema)
-    found: dict[str, Raw] = {}
-    for name, raw in members.items():
-        value = bytes(raw)
-        if name in _BY_NAME and value[:1] == b"{":
-            value = _each(value)
-        elif name in _IN_LIST and value[:1] == b"[":
-            items = _ITEMS.decode(value)
-            inner = [Raw(closed(bytes(item))) for item in items]
-            value = value if list(map(bytes, inner)) == list(map(bytes, items)) else encode(inner)
-        elif name in _ITSELF:
-            value = closed(value)
-        found[name] = Raw(value)
-    if bytes(members.get("type", b"")) == b'"object"' and "additionalProperties" not in members:
-        found["additionalProperties"] = Raw(b"false")
-    return (
-        schema
-        if {n: bytes(v) for n, v in found.items()} == {n: bytes(v) for n, v in members.items()}
-        else encode(found)
-    )
+    try:
+        # The one decoder that hands out numbers as they are written.
+        whole = json.loads(schema, parse_int=_as_written, parse_float=_as_written)
+    except (ValueError, RecursionError):
+        return schema
+    changed = False
+    found: list[Any] = [whole]
+    while found:
+        one = found.pop()
+        if not isinstance(one, dict):
+            continue
+        for name in _BY_NAME:
+            named = one.get(name)
+            found += named.values() if isinstance(named, dict) else ()
+        for name in _IN_LIST:
+            listed = one.get(name)
+            found += listed if isinstance(listed, list) else ()
+        found += (one[name] for name in _ITSELF if name in one)
+        kinds = one.get("type")
+        is_object = "object" in kinds if isinstance(kinds, list) else kinds == "object"
+        if is_object and "additionalProperties" not in one:
+            one["additionalProperties"] = False
+            changed = True
+    return encode(whole) if changed else schema
 
 
-def _each(named: bytes) -> bytes:
-    members = _MEMBERS.decode(named)
-    found = {name: closed(bytes(raw)) for name, raw in members.items()}
-    if all(found[name] == bytes(raw) for name, raw in members.items()):
-        return named
-    return encode({name: Raw(value) for name, value in found.items()})
+def _as_written(number: str) -> Raw:
+    return Raw(number.encode())

@@ -15,6 +15,7 @@ Ids become what this format takes, and different where a server counts its calls
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,13 +60,15 @@ def _aside(parts: Iterable[Part]) -> list[Part]:
 
 
 class _Turns:
-    __slots__ = ("_blocks", "_calls", "_fresh", "_heard", "_held", "_ids", "_results", "_turns")
+    __slots__ = ("_blocks", "_calls", "_fresh", "_heard", "_held", "_ids", "_numbers", "_open", "_results", "_turns")
 
     def __init__(self, blocks: bool) -> None:
         self._blocks = blocks
         self._turns: list[dict[str, Any]] = []
         self._ids: set[str] = set()  # of all calls so far
-        self._calls: list[tuple[str, str]] = []  # of the open turn: the client's id, and the one that is sent
+        self._numbers: dict[str, int] = {}  # the last one that was given to an id which was there before
+        self._calls: list[str] = []  # of the open turn, by the id that is sent
+        self._open: dict[str, deque[str]] = {}  # those without a result, by the client's id
         self._results: dict[str, Any] = {}  # by the id that is sent
         self._held: list[Any] = []
         self._heard = False  # somebody else has spoken since the last of the calls
@@ -109,21 +112,23 @@ class _Turns:
     def _renamed(self, call: ToolCall) -> ToolCall:
         """Return a call under an id and a name that this format takes. Only calls before it have a say in them."""
         base = _FOREIGN.sub("_", call.id) or "call"
-        sent, count = base, 1
+        sent = base
         while sent in self._ids:
-            count += 1
-            sent = f"{base}_{count}"
+            self._numbers[base] = self._numbers.get(base, 1) + 1
+            sent = f"{base}_{self._numbers[base]}"
         self._ids.add(sent)
-        self._calls.append((call.id, sent))
+        self._calls.append(sent)
+        self._open.setdefault(call.id, deque()).append(sent)
         return replace(call, id=sent, name=_FOREIGN.sub("_", call.name)[:_MAX_NAME] or "unnamed")
 
     def _take_result(self, part: Part) -> None:
         if type(part) is not ToolResult:
             raise ProtocolUnsupported("a message of role tool without a tool result")
-        for wanted, sent in self._calls:
-            if wanted == part.call_id and sent not in self._results:
-                self._results[sent] = block_of(replace(part, call_id=sent))
-                return
+        waiting = self._open.get(part.call_id)
+        if waiting:
+            sent = waiting.popleft()
+            self._results[sent] = block_of(replace(part, call_id=sent))
+            return
         # A history that was cut, or a second result of one call: refused if it claimed to be a result.
         content = (Text(part.content),) if isinstance(part.content, str) else part.content
         self._take_words((Text(ORPHANED), *content), optional=True)
@@ -145,10 +150,10 @@ class _Turns:
         """End the open turn of calls, if there is one: its results, and what was held, are the user's turn."""
         if not self._calls:
             return
-        results = [self._results.get(sent) or _unanswered(sent) for _, sent in self._calls]
+        results = [self._results.get(sent) or _unanswered(sent) for sent in self._calls]
         self._add("user", results + self._held, None, joined=False)
         self._fresh = True
-        self._calls, self._results, self._held = [], {}, []
+        self._calls, self._open, self._results, self._held = [], {}, {}, []
 
     def _add(self, role: str, built: list[Any], bare: str | None, *, joined: bool) -> None:
         last = self._turns[-1] if self._turns else None

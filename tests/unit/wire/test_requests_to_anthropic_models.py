@@ -66,10 +66,13 @@ def test_without_a_limit_a_model_may_write_what_it_can(model: str, most: int) ->
 
 
 def test_the_clients_limit_comes_first_then_the_catalogs() -> None:
-    """A client's limit leaves as it is, also where the model refuses it; less than one is none."""
+    """A client's limit is no more than the model can write, where somebody knows that; less than one is none."""
     known = Target(max_output=5000)
     assert build("claude-opus-4-6", target=known)["max_tokens"] == 5000
-    assert build("claude-opus-4-6", target=known, max_output=10**6)["max_tokens"] == 10**6
+    assert build("claude-opus-4-6", target=known, max_output=4000)["max_tokens"] == 4000
+    assert build("claude-opus-4-6", target=known, max_output=10**6)["max_tokens"] == 5000
+    assert build("claude-opus-4-6", max_output=10**6)["max_tokens"] == 128_000
+    assert build("somebody-elses", max_output=10**6)["max_tokens"] == 10**6
     assert build("claude-opus-4-6", max_output=-1)["max_tokens"] == 128_000
 
 
