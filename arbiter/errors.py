@@ -130,6 +130,14 @@ class ProtocolUnsupported(ClientError):
     code = ErrorClass.PROTOCOL_UNSUPPORTED
 
 
+class PartUnsupported(ProtocolUnsupported):
+    """The target has no place for `part`, a neutral part of a message."""
+
+    def __init__(self, message: str, part: object) -> None:
+        super().__init__(message)
+        self.part = part
+
+
 class ClientGone(ClientError):
     """The caller hung up; nobody reads the answer, the row does."""
 

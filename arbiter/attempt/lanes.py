@@ -17,13 +17,14 @@ from arbiter.accounting.facts import Facts
 from arbiter.attempt.ask import Ask
 from arbiter.clock import now_ms
 from arbiter.config.snapshot import Provider
-from arbiter.errors import ArbiterError, ProtocolUnsupported
+from arbiter.errors import ArbiterError, PartUnsupported, ProtocolUnsupported
 from arbiter.model import Event, collect, unfold
 from arbiter.routing.plan import Rung
 from arbiter.wire import native
 from arbiter.wire.course import Course
 from arbiter.wire.format import FORMATS, Format, Writer
 from arbiter.wire.native import NativeStream
+from arbiter.wire.places import place_of
 from arbiter.wire.translated import Heard, TranslatedStream, renamed
 
 EVENTS = "text/event-stream"
@@ -152,7 +153,11 @@ class TranslatedLane:
             include_usage=ask.stream,  # SPEC 2.5; the writer knows what the client asked for
         )
         self._names = self.format.short_names(request)
-        self.body = self.format.build_request(request, rung.target)
+        try:
+            self.body = self.format.build_request(request, rung.target)
+        except PartUnsupported as error:
+            place = place_of(error.part, ask.opened.members, ask.format.parse_request)
+            raise ProtocolUnsupported(f"{place}: {error}" if place else str(error), param=place) from error
 
     def target(self) -> str:
         # The query string is the client's format's own (`?beta=true`).

@@ -71,8 +71,9 @@ class _Message(msgspec.Struct):
 
 
 class _Tool(msgspec.Struct):
-    type: str
+    type: str = ""
     function: _Function | None = None
+    input_schema: Raw = ABSENT  # Anthropic's
     cache_control: CacheControl | None = None
 
 
@@ -272,6 +273,11 @@ def argument_slice(raw: Raw) -> str:
 
 def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     tool = decode(_TOOL, raw, path)
+    if tool.input_schema is not ABSENT:
+        takes = '{"type": "function", "function": {"name": …, "description": …, "parameters": …}}'
+        raise blame(path, "", f"this is Anthropic's shape of a tool; /v1/chat/completions takes {takes}")
+    if not tool.type:
+        raise blame(path, "", "Object missing required field `type`")
     if tool.type != "function" or tool.function is None:
         return OpaqueTool(FORMAT, bytes(raw))
     return _parse_function(tool.function, tool.cache_control, f"{path}function.")

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from arbiter.model import Audio, CacheMark, File, Image, Opaque, Part, Refusal, Text
 from arbiter.wire.inline import data_url, text_in
-from arbiter.wire.json import decode
+from arbiter.wire.json import blame, decode
 
 FORMAT = "openai-chat"
 
@@ -42,13 +42,19 @@ class _Part(msgspec.Struct):
     cache_control: CacheControl | None = None
 
 
+_ANTHROPICS = {  # and what is written here in their place
+    "image": '{"type": "image_url", "image_url": {"url": …}}',
+    "document": '{"type": "file", "file": {"file_data": …, "filename": …}}',
+    "tool_use": 'calls as "tool_calls" of the assistant\'s message',
+    "tool_result": 'a result as a message of role "tool"',
+}
 _PART = msgspec.json.Decoder(_Part)
 
 
 def parse_part(raw: Raw, path: str) -> Part:
     """Return one content part. A type that we do not know, or that lacks its own member, is Opaque.
 
-    Errors: BadRequest naming the fault, inside of `path`.
+    Errors: BadRequest naming the fault, inside of `path`: a wrong member, or a block of Anthropic's.
     """
     part = decode(_PART, raw, path)
     cache = CacheMark(part.cache_control.ttl) if part.cache_control is not None else None
@@ -66,6 +72,8 @@ def parse_part(raw: Raw, path: str) -> Part:
         return Audio(part.input_audio.data, part.input_audio.format)
     if part.type == "refusal" and part.refusal is not None:
         return Refusal(part.refusal)
+    if part.type in _ANTHROPICS and (part.type.startswith("tool_") or b'"source"' in bytes(raw)):
+        raise blame(path, "", f"this is Anthropic's shape; /v1/chat/completions takes {_ANTHROPICS[part.type]}")
     return Opaque(FORMAT, bytes(raw))
 
 

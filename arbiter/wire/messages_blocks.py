@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import nesting
-from arbiter.errors import ProtocolUnsupported
+from arbiter.errors import PartUnsupported, ProtocolUnsupported
 from arbiter.model import (
     CacheMark,
     File,
@@ -36,6 +36,7 @@ PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 NOTHING = "."
 """Stands where this format insists on words and there are none."""
 
+_UNTOLD = "a part of type {} cannot be told to this upstream, which speaks Anthropic Messages"
 _FIRST_BYTES = {  # in base64
     "/9j/": "image/jpeg",
     "iVBORw0KGgo": "image/png",
@@ -50,10 +51,16 @@ def blocks_of(parts: Iterable[Part]) -> list[Any]:
     """Return the blocks for `parts`, without those that must not be sent.
 
     A mark on a part that is left out moves to the block before it, if there is one.
+    Errors: PartUnsupported where this format has no place for one.
     """
     built: list[Any] = []
     for part in parts:
-        block = block_of(part)
+        try:
+            block = block_of(part)
+        except PartUnsupported:
+            raise  # of a part inside of this one
+        except ProtocolUnsupported as error:
+            raise PartUnsupported(str(error), part) from error
         if block is not None:
             built.append(block)
         elif type(part) is Text and built and isinstance(built[-1], dict):
@@ -85,7 +92,7 @@ def block_of(part: Part) -> Any:
         return _file(part)
     if type(part) is Opaque:
         return _opaque(part)
-    raise ProtocolUnsupported(f"a part of type {type(part).__name__} cannot be sent to an Anthropic Messages upstream")
+    raise ProtocolUnsupported(_UNTOLD.format("input_audio"))
 
 
 def mark(block: dict[str, Any], cache: CacheMark | None) -> dict[str, Any]:
@@ -124,7 +131,7 @@ def _opaque(part: Opaque) -> Any:
         return opened(part.raw)
     if part.text is not None:
         return block_of(Text(part.text))
-    raise ProtocolUnsupported(f"a part of type {type_of(part.raw)} cannot be sent to an Anthropic Messages upstream")
+    raise ProtocolUnsupported(_UNTOLD.format(type_of(part.raw)))
 
 
 def _result(result: ToolResult) -> dict[str, Any]:

@@ -235,7 +235,7 @@ def _parse_block(one: _Block | Raw, path: str) -> Part:
             kind = _kind_of(one)
             if kind is None or kind in BLOCKS:
                 raise
-            return Opaque(FORMAT, bytes(one), told(kind, one))  # another type may hold anything under the same name
+            return _opaque(kind, one, path)  # another type may hold anything under the same name
     cache = CacheMark(block.cache_control.ttl) if block.cache_control is not None else None
     part: Part | None = None
     if block.type == "text" and block.text is not None:
@@ -257,7 +257,21 @@ def _parse_block(one: _Block | Raw, path: str) -> Part:
         return part
     if isinstance(one, _Block):
         raise _Strange
-    return Opaque(FORMAT, bytes(one), told(block.type, one))
+    return _opaque(block.type, one, path)
+
+
+_OPENAIS = {  # and what is written here in their place
+    "image_url": '{"type": "image", "source": {"type": "url", "url": …}}, or a source of type "base64"',
+    "file": '{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": …}}',
+    "input_audio": "no sound",
+    "refusal": '{"type": "text", "text": …}',
+}
+
+
+def _opaque(kind: str, raw: Raw, path: str) -> Opaque:
+    if kind in _OPENAIS:
+        raise blame(path, "", f"this is OpenAI's shape; /v1/messages takes {_OPENAIS[kind]}")
+    return Opaque(FORMAT, bytes(raw), told(kind, raw))
 
 
 def _said(result: _Block | _LooseBlock, path: str) -> str | Sequence[_Block | Raw]:
@@ -296,6 +310,9 @@ def _parse_document(source: _Source, title: str | None, cache: CacheMark | None)
 
 def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     tool = decode(_TOOL, raw, path)
+    if tool.type == "function":
+        takes = '{"name": …, "description": …, "input_schema": …}'
+        raise blame(path, "", f"this is OpenAI's shape of a tool; /v1/messages takes {takes}")
     if tool.type not in (None, "custom") or not tool.name:
         return OpaqueTool(FORMAT, bytes(raw), is_needless(tool.type or ""))
     cache = CacheMark(tool.cache_control.ttl) if tool.cache_control is not None else None

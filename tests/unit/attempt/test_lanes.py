@@ -78,6 +78,65 @@ def test_what_the_catalog_says_bounds_an_answer_without_a_limit() -> None:
     assert json.loads(choose(ask(CHAT, body | {"max_tokens": 200}), target).body)["max_tokens"] == 200
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/bmp;base64,Qk0="}}
+HELD = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "video"}]}
+BY_ID = {"type": "image", "source": {"type": "file", "file_id": "f"}}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "turns", "place", "words"),
+    [
+        (CHAT, MESSAGES, [["a", {"type": "video_url"}]], "[0].content[1]", "a part of type video_url cannot be told"),
+        (
+            CHAT,
+            MESSAGES,
+            ["a", [PICTURE]],
+            "[1].content[0]",
+            "must be JPEG, PNG, GIF or WebP; this one says it is image/bmp",
+        ),
+        (
+            CHAT,
+            MESSAGES,
+            [["a", "b", {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]],
+            "[0].content[2]",
+            "a part of type input_audio cannot be told to this upstream, which speaks Anthropic Messages",
+        ),
+        (MESSAGES, CHAT, ["a", [BY_ID]], "[1].content[0]", "a part of type image with a source of type file cannot"),
+        (MESSAGES, CHAT, [[HELD, {"type": "text", "text": "b"}]], "[0].content[0]", "a part of type video cannot"),
+        (
+            MESSAGES,
+            CHAT,
+            [[{"type": "tool_use", "id": "c", "name": "f", "input": {}}]],
+            "[0].content[0]",
+            "a part of type tool_use cannot be told to this upstream, which speaks OpenAI Chat",
+        ),
+    ],
+)
+def test_what_cannot_be_told_is_named_with_its_place_in_the_clients_body(
+    ours: str, theirs: str, turns: list[Any], place: str, words: str
+) -> None:
+    """The client knows no neutral parts: it gets the path and the type that it wrote."""
+    said = [
+        [{"type": "text", "text": one} if isinstance(one, str) else one for one in turn]
+        if isinstance(turn, list)
+        else turn
+        for turn in turns
+    ]
+    body = {"model": "m", "messages": [{"role": "user", "content": content} for content in said]}
+    with pytest.raises(ProtocolUnsupported) as refused:
+        choose(ask(ours, body), rung(theirs))
+    assert refused.value.param == f"messages{place}"
+    assert str(refused.value).startswith(f"messages{place}: ") and words in str(refused.value)
+
+
+def test_a_place_is_not_looked_for_for_ever() -> None:
+    many = [{"type": "text", "text": "x"}] * 2000 + [{"type": "video_url"}]
+    body = {"model": "m", "messages": [{"role": "user", "content": many}]}
+    with pytest.raises(ProtocolUnsupported, match=r"^a part of type video_url") as refused:
+        choose(ask(CHAT, body), rung(MESSAGES))
+    assert refused.value.param is None
+
+
 def test_a_conversation_that_nobody_began_is_refused() -> None:
     """No format has it; a translated one would begin with words that nobody said."""
     for ours, theirs in ((CHAT, MESSAGES), (MESSAGES, CHAT)):

@@ -412,6 +412,43 @@ def test_what_a_format_cannot_say_is_refused(wire: Format, said: Message, member
         build(wire, said, **members)
 
 
+@pytest.mark.parametrize(
+    ("wire", "part", "takes"),
+    [
+        (messages, {"type": "image_url", "image_url": {"url": "u"}}, '{"type": "image", "source": {"type": "url"'),
+        (messages, {"type": "file", "file": {"file_id": "f"}}, '{"type": "document", "source": '),
+        (messages, {"type": "input_audio", "input_audio": {}}, "/v1/messages takes no sound"),
+        (messages, {"type": "refusal", "text": 1}, '{"type": "text", "text": …}'),
+        (chat, {"type": "image", "source": {"type": "url", "url": "u"}}, '{"type": "image_url", "image_url": {"url": '),
+        (chat, {"type": "document", "source": {}}, '{"type": "file", "file": {"file_data": '),
+        (chat, {"type": "tool_use", "id": "c", "name": "f", "input": {}}, '"tool_calls" of the assistant'),
+        (chat, {"type": "tool_result", "tool_use_id": "c"}, 'a message of role "tool"'),
+    ],
+)
+def test_the_other_vendors_parts_are_told_from_unknown_ones(wire: Format, part: dict[str, Any], takes: str) -> None:
+    """The commonest mistake of whoever calls by hand: the right way stands in the answer."""
+    with pytest.raises(BadRequest) as refused:
+        parse(wire, messages=[{"role": "user", "content": [{"type": "text", "text": "a"}, part]}])
+    assert refused.value.param == "messages[0].content[1]"
+    assert str(refused.value).startswith("messages[0].content[1]: this is ") and takes in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("wire", "tool", "words"),
+    [
+        (messages, {"type": "function", "function": {"name": "f"}}, "OpenAI's shape of a tool; /v1/messages takes {"),
+        (messages, {"type": "function", "name": "f"}, "OpenAI's shape of a tool"),
+        (chat, {"name": "f", "input_schema": {}}, "Anthropic's shape of a tool; /v1/chat/completions takes {"),
+        (chat, {"type": "custom", "name": "f", "input_schema": {}}, "Anthropic's shape of a tool"),
+        (chat, {"function": {"name": "f"}}, "missing required field `type`"),
+    ],
+)
+def test_the_other_vendors_tools_are_told_from_unknown_ones(wire: Format, tool: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        parse(wire, tools=[tool])
+    assert refused.value.param == "tools[0]" and words in str(refused.value)
+
+
 @pytest.mark.parametrize("wire", [chat, messages], ids=["chat", "messages"])
 def test_a_growing_conversation_keeps_its_bytes(wire: Format) -> None:
     """SPEC 2.4: what was sent in one turn is a prefix of what is sent in the next."""
