@@ -6,7 +6,7 @@ at once where the processor can; the structure between strings is looked at byte
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.string cimport memchr, memcpy
+from libc.string cimport memcpy
 
 from arbiter._speedups.c cimport jsonscan as js
 from arbiter._speedups.c.utf8 cimport malformed
@@ -47,29 +47,30 @@ cdef extern from *:
         }
         return plain_string_end(at + escaped, end);
     }
-    /* Whether a backslash is followed by a `u` anywhere. */
-    static int has_u_escape(const unsigned char *at, const unsigned char *end) {
+    /* The next backslash that a `u` follows; NULL where there is none. */
+    static const char *backslash_u(const char *at, const char *end) {
         const __m128i slash = _mm_set1_epi8('\\\\'), u = _mm_set1_epi8('u');
         for (; end - at > 16; at += 16) {
             __m128i here = _mm_loadu_si128((const __m128i *)at), next = _mm_loadu_si128((const __m128i *)(at + 1));
-            if (_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(here, slash), _mm_cmpeq_epi8(next, u)))) return 1;
+            int found = _mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(here, slash), _mm_cmpeq_epi8(next, u)));
+            if (found) return at + __builtin_ctz(found);
         }
-        for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return 1;
-        return 0;
+        for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return at;
+        return NULL;
     }
     #else
     static const unsigned char *string_end(const unsigned char *at, const unsigned char *end) {
         return plain_string_end(at, end);
     }
-    static int has_u_escape(const unsigned char *at, const unsigned char *end) {
-        for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return 1;
-        return 0;
+    static const char *backslash_u(const char *at, const char *end) {
+        for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return at;
+        return NULL;
     }
     #endif
     """
     # The position behind the string that begins before `at`; `end` where none ends it.
     const unsigned char* string_end(const unsigned char* at, const unsigned char* end) noexcept nogil
-    bint has_u_escape(const unsigned char* at, const unsigned char* end) noexcept nogil
+    const char* backslash_u(const char* at, const char* end) noexcept nogil
 
 
 def fault(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
@@ -231,18 +232,19 @@ def path(bytes data not None, Py_ssize_t at):
     return found
 
 
-cdef const char* half_pair(const char* at, const char* end) noexcept nogil:
+cdef const char* half_pair(const char* begin, const char* at, const char* end) noexcept nogil:
     """The next escape of half a surrogate pair, or NULL. `at` is no escaped byte."""
+    cdef const char* run
     cdef int code, low
-    while at < end:
-        at = <const char*>memchr(at, c'\\', end - at)
-        if at == NULL or end - at < 2:
-            break
-        if at[1] != c'u':
-            at += 2
-            continue
+    while True:
+        at = backslash_u(at, end)
+        if at == NULL:
+            return NULL
+        run = at
+        while run > begin and (run - 1)[0] == c'\\':
+            run -= 1
         code = js.hex4(at + 2, end)
-        if code < 0xD800 or code > 0xDFFF:
+        if (at - run) % 2 or code < 0xD800 or code > 0xDFFF:
             at += 2
             continue
         if code < 0xDC00 and end - at >= 12 and at[6] == c'\\' and at[7] == c'u':
@@ -251,31 +253,23 @@ cdef const char* half_pair(const char* at, const char* end) noexcept nogil:
                 at += 12
                 continue
         return at
-    return NULL
-
-
-cdef const char* first_half(bytes data) noexcept:
-    cdef const char* begin = PyBytes_AS_STRING(data)
-    cdef const char* end = begin + len(data)
-    if not has_u_escape(<const unsigned char*>begin, <const unsigned char*>end):
-        return NULL
-    return half_pair(begin, end)
 
 
 def half(bytes data not None):
-    cdef const char* found = first_half(data)
-    return -1 if found == NULL else found - PyBytes_AS_STRING(data)
+    cdef const char* begin = PyBytes_AS_STRING(data)
+    cdef const char* found = half_pair(begin, begin, begin + len(data))
+    return -1 if found == NULL else found - begin
 
 
 def whole(bytes data not None):
-    cdef const char* at = first_half(data)
-    if at == NULL:
-        return data
     cdef const char* begin = PyBytes_AS_STRING(data)
     cdef const char* end = begin + len(data)
+    cdef const char* at = half_pair(begin, begin, end)
+    if at == NULL:
+        return data
     cdef bytes masked = PyBytes_FromStringAndSize(begin, end - begin)
     cdef char* out = PyBytes_AS_STRING(masked)
     while at != NULL:
         memcpy(out + (at - begin), b"\\ufffd", 6)
-        at = half_pair(at + 6, end)
+        at = half_pair(begin, at + 6, end)
     return masked
