@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from arbiter._speedups import nesting
 
-_STRUCTURE = re.compile(r'["{}\[\]]')
-_INSIDE = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
+BLANK = " \t\r\n"
 
 
 class Span:
@@ -15,35 +14,24 @@ class Span:
     more of it may come.
     """
 
-    __slots__ = ("_depth", "_escaped", "_in_string", "whole")
+    __slots__ = ("_state", "opener", "whole")
 
     def __init__(self) -> None:
         self.whole = False
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False  # the last slice ended behind a backslash
+        self.opener = ""  # its first character that is no blank
+        self._state = 0
 
-    def feed(self, text: str) -> None:
-        at = 0
-        while at < len(text) and not self.whole:
-            if not self._in_string:
-                found = _STRUCTURE.search(text, at)
-                if found is None:
-                    return
-                at = found.end()
-                if found[0] == '"':
-                    self._in_string = True
-                else:
-                    self._depth += 1 if found[0] in "{[" else -1
-                    self.whole = self._depth <= 0
-                continue
-            if self._escaped:
-                self._escaped = False
-                at += 1
-            inside = _INSIDE.match(text, at)
-            at = inside.end() if inside is not None else at
-            if at < len(text):
-                self._escaped = text[at] == "\\"  # the last character: what it escapes is yet to come
-                self._in_string = self._escaped
-                self.whole = not self._in_string and self._depth == 0
-                at += 1
+    def feed(self, text: str) -> str:
+        """Take a slice; return it without what stands behind the end."""
+        if self.whole:
+            return ""
+        if not self.opener:
+            self.opener = text.lstrip(BLANK)[:1]
+        if self.opener not in ("{", "[", '"'):
+            return text
+        data = text.encode("utf-8", "surrogatepass")
+        end, self._state = nesting.follow(data, self._state)
+        if end < 0:
+            return text
+        self.whole = True
+        return text if end == len(data) else data[:end].decode("utf-8", "surrogatepass")

@@ -215,7 +215,7 @@ def test_a_chunk_that_says_nothing_is_passed_over_while_anything_is_moved(carry:
 @pytest.mark.parametrize("name", CARRIERS)
 def test_arguments_are_moved_for_one_place_and_kept_on_demand(carry: ModuleType, name: str) -> None:
     """What was kept is the inside of one JSON string, of the moved slices only."""
-    slices = ['{"pa', 'th":"\\n', 'é"}']
+    slices = ['{"pa', 'th":"\\n', 'é"']
 
     def sliced(place: int, text: str) -> str:
         if name == "ChatCarrier":
@@ -232,6 +232,24 @@ def test_arguments_are_moved_for_one_place_and_kept_on_demand(carry: ModuleType,
     made.aim(*MOULDS, 3, False)
     fed(made, stream)
     assert made.kept() == b""
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+@pytest.mark.parametrize(
+    ("written", "ends"),
+    [("a}", True), (r"\"}", True), (r"\u007d", True), (r"\u007D", True), (r"\\u007d", False), (r"\n\u007b{", False)],
+)
+def test_a_slice_that_may_end_the_arguments_is_handed_out(
+    carry: ModuleType, name: str, written: str, ends: bool
+) -> None:
+    """Who wants them kept asks whether they are whole, and must know before anything else is moved."""
+    chunk = chat(delta(tool_calls=[call(0, arguments="?")]))
+    stream = chunk if name == "ChatCarrier" else block(type="input_json_delta", partial_json="?")
+    data = stream.replace("?", written).encode()
+    made = carrier(carry, name, keep=True)
+    assert bool(fed(made, data)) is ends
+    assert (made.take() == b"") is ends
+    assert not fed(carrier(carry, name), data)
 
 
 @pytest.mark.parametrize("place", [-1, 1 << 40])
@@ -301,14 +319,15 @@ def test_the_last_event_may_come_without_its_blank_line(carry: ModuleType) -> No
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
 @pytest.mark.parametrize("stream", [CHAT, MESSAGES], ids=CARRIERS)
-def test_any_cut_moves_the_same(carry: ModuleType, stream: str, end: str) -> None:
+@pytest.mark.parametrize("keep", [False, True])
+def test_any_cut_moves_the_same(carry: ModuleType, stream: str, end: str, keep: bool) -> None:
     """With a byte order mark and data of several lines, byte by byte too: same bytes, same events, same order."""
     name = CARRIERS[stream is MESSAGES]
     lined = stream.replace('{"choices"', '{\ndata: "choices"').replace('"delta":', '"delta":\ndata: ')
     data = ("\ufeff" + lined.replace("\n", end)).encode()
 
     def story(pieces: list[bytes]) -> list[Any]:
-        made = carrier(carry, name, place=2 if stream is MESSAGES else 0, keep=True)
+        made = carrier(carry, name, place=2 if stream is MESSAGES else 0, keep=keep)
         told: list[Any] = [b""]
         for piece in pieces:
             made.open(piece)
@@ -319,7 +338,7 @@ def test_any_cut_moves_the_same(carry: ModuleType, stream: str, end: str) -> Non
         return [*told, made.kept(), made.events, made.text_bytes, made.thinking_bytes, made.argument_bytes]
 
     whole = story([data])
-    assert whole[-2] > 0 and whole[-1] > 0
+    assert whole[-2] > 0 and (keep or whole[-1] > 0)
     for cut in range(0, len(data), 3):
         assert story([data[:cut], data[cut:]]) == whole, cut
     assert story([data[at : at + 1] for at in range(len(data))]) == whole

@@ -111,6 +111,50 @@ def test_strings_longer_than_one_look_end_where_they_end(text):
         assert reference.commas(opened) == compiled.commas(opened)
 
 
+# --- slices -----------------------------------------------------------------------------------------------------------
+
+
+def followed(nesting, text, cuts):
+    """Where a text ends that arrives in slices, and each slice's state."""
+    places, state, told = [0, *sorted(cuts), len(text)], 0, []
+    for start, stop in zip(places, places[1:], strict=False):
+        end, state = nesting.follow(text[start:stop], state)
+        told.append((end, state))
+        if end >= 0:
+            return start + end, told
+    return -1, told
+
+
+@settings(deadline=None)
+@given(st.lists(values) | st.dictionaries(st.text(), values) | st.text(), st.sets(st.integers(0, 60)))
+def test_a_text_ends_where_its_value_does_however_it_is_cut(value, cuts):
+    text = json.dumps(value).encode()
+    cuts = {cut for cut in cuts if cut <= len(text)}
+    for twin in (reference, compiled):
+        assert followed(twin, text + b' {"', cuts)[0] == len(text)
+        assert followed(twin, text[:-1], cuts - {len(text)})[0] == -1
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([b"[", b"]", b"{", b"}", b'"', b"\\", b",", b"x"])).map(b"".join),
+    st.sets(st.integers(0, 20)),
+)
+def test_the_twins_follow_what_is_no_json_alike(text, cuts):
+    """State and all, slice by slice."""
+    cuts = {cut for cut in cuts if cut <= len(text)}
+    assert followed(reference, text, cuts) == followed(compiled, text, cuts)
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 300_000, b"[" + b"[]" * 150_000, b'{"a":"' + b"\\n" * 300_000, b"[" + b'"",' * 100_000]
+)
+def test_following_keeps_nothing_of_the_text(nesting, text):
+    """Neither in the state nor on a stack: a slice of millions of brackets or escapes is like any other."""
+    end, state = nesting.follow(text, 0)
+    assert end == -1 and state < 4 * len(text) + 4
+
+
 # --- places -----------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ stream differ only in their strings. An event with the very bytes of the last re
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy, strlen
+from libc.string cimport memchr, memcmp, memcpy, strlen
 
 from arbiter._speedups.c cimport jsonscan as js
 from arbiter._speedups.c cimport plain as pl
@@ -74,6 +74,21 @@ cdef char* grow(Buffer* buffer, Py_ssize_t size) except NULL:
             raise MemoryError
         buffer.at, buffer.room = grown, need
     return buffer.at + buffer.size
+
+
+cdef bint may_end(const Text* text) noexcept:
+    """Whether a string holds a closing brace."""
+    cdef const char* at = text.at
+    cdef const char* end = at + text.raw
+    if memchr(at, c'}', end - at) != NULL:
+        return True
+    while True:
+        at = <const char*>memchr(at, c'\\', end - at)
+        if at == NULL:
+            return False
+        if end - at >= 6 and memcmp(at + 1, b"u007", 4) == 0 and (at[5] == c'd' or at[5] == c'D'):
+            return True
+        at += 2
 
 
 cdef bytes emptied(Buffer* buffer):
@@ -221,7 +236,9 @@ cdef class _Carrier(SSEReader):
         cdef Py_ssize_t quoted = text.raw + 2
         cdef Py_ssize_t size = mould.before_len + quoted + mould.behind_len
         cdef char* to
-        if mould.before == NULL or (kind == ARGUMENTS and index != self._place):
+        if mould.before == NULL:
+            return False
+        if kind == ARGUMENTS and (index != self._place or (self._keep and may_end(text))):
             return False
         to = grow(&self._moved, size)
         memcpy(to, mould.before, mould.before_len)

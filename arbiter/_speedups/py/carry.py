@@ -45,6 +45,7 @@ _BLANK = b" \t\n\r"
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)"[ \t\n\r]*(:?)')
 _MEMBER = re.compile(rb'[ \t\n\r]*"([^"]*)"[ \t\n\r]*:')
 _LONG = re.compile(rb"[0-9]{18}|[eE][-+]?[0-9]{3}")
+_GOING_ON = re.compile(rb"(?:[^\\}]|\\(?!u007[dD]).)*+", re.DOTALL)
 _INDEX = re.compile(rb"0|[1-9][0-9]{0,14}")
 
 
@@ -98,7 +99,8 @@ class _Carrier(SSEReader):
         """Say what is moved from here on: the kinds that have a mould.
 
         `place`: of arguments, only those at this index (of the call in chat, of the block in messages). `keep`: what is
-        moved of them is also kept.
+        moved of them is also kept; a slice that could be the end of an object, as it holds a closing brace, is handed
+        out.
         """
         moulds = {"text": text, "reasoning_content": reasoning_content, "reasoning": reasoning, "arguments": arguments}
         self._moulds = {kind: mould for kind, mould in moulds.items() if mould is not None}
@@ -132,7 +134,9 @@ class _Carrier(SSEReader):
             return False
         if said is not None:
             mould = self._moulds.get(said.kind)
-            if mould is None or (said.kind == "arguments" and said.place != self._place):
+            if mould is None:
+                return False
+            if said.kind == "arguments" and (said.place != self._place or (self._keep and _may_end(said.raw))):
                 return False
             self._moved += mould[0], said.raw, mould[1]
             self._count(said)
@@ -247,6 +251,11 @@ def _items(raw: bytes) -> list[bytes]:
 def _cut(raw: bytes) -> list[bytes]:
     ends = nesting.cuts(raw, len(raw))
     return [raw[start + 1 : end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _may_end(raw: bytes) -> bool:
+    """Whether a JSON string holds a closing brace."""
+    return _GOING_ON.fullmatch(raw) is None
 
 
 def _null(members: dict[bytes, bytes], name: bytes) -> bool:

@@ -25,8 +25,7 @@ MAX_NAME_BYTES = 256
 
 # Possessive: what was passed over is not kept to go back to, which would cost a hundred bytes for each one.
 _STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\],:]', re.DOTALL)
-_STOP = re.compile(rb'["{}\[\]]')
-_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
                      re.DOTALL)  # fmt: skip
 
@@ -91,25 +90,18 @@ def follow(data: bytes, state: int) -> tuple[int, int]:
     It ends with its first object, array or string; a bare number or word never does, as more of it may come. The state
     is 0 before the first slice and behind the end.
     """
-    level, is_escaped, is_inside = state >> 2, bool(state & 2), bool(state & 1)
-    at, end = 0, len(data)
-    while at < end:
-        if is_inside:
-            inside = _INSIDE.match(data, at + is_escaped)
-            at = inside.end() if inside is not None else end
-            is_escaped = at < end and data[at] == 92  # the last byte: what it escapes is yet to come
-            is_inside = at >= end or is_escaped
-            at += 1
-        else:
-            found = _STOP.search(data, at)
-            if found is None:
-                break
-            at = found.end()
-            is_inside = found[0] == b'"'
-            level += 1 if found[0] in b"{[" else -1 if found[0] in b"}]" else 0
-        if not is_inside and level <= 0:
-            return at, 0
-    return -1, level << 2 | is_escaped << 1 | is_inside
+    level = state >> 2
+    opened = (b'"' if state & 1 else b"") + (b"\\" if state & 2 else b"")
+    text = opened + data
+    for found in _STRING_OR_BRACKET.finditer(text):
+        byte = text[found.start()]
+        if byte == 34 and not found[1]:
+            # Where it does not reach the end, a backslash is left: what it escapes is yet to come.
+            return -1, level << 2 | (found.end() < len(text)) << 1 | 1
+        level += 1 if byte in b"{[" else -1 if byte in b"}]" else 0
+        if level <= 0:
+            return found.end() - len(opened), 0
+    return -1, level << 2
 
 
 def not_utf8(data: bytes) -> int:
