@@ -170,10 +170,9 @@ def splice(opened: Opened, wire: str, model: str, target: Target, *, stream: boo
             changed.append("$.system[0]")
             if bytes(system) == b"[]":
                 members = {name: value for name, value in members.items() if name != "system"}
-        marked = native_marks.replaced(members, target)
-        if marked:
-            members = {**members, **marked}
-            changed += [f"$.{name}" for name in marked]
+        settled, replaced = native_marks.settled(members, target)
+        members = dict(settled)
+        changed += [f"$.{name}" for name in replaced]
     return Spliced(_encode(members), tuple(changed), asked_usage)
 
 

@@ -1,82 +1,129 @@
 """Prompt-cache marks on the native lane, where the operator said that they are not the client's to set (SPEC 2.8).
 
-A request in Anthropic's own format is opened down to its blocks and no further: whatever has no mark to lose or to gain
-keeps its bytes.
+The client's marks go, wherever they are: on the request itself (Anthropic's automatic caching), on tools, on the system
+prompt, on blocks and on what those hold. What cannot be opened keeps its bytes, and nothing around it is spared for
+that. Where Arbiter marks, text that was a bare string becomes a block, on every turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
-import msgspec
 from msgspec import Raw
 
-from arbiter.model import Target
-from arbiter.wire import messages_marks
+from arbiter.errors import BadRequest
+from arbiter.model import CacheMark, Target
+from arbiter.wire import marked
+from arbiter.wire.json import blame
 
-_LIST = msgspec.json.Decoder(list[Raw])
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_STR = msgspec.json.Decoder(str)
-_ANY = msgspec.json.Decoder()
-_encode = msgspec.json.Encoder().encode
-
-_SECTIONS = ("tools", "system", "messages")
-_MARK = b'"cache_control"'
+_TOP = "cache_control"
+_NEAR = 100
+"""Among how many turns, and blocks of one, a place for a mark is looked for: all others behind it bear none."""
+_NEAR_TOOL = 10_000
 
 
-def replaced(members: Mapping[str, Raw], target: Target) -> dict[str, Raw]:
-    """The members of `members` whose marks had to change, written anew; none where the target leaves them alone.
+def settled(members: Mapping[str, Raw], target: Target) -> tuple[Mapping[str, Raw], list[str]]:
+    """Return `members` with the marks that `target` asks for, and the names of those that had to change.
 
-    Shapes: where Arbiter marks, text that was a bare string becomes a block, on every turn.
+    Errors: BadRequest where a list is too long for anybody to look through.
     """
     whose = target.prompt_cache
     if whose in ("auto", "client"):
-        return {}
-    try:
-        body = _opened(members, as_blocks=whose == "arbiter")
-    except (msgspec.MsgspecError, RecursionError, KeyError, UnicodeDecodeError):
-        return {}  # the upstream will say what is wrong with it
-    messages_marks.place(body, "arbiter" if whose == "arbiter" else "off", target)
-    written = {name: Raw(_encode(body[name])) for name in _SECTIONS if name in members}
-    return {name: raw for name, raw in written.items() if bytes(raw) != _encode(members[name])}
+        return members, []
+    cache = None
+    if whose == "arbiter":
+        cache = CacheMark(target.prompt_cache_ttl if target.prompt_cache_ttl == "1h" else None)
+    changed: dict[str, Raw] = {}
+    for name, settle in (("tools", _tools), ("system", _content), ("messages", _messages)):
+        if name in members:
+            before = bytes(members[name])
+            try:
+                marked.check_count(before)
+                after = settle(before, cache)
+            except BadRequest as error:
+                raise blame(name, "", str(error)) from None
+            if after != before:
+                changed[name] = Raw(after)
+    gone = [_TOP] if _TOP in members else []
+    kept = {name: changed.get(name, raw) for name, raw in members.items() if name != _TOP}
+    return kept, gone + list(changed)
 
 
-def _opened(members: Mapping[str, Raw], *, as_blocks: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"messages": []}
-    if "tools" in members:
-        body["tools"] = [_block(raw) for raw in _LIST.decode(members["tools"])]
-    if "system" in members:
-        body["system"] = _content(members["system"], as_blocks=as_blocks)
-    for raw in _LIST.decode(members["messages"]):
-        turn: dict[str, Any] = dict(_MEMBERS.decode(raw))
-        turn["role"] = _STR.decode(turn["role"])
-        turn["content"] = _content(turn["content"], as_blocks=as_blocks)
-        body["messages"].append(turn)
-    return body
+def _tools(tools: bytes, cache: CacheMark | None) -> bytes:
+    if not marked.is_array(tools):
+        return tools
+    tools = marked.each(tools, marked.unmarked) if marked.may_bear(tools) else tools
+    return _last_marked(tools, _loads_at_once, cache, _NEAR_TOOL) if cache is not None else tools
 
 
-def _content(raw: Raw, *, as_blocks: bool) -> Any:
-    text = bytes(raw)
-    if text.startswith(b"["):
-        return [_block(one) for one in _LIST.decode(raw)]
-    if as_blocks and text.startswith(b'"') and text != b'""':
-        return [{"type": "text", "text": raw}]
-    return raw
+def _loads_at_once(tool: bytes) -> bool:
+    """Whether a tool bears a mark: one that is only found by a search stands outside of the prompt's beginning."""
+    return marked.is_object(tool) and not any(
+        one.name == b"defer_loading" and one.value.strip() == b"true" for one in marked.members_of(tool)
+    )
 
 
-def _block(raw: Raw) -> dict[str, Any] | Raw:
-    """A block that may bear a mark, opened; any other as it came."""
-    block: dict[str, Any] = dict(_MEMBERS.decode(raw))
-    kind = _STR.decode(block["type"]) if "type" in block else ""
-    if kind in messages_marks.NO_PLACE or (kind == "text" and not _STR.decode(block["text"]).strip()):
-        return raw
-    if kind == "tool_result" and _MARK in bytes(block.get("content", b"")):
-        block["content"] = [_unmarked(one) for one in _LIST.decode(block["content"])]
-    if "cache_control" in block:
-        block["cache_control"] = _ANY.decode(block["cache_control"])
-    return block
+def _content(content: bytes, cache: CacheMark | None) -> bytes:
+    content = _unmarked(content, as_blocks=cache is not None)
+    return _last_marked(content, marked.bears, cache) if cache is not None else content
 
 
-def _unmarked(raw: Raw) -> dict[str, Raw]:
-    return {name: value for name, value in _MEMBERS.decode(raw).items() if name != "cache_control"}
+def _unmarked(content: bytes, *, as_blocks: bool) -> bytes:
+    if content[:1] == b'"':
+        text = content.rstrip()
+        bare = as_blocks and text != b'""'
+        return b'[{"type":"text","text":%b}]%b' % (text, content[len(text) :]) if bare else content
+    return marked.each(content, marked.unmarked) if marked.is_array(content) and marked.may_bear(content) else content
+
+
+def _messages(messages: bytes, cache: CacheMark | None) -> bytes:
+    if not marked.is_array(messages) or (cache is None and not marked.may_bear(messages)):
+        return messages
+    turns = marked.pieces_of(messages)
+    turns = [_turn(turn, as_blocks=cache is not None) for turn in turns]
+    if cache is not None:
+        _mark_newest(turns, cache)
+    return marked.joined(messages, turns)
+
+
+def _turn(turn: bytes, *, as_blocks: bool) -> bytes:
+    if not marked.is_object(turn) or not (as_blocks or marked.may_bear(turn)):
+        return turn
+    return _with_content(turn, lambda content: _unmarked(content, as_blocks=as_blocks))
+
+
+def _with_content(turn: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    before = marked.members_of(turn)
+    after = [one.with_value(change(one.value)) if one.name == b"content" else one for one in before]
+    return turn if before == after else marked.joined(turn, [one.text for one in after])
+
+
+def _mark_newest(turns: list[bytes], cache: CacheMark) -> None:
+    """Mark the last block that bears a mark, outside of an assistant's turn at the end: that comes back as another."""
+    end = len(turns)
+    if turns and _role(turns[-1]) == "assistant":
+        end -= 1
+    for n in reversed(range(max(0, end - _NEAR), end)):
+        if marked.is_object(turns[n]):
+            turn = _with_content(turns[n], lambda content: _last_marked(content, marked.bears, cache))
+            if turn != turns[n]:
+                turns[n] = turn
+                return
+
+
+def _role(turn: bytes) -> str | None:
+    if not marked.is_object(turn):
+        return None
+    return {one.name: marked.word(one.value.strip()) for one in marked.members_of(turn)}.get(b"role")
+
+
+def _last_marked(array: bytes, bears: Callable[[bytes], bool], cache: CacheMark, within: int = _NEAR) -> bytes:
+    """Return `array` with a mark on the last of its entries that bears one."""
+    if not marked.is_array(array):
+        return array
+    found = marked.pieces_of(array)
+    for n in reversed(range(max(0, len(found) - within), len(found))):
+        if bears(found[n]):
+            found[n] = marked.marked(found[n], cache)
+            return marked.joined(array, found)
+    return array

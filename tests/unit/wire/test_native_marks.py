@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+from arbiter.errors import BadRequest
 from arbiter.model import Target
 from arbiter.wire.native import MESSAGES, open_body, splice
 
@@ -119,7 +120,7 @@ def test_no_mark_sits_where_none_may() -> None:
 
 @pytest.mark.parametrize(
     "members",
-    ['"messages":3', '"messages":[3]', '"messages":[{"content":"x"}]', '"messages":[{"role":"user","content":[1]}]',
+    ['"messages":3', '"messages":[3]', '"messages":[{"role":"user","content":[1]}]',
      '"system":[{"type":"text","text":3}],"messages":[]', '"x":1'],
 )  # fmt: skip
 def test_a_request_that_cannot_be_opened_goes_out_as_it_came(members: str) -> None:
@@ -134,3 +135,102 @@ def test_a_conversation_that_grew_keeps_its_beginning() -> None:
     bodies = [sent({"model": "m", "messages": turns[:n]}, "arbiter").body for n in (1, 3)]
     short, long = (body.replace(b',"cache_control":{"type":"ephemeral"}', b"") for body in bodies)
     assert long.startswith(short.removesuffix(b"]}"))
+
+
+TEXT = {"type": "text", "text": "x"}
+MARKED = {**TEXT, "cache_control": MARK}
+HALF = '{"type":"text","text":"x\\ud83d"}'
+
+
+def asked(*blocks: Any, **members: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": list(blocks)}], **members}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        asked({"type": "text", "text": " ", "cache_control": MARK}, MARKED),
+        asked({"type": "thinking", "thinking": "t", "signature": "s", "cache_control": MARK}, MARKED),
+        asked({"type": None, "cache_control": MARK}, {"cache_control": MARK}, 7, None, "x", [], MARKED),
+        asked({"type": "text", "text": 5, "cache_control": MARK}, MARKED),
+        {"model": "m", "messages": [None, {"role": 5, "content": [MARKED]}, {"role": "assistant", "content": None}]},
+        {"model": "m", "messages": [{"content": [MARKED]}, {"role": "user", "content": {"a": 1}}]},
+        asked({"type": "document", "source": {"type": "content", "content": [MARKED]}}, MARKED),
+        asked({"type": "search_result", "content": [MARKED], "cache_control": MARK}),
+        asked({"type": "tool_result", "content": [{"type": "search_result", "content": [MARKED]}]}),
+        asked({"type": "tool_search_tool_result", "content": {"tool_references": [{"cache_control": MARK}]}}),
+        asked(MARKED, system=[MARKED], tools=[{"type": "mcp_toolset", "cache_control": MARK}], cache_control=MARK),
+        asked(TEXT, system=7, tools={"cache_control": 1}, cache_control=None),
+    ],
+)
+def test_no_mark_of_the_clients_is_left(body: dict[str, Any]) -> None:
+    """Wherever it sat, and whatever stands beside it; there are never more than Arbiter's three."""
+    odd = ["$.tools"] if isinstance(body.get("tools"), dict) else []  # no list of tools: the upstream will say so
+    assert marks(sent(body, "off").body) == odd
+    spliced = sent(body, "arbiter")
+    left = marks(spliced.body)
+    assert len(left) <= 3 and all(path.count("[") <= 2 for path in left)
+    assert sent(spliced.body, "arbiter").body == spliced.body
+    for turn in json.loads(spliced.body)["messages"]:
+        for block in (turn or {}).get("content") or ():
+            if isinstance(block, dict) and "cache_control" in block:
+                assert block["type"] not in ("thinking", None) and block.get("text", "x").strip()
+
+
+@pytest.mark.parametrize("whose", ["off", "arbiter"])
+def test_half_an_emoji_switches_nothing_off(whose: Any) -> None:
+    """Agents cut texts; the half leaves as it came, and the marks are the operator's all the same."""
+    raw = json.dumps(asked(MARKED, "HALF", MARKED), separators=(",", ":")).replace('"HALF"', HALF).encode()
+    body = sent(raw, whose).body
+    assert HALF.encode() in body and len(marks(body)) == (whose == "arbiter")
+    last = json.dumps(asked(MARKED, "HALF"), separators=(",", ":")).replace('"HALF"', HALF).encode()
+    assert marks(sent(last, "arbiter").body) == ["$.messages[0].content[1]"]
+
+
+def test_a_mark_spelled_with_escapes_is_one() -> None:
+    raw = json.dumps(asked(MARKED, {"type": "tool_result", "content": [MARKED]}, TEXT)).encode()
+    for spelling in (b"cache\\u005fcontrol", b"\\u0063ache_contro\\u006C"):
+        spelled = raw.replace(b"cache_control", spelling)
+        assert sent(spelled, "off").body == sent(raw, "off").body
+        assert marks(sent(spelled, "off").body) == []
+
+
+@pytest.mark.parametrize("pretty", [None, 2])
+@pytest.mark.parametrize("first", [False, True])
+def test_what_was_marked_is_the_same_as_what_never_was(pretty: int | None, first: bool) -> None:
+    """Blanks and all: a mark that moved on changes nothing of the turns before (SPEC 2.4)."""
+    marked = {"cache_control": MARK, **TEXT} if first else MARKED
+    once, never = (json.dumps(asked({"type": "tool_result", "content": [one]}, one), indent=pretty).encode()
+                   for one in (marked, TEXT))  # fmt: skip
+    assert sent(once, "off").body == sent(never, "off").body
+    assert sent(once, "arbiter").body == sent(never, "arbiter").body
+    mine = sent(never, "arbiter").body
+    assert mine.replace(b',"cache_control":{"type":"ephemeral"}', b"") == sent(never, "off").body
+
+
+def test_the_requests_own_mark_goes() -> None:
+    """Anthropic would put it on the last block; where Arbiter marks, or nobody may, it is not the client's to ask."""
+    body = {"model": "m", "cache_control": MARK, "messages": []}
+    assert sent(body, "off").body == b'{"model":"m","messages":[]}'
+    assert sent(body, "off").fidelity == "$.cache_control"
+    assert marks(sent(body, "auto").body) == ["$"]
+
+
+def test_a_tool_that_waits_to_be_found_is_not_marked() -> None:
+    """It is not part of the prompt's beginning, and Anthropic refuses a mark on it."""
+    tools = [{"name": "a"}, {"name": "b", "defer_loading": True}]
+    assert marks(sent(asked(tools=tools), "arbiter").body) == ["$.tools[0]"]
+
+
+@pytest.mark.parametrize(
+    ("members", "what"),
+    [
+        ({"messages": [0] * 100_001}, "messages: more than 100,000 entries"),
+        ({"tools": [{"name": "f", "cache_control": None}] * 20_001, "messages": []}, "tools: more than 20,000 cache"),
+    ],
+)
+def test_nobody_searches_for_ever(members: dict[str, Any], what: str) -> None:
+    """Anthropic refuses such requests too; what would leave with the client's marks does not leave."""
+    with pytest.raises(BadRequest, match=what) as caught:
+        sent({"model": "m", **members}, "arbiter")
+    assert caught.value.param in ("messages", "tools")
