@@ -108,8 +108,10 @@ def opened(raw: bytes) -> Any:
         return Raw(raw)
     members: dict[str, Any] = dict(_MEMBERS.decode(raw))
     for name in ("type", "cache_control"):
-        if name in members:
-            members[name] = msgspec.json.decode(members[name])
+        try:
+            members[name] = msgspec.json.decode(members.get(name, b""))
+        except msgspec.DecodeError:
+            pass  # absent, or a number that nothing here could hold: as it came
     return members
 
 

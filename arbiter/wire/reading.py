@@ -102,22 +102,24 @@ class EventReader(ABC):
 def decoded(decoder: msgspec.json.Decoder[T], payload: bytes, what: str, max_values: int = reduce.MAX_VALUES) -> T:
     """Decode what an upstream sent. Half of a surrogate pair becomes U+FFFD: models do send half an emoji.
 
-    Errors: Garbled, with a text that repeats nothing of the payload, where it is no JSON, not of this shape, nested too
-    deeply, or of too many values.
+    Errors: Garbled, with a text that repeats nothing of the payload, where it is no JSON, not of this shape, no UTF-8,
+    nested too deeply, or of too many values.
     """
     if len(payload) > max_values and nesting.commas(payload) >= max_values:
         raise Garbled(f"the upstream sent a {what} of too many values")
     if nesting.fault(payload, MAX_DEPTH, len(payload) + 1) != nesting.FINE:
         raise Garbled(f"the upstream sent a {what} that is nested too deeply")
+    if nesting.not_utf8(payload) >= 0:  # the decoder looks only into what it decodes, and some of it is decoded later
+        raise Garbled(f"the upstream sent a {what} that is not valid UTF-8")
     try:
         return decoder.decode(payload)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         fault = error
     readable = nesting.whole(payload)
     if readable is not payload:
         try:
             return decoder.decode(readable)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             fault = error
     raise Garbled(f"the upstream sent what is no {what}: {fault}") from fault
 

@@ -35,9 +35,12 @@ WORDS = re.findall(
     """,
 )
 
+BROKEN = "\ue0ff"
+"""Written as a byte that is no UTF-8."""
+
 scalars = st.one_of(
     st.sampled_from(
-        [None, True, False, 0, 1, 2, -1, 1.5, 1e400, 2**63, 10**30, "", "{", "{}", '{"a":1}', "\ud83d", "\n"]
+        [None, True, False, 0, 1, 2, -1, 1.5, 1e400, 2**63, 10**30, "", "{", "{}", '{"a":1}', "\ud83d", "\n", BROKEN]
     ),
     st.sampled_from(WORDS),
     st.integers(),
@@ -81,7 +84,7 @@ def events(draw: st.DrawFn) -> object:
 
 def payload(value: object) -> bytes:
     """JSON as bytes; half of a surrogate pair is escaped, an infinity is written as no JSON has it."""
-    return json.dumps(value).encode()
+    return json.dumps(value).encode().replace(b"\\ue0ff", b"\xff")
 
 
 payloads = st.one_of(
@@ -172,3 +175,19 @@ def test_an_error_body_is_always_some_error(wire: str, status: int, body: bytes,
         for told in (error, inside):
             grammar.strict(client.write_error(told, "T")[2].decode())
             assert client.write_error_event(told, "T").endswith(b"\n\n")
+
+
+@pytest.mark.parametrize(
+    ("wire", "payload"),
+    [
+        ("openai-chat", b'{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"f","arguments":%b}}]}}]}'),
+        ("openai-chat", b'{"choices":[{"index":0,"delta":{"reasoning":%b}}]}'),
+        ("openai-chat", b'{"choices":[{"index":0,"delta":{"nobody knows":%b}}]}'),
+        ("anthropic-messages", b'{"type":"content_block_start","content_block":{"type":"tool_use","input":%b}}'),
+    ],
+)
+@pytest.mark.parametrize("value", [b'"\xff"', b'{"a":"\xff"}'])
+def test_bytes_that_are_no_text_are_a_fault_wherever_they_stand(wire: str, payload: bytes, value: bytes) -> None:
+    """Also where what holds them is kept as it came, and looked into later or never."""
+    *_, failed = FORMATS[wire].reader().read(b"", payload % value)
+    assert isinstance(failed, Failed) and isinstance(failed.error, Garbled) and "UTF-8" in str(failed.error)

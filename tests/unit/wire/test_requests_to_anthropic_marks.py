@@ -192,3 +192,13 @@ def test_no_request_is_refused_for_its_marks(owner: Any, said: Any, tools: Any, 
     turns = body["messages"]
     if turns[-1]["role"] == "assistant":
         assert all(one[0] != len(turns) - 1 for one in found)
+
+
+@pytest.mark.parametrize("control", [b'{"type":"ephemeral","ttl":1e999}', b"1e999", b'{"a":%b}' % (b"9" * 5000)])
+def test_a_mark_of_no_kind_stays_on_a_block_that_nobody_knows(control: bytes) -> None:
+    """What it is for is its upstream's to say, also where it holds numbers that nothing here can hold."""
+    block = b'{"type":"zzz","cache_control":%b}' % control
+    for whose in ("auto", "client"):
+        said = Request(model="m", messages=(Message("user", (Opaque(messages.FORMAT, block),)),))
+        assert block in messages.build_request(said, Target(prompt_cache=whose))
+    assert b"1e999" not in messages.build_request(said, Target(prompt_cache="off"))
