@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from arbiter._speedups import nesting
 from arbiter.config.snapshot import Limits
-from arbiter.errors import BadRequest
+from arbiter.errors import BadRequest, TooLarge
 from arbiter.model import Request
 from arbiter.wire import native
 from arbiter.wire.format import Format
 from arbiter.wire.headers import Incoming
+
+# Each value becomes an object or two, at some 3 us, while everybody else waits. Agents send one for every 250 bytes of
+# conversation and 25 for a tool: a million tokens and a thousand tools are less than half of this.
+MAX_VALUES = 100_000
 
 
 class Ask:
@@ -42,9 +47,11 @@ class Ask:
     def request(self) -> Request:
         """The request in neutral words, read once, when a rung first needs it.
 
-        Errors: BadRequest naming the path of the fault.
+        Errors: BadRequest naming the path of the fault; TooLarge where it has too many values to be read in one go.
         """
         if self._request is None:
+            if sum(nesting.commas(bytes(raw)) for raw in self.opened.members.values()) > MAX_VALUES:
+                raise TooLarge(f"the request body has more than {MAX_VALUES:,} values, too many to translate")
             request = self.format.parse_request(self.opened.members)
             if not request.messages:
                 raise BadRequest("messages: there must be at least one", param="messages")

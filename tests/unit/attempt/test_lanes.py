@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from arbiter.attempt.ask import MAX_VALUES
 from arbiter.attempt.lanes import EVENTS, Lane, NativeLane, TranslatedLane, Whole, choose
-from arbiter.errors import BadRequest, Garbled, InStreamError, ProtocolUnsupported
+from arbiter.errors import BadRequest, Garbled, InStreamError, ProtocolUnsupported, TooLarge
 from arbiter.routing.plan import Rung
 from arbiter.wire.format import FORMATS
 from tests.fakes.asks import TRACE, ask, rung
@@ -149,6 +150,18 @@ def took(lane: Lane, body: bytes, kind: str = "application/json") -> Whole:
     if whole.error is not None:
         raise whole.error
     return whole
+
+
+def test_a_request_of_too_many_values_is_not_translated() -> None:
+    """Each becomes an object, and everybody else waits meanwhile. Text is one value, whatever it is made of."""
+    rows = ",".join("0" * (MAX_VALUES - 10))
+    said = HELLO | {"messages": [{"role": "user", "content": rows * 20}, {"role": "user", "content": "x"}]}
+    for ours, theirs in ((CHAT, MESSAGES), (MESSAGES, CHAT)):
+        assert choose(ask(ours, said), rung(theirs))
+        tools = said | {"tools": [{"input_schema": {"enum": [0] * (MAX_VALUES // 2)}}] * 2}
+        with pytest.raises(TooLarge, match="100,000 values"):
+            choose(ask(ours, tools), rung(theirs))
+        assert choose(ask(ours, tools), rung(ours)), "nobody reads it where the formats are the same"
 
 
 def chat_answer(**message: Any) -> bytes:
