@@ -4,16 +4,21 @@ What servers do to them is undone here: every call opens once, with its id and i
 own. It goes through three states:
 
     KNOWN --its name, then a first slice of arguments, another call, or the finish--> OPEN
-    OPEN  --arguments that end where they began (`Span`)--> WHOLE
+    OPEN  --arguments that end where they began (`Span`)--> WHOLE; what follows in the same slice is dropped
 
 Which call a slice belongs to is decided by its id, else by its index, else it is the latest. It begins another one
 where its id is new, where it names another function than an open call has, or where it begins new arguments behind
-whole ones. A name comes in pieces (Gemini), or again with every slice (MiniMax): until the call opens, a piece that
-repeats the name or begins with it replaces it, and any other is added.
+whole ones; the very same once more, without id and name, are no call but an echo. A name comes in pieces (Gemini), or
+again with every slice (MiniMax): until the call opens, a piece that repeats the name or begins with it replaces it, and
+any other is added.
+
+Slices may be moved past the reader while a call is OPEN (`place_of`), of which it is told (`carried`) before it reads
+anything else. None that could be the last is moved, so what is WHOLE is always known.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from typing import Any
@@ -27,7 +32,7 @@ from arbiter.model import CallDelta, CallStarted, Event
 from arbiter.wire.chat_parse import argument_slice
 from arbiter.wire.json import ABSENT
 from arbiter.wire.reading import word
-from arbiter.wire.span import Span
+from arbiter.wire.span import BLANK, Span
 
 
 class Function(msgspec.Struct):
@@ -50,7 +55,7 @@ _ID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]")
 class _Call:
     """A call under way. Arguments that come before its name wait in `held`."""
 
-    __slots__ = ("held", "id", "is_fed", "is_minted", "name", "number", "place", "span")
+    __slots__ = ("digest", "held", "id", "is_minted", "name", "number", "place", "span")
 
     def __init__(self, id: str, place: int | None) -> None:
         self.id = id
@@ -58,13 +63,30 @@ class _Call:
         self.name = ""
         self.place = place
         self.number = -1  # among the calls that opened
-        self.held: list[str] = []
-        self.is_fed = False  # has arguments
-        self.span: Span | None = Span()  # None once slices may have passed the reader by
+        self.held = bytearray()
+        self.span = Span()
+        self.digest = hashlib.blake2b(digest_size=16)  # of the arguments
+
+    @property
+    def is_fed(self) -> bool:
+        """Has it arguments?"""
+        return self.span.opener != ""
 
     @property
     def is_whole(self) -> bool:
-        return self.span is not None and self.span.whole
+        return self.span.whole
+
+    def feed(self, arguments: str) -> str:
+        """Take a slice; return what of it is said: no blanks in front, and nothing behind the end."""
+        said = self.span.feed(arguments if self.is_fed else arguments.lstrip(BLANK))
+        self.digest.update(said.encode("utf-8", "surrogatepass"))
+        return said
+
+    def has_said(self, arguments: str) -> bool:
+        """Are these its whole arguments?"""
+        again = _Call("", None)
+        again.feed(arguments)
+        return again.is_whole and again.digest.digest() == self.digest.digest()
 
 
 class Calls:
@@ -77,6 +99,7 @@ class Calls:
         self._at: dict[int, _Call] = {}  # by the upstream's index, the latest call there
         self._by_id: dict[str, _Call] = {}
         self._kept = 0
+        self._aimed: _Call | None = None  # whose slices may pass by
         self._mark = ""  # what ids of our own are made of
 
     @property
@@ -85,20 +108,23 @@ class Calls:
 
     def name_after(self, answer_id: str | None) -> None:
         """Make ids of our own from the answer's, where it has one."""
-        self._mark = _ID_CHARACTERS.sub("", answer_id or "")[-24:] or secrets.token_hex(8)
+        self._mark = _ID_CHARACTERS.sub("", (answer_id or "")[-64:])[-24:] or secrets.token_hex(8)
 
     def place_of(self, call: int) -> int:
         """Return the upstream's index of the slices of call number `call`; -1 where they cannot be told by it.
 
-        So it is for calls without id, which only their arguments tell apart, and before the first slice.
+        So it is before the first slice and behind the last, and for arguments that are no object: anything could be
+        their last slice.
         """
-        one = self._opened[call] if 0 <= call < len(self._opened) else None
-        if one is None or one.place is None or one.is_minted or not one.is_fed or one.is_whole:
+        self._aimed = one = self._opened[call] if 0 <= call < len(self._opened) else None
+        if one is None or one.place is None or one.is_whole or one.span.opener != "{":
             return -1
-        if self._at.get(one.place) is not one:
-            return -1
-        one.span = None
-        return one.place
+        return one.place if self._at.get(one.place) is one else -1
+
+    def carried(self, arguments: str) -> None:
+        """Be told of slices that were moved to the place that was asked for last."""
+        if self._aimed is not None:
+            self._aimed.feed(arguments)
 
     def read(self, one: CallSlice, events: list[Event], *, is_new: bool = False) -> None:
         """Add the events of one slice; `is_new` where nothing but its name tells it from the slice before it.
@@ -140,7 +166,9 @@ class Calls:
             return None
         if here.is_fed:
             differs = name is not None and name != here.name
-            again = here.is_whole and arguments.lstrip()[:1] == "{"
+            again = here.is_whole and arguments.lstrip(BLANK)[:1] == "{"
+            if again and (name is None or not here.is_minted) and here.has_said(arguments):
+                return here
             return None if differs or again else here
         if index is None and name is not None and here.name not in ("", name):
             return None
@@ -173,12 +201,12 @@ class Calls:
             named = name if name.startswith(call.name) else call.name + name
             self._keep(len(named) - len(call.name))
             call.name = named
-            if arguments:
-                call.held.append(arguments)
+            held = arguments.encode("utf-8", "surrogatepass")
+            call.held += held
             if call.held and call.name:
                 self._open(call, events)
             else:
-                self._keep(len(arguments))
+                self._keep(len(held))
         elif arguments and not call.is_whole:  # else they are told again, or end in blanks
             self._feed(call, arguments, events)
 
@@ -194,14 +222,13 @@ class Calls:
         self._waiting -= 1
         events.append(CallStarted(call.number, call.id, call.name))
         if call.held:
-            self._feed(call, "".join(call.held), events)
+            self._feed(call, call.held.decode("utf-8", "surrogatepass"), events)
             call.held.clear()
 
     def _feed(self, call: _Call, arguments: str, events: list[Event]) -> None:
-        call.is_fed = True
-        if call.span is not None:
-            call.span.feed(arguments)
-        events.append(CallDelta(call.number, arguments))
+        said = call.feed(arguments)
+        if said:
+            events.append(CallDelta(call.number, said))
 
     def _open_named(self, events: list[Event]) -> None:
         for call in self._all if self._waiting else ():

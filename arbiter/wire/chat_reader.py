@@ -101,6 +101,8 @@ _FAILED = {"error": ErrorClass.UPSTREAM_ERROR, "insufficient_system_resource": E
 class ChatReader(EventReader):
     """Read one upstream stream of this format."""
 
+    keeps = True  # what follows whole arguments may be an echo of them, or another call
+
     def __init__(self, limit: int = sse.LIMIT_BYTES) -> None:
         super().__init__(carry.ChatCarrier(limit))
         self._has_choice = False
@@ -110,6 +112,10 @@ class ChatReader(EventReader):
     def place_of(self, call: int) -> int:
         """Return the upstream's index of the slices of call number `call`; -1 where they cannot be told by it."""
         return self._calls.place_of(call)
+
+    def carried(self, arguments: str) -> None:
+        """Be told of arguments that were moved past the reader."""
+        self._calls.carried(arguments)
 
     def _read(self, name: bytes, payload: bytes, events: list[Event]) -> None:
         payload = payload.strip()

@@ -33,6 +33,7 @@ class Reader(Protocol):
 
     frames: Carrier
     finish_word: str | None  # why the model stopped, in the upstream's own word
+    keeps: bool  # does it ask for the arguments that are moved past it?
 
     def read(self, name: bytes, payload: bytes) -> list[Event]:
         """Return the events of one frame; the last is `Failed` where the upstream failed, or broke its format."""
@@ -45,6 +46,9 @@ class Reader(Protocol):
 
     def place_of(self, call: int) -> int:
         """The upstream's index of the slices of call number `call`; -1 where they cannot be told by it."""
+
+    def carried(self, arguments: str) -> None:
+        """Be told of arguments that were moved to the place asked for last."""
 
 
 class Writer(Protocol):

@@ -118,6 +118,7 @@ class MessagesReader(EventReader):
         self._latest = 0  # the block that started last
         self._blocks: dict[int, _Call | None] = {}  # by index, the latest there; None where it is no call
         self._places: list[int] = []  # of the calls, by number
+        self._ids: set[str] = set()  # of the calls
         self._is_thinking = False  # the last block was thinking, and nothing has ended it yet
         self._signature = ""  # of the block of thinking that is open
         self._mark = ""  # what ids of our own are made of
@@ -127,6 +128,9 @@ class MessagesReader(EventReader):
         place = self._places[call] if 0 <= call < len(self._places) else -1
         one = self._blocks.get(place)
         return place if one is not None and one.number == call and one.is_fed else -1
+
+    def carried(self, arguments: str) -> None:
+        """Nothing here depends on arguments that passed by: a block says where it ends."""
 
     def _read(self, name: bytes, payload: bytes, events: list[Event]) -> None:
         payload = payload.strip()
@@ -172,7 +176,7 @@ class MessagesReader(EventReader):
 
     def _start(self, message: _Message, events: list[Event]) -> None:
         id = word(message.id)
-        self._mark = self._mark or _ID_CHARACTERS.sub("", id or "")[-24:]
+        self._mark = self._mark or _ID_CHARACTERS.sub("", (id or "")[-64:])[-24:]
         events.append(Started(id, word(message.model), read_usage(present(message.usage))))
 
     def _report(self, raw: Raw, events: list[Event]) -> None:
@@ -220,8 +224,11 @@ class MessagesReader(EventReader):
         self._places.append(index)
         if not self._mark:
             self._mark = secrets.token_hex(8)
-        # A server without call ids: the result must still find its call, and no other turn's.
-        id = word(block.id) or f"toolu_{self._mark}_{call.number}"
+        # A server without call ids, or with one for two: a result must still find its call, and no other turn's.
+        id = word(block.id)
+        if id is None or id in self._ids:
+            id = f"toolu_{self._mark}_{call.number}"
+        self._ids.add(id)
         events.append(CallStarted(call.number, id, word(block.name) or ""))
 
     def _read_delta(self, index: int, delta: _Delta, events: list[Event]) -> None:

@@ -33,6 +33,8 @@ class EventReader(ABC):
     A format reads one frame in `_read`; `order` knows where the stream stands.
     """
 
+    keeps = False  # does it ask for the arguments that are moved past it?
+
     def __init__(self, frames: Carrier) -> None:
         self.frames = frames
         self.finish_word: str | None = None
@@ -45,6 +47,10 @@ class EventReader(ABC):
     @abstractmethod
     def place_of(self, call: int) -> int:
         """Return the upstream's index of the slices of call number `call`; -1 where they cannot be told by it."""
+
+    @abstractmethod
+    def carried(self, arguments: str) -> None:
+        """Be told, before anything else is read, of arguments that were moved to the place asked for last."""
 
     def read(self, name: bytes, payload: bytes) -> list[Event]:
         """Return the events of one frame; the last is `Failed` where the upstream failed, or broke its format."""

@@ -139,6 +139,7 @@ class TranslatedStream:
         except Garbled as fault:
             self._stop(fault)
         out.append(frames.take())
+        self._tell()  # also to keep no more of them than one read brings
         return b"".join(out)
 
     def end(self, error: ArbiterError | None) -> bytes:
@@ -178,10 +179,12 @@ class TranslatedStream:
         return True
 
     def _tell(self) -> None:
-        """Let the writer know of the arguments that were moved past it."""
+        """Let both sides know of the arguments that were moved past them."""
         kept = self._frames.kept()
         if kept:
-            self._writer.carried(_decode_str(b'"' + kept + b'"'))
+            arguments = _decode_str(b'"' + kept + b'"')
+            self._reader.carried(arguments)
+            self._writer.carried(arguments)
 
     def _aim(self) -> None:
         frames, moulds = self._frames, self._writer.moulds()
@@ -192,7 +195,7 @@ class TranslatedStream:
             moulds.reasoning,
             moulds.arguments if place >= 0 else None,
             place,
-            moulds.keep,
+            moulds.keep or self._reader.keeps,
         )
 
     def _stop(self, error: ArbiterError) -> None:

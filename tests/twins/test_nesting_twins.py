@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -117,7 +118,7 @@ def test_strings_longer_than_one_look_end_where_they_end(text):
 def followed(nesting, text, cuts):
     """Where a text ends that arrives in slices, and each slice's state."""
     places, state, told = [0, *sorted(cuts), len(text)], 0, []
-    for start, stop in zip(places, places[1:], strict=False):
+    for start, stop in itertools.pairwise(places):
         end, state = nesting.follow(text[start:stop], state)
         told.append((end, state))
         if end >= 0:

@@ -304,6 +304,32 @@ def test_what_follows_whole_arguments_is_dropped() -> None:
     ]
 
 
+@pytest.mark.parametrize("members", [{"index": 0}, {}, {"index": 0, "id": "call_a"}, {"index": 0, "id": None}])
+def test_the_same_arguments_again_are_an_echo(members: dict[str, Any]) -> None:
+    """An agent would run the tool twice; other arguments are another call."""
+    echo = call(**members, function={"arguments": WEATHER["arguments"]})
+    assert said(call(index=0, id="call_a", function=WEATHER), echo, chunk({}, "stop"), DONE) == [*OSLO, *CALLED]
+    sliced = [{"index": 0, "function": {"arguments": one}} for one in ('{"city"', ':"Oslo"}')]
+    calls = [call(index=0, id="call_a", function={"name": "get_weather"}), *(call(**one) for one in sliced)]
+    events = said(*calls, echo, chunk({}, "stop"), DONE)
+    assert [event.arguments for event in events if isinstance(event, CallDelta)] == ['{"city"', ':"Oslo"}']
+
+
+def test_the_same_call_without_ids_is_another_call() -> None:
+    """A server that gives none has no other way to say so: its name comes again, too."""
+    events = said(call(index=0, function=WEATHER), call(index=0, function=WEATHER), chunk({}, "tool_calls"), DONE)
+    assert [event.index for event in events if isinstance(event, CallStarted)] == [0, 1]
+
+
+def test_what_follows_whole_arguments_in_their_last_slice_is_dropped() -> None:
+    """Some parsers close the object once too often. What may still be whole is left as it is."""
+    for arguments in ('{"city":"Oslo"}}', '{"city":"Oslo"}\n', '\n{"city":"Oslo"}"}'):
+        function = {**WEATHER, "arguments": arguments}
+        assert said(call(index=0, id="call_a", function=function), chunk({}, "stop"), DONE) == [*OSLO, *CALLED]
+    cut = {**WEATHER, "arguments": '{"city":"Os'}
+    assert CallDelta(0, '{"city":"Os') in said(call(index=0, id="a", function=cut), chunk({}, "length"), DONE)
+
+
 def test_an_empty_object_before_the_slices_says_nothing() -> None:
     calls = [call(index=0, id="call_a", function={"name": "get_weather", "arguments": {}})]
     calls.append(call(index=0, function={"arguments": '{"city":"Oslo"}'}))
@@ -484,7 +510,7 @@ def test_other_choices_are_not_ours() -> None:
 
 
 def test_slices_pass_by_only_where_their_index_tells_their_call() -> None:
-    """Not before the first; not of a call without id or one that is whole, whose next slice may begin another."""
+    """Not before the first; not of a call that is whole, whose next slice may begin another, or that is no object."""
     reader = openai_chat.reader()
     assert reader.place_of(0) == -1
     reader.feed(call(index=2, id="a", function={"name": "f", "arguments": ""}))
@@ -493,8 +519,23 @@ def test_slices_pass_by_only_where_their_index_tells_their_call() -> None:
     assert reader.place_of(0) == 2
     reader.feed(call(index=2, id="b", function={"name": "g", "arguments": "{}"}))
     assert reader.place_of(0) == -1 and reader.place_of(1) == -1
-    reader.feed(call(index=3, function={"name": "h", "arguments": "{"}))
+    reader.feed(call(index=3, id="c", function={"name": "h", "arguments": "["}))
     assert reader.place_of(2) == -1
+    reader.feed(call(index=4, function={"name": "h", "arguments": ' {"a":'}))
+    assert reader.place_of(3) == 4
+
+
+def test_arguments_that_passed_by_count_as_read() -> None:
+    """What comes behind them is an echo, or the next call, as if all had been read."""
+    for behind, calls in (('{"x":1}', 1), ("}", 1), (" ", 1), ('{"x":2}', 2)):
+        reader = openai_chat.reader()
+        reader.feed(call(index=0, id="a", function={"name": "f", "arguments": "{"}))
+        assert reader.place_of(0) == 0 and reader.keeps
+        reader.carried('"x"')
+        reader.carried(":1")
+        reader.feed(call(index=0, function={"arguments": "}"}))
+        events = reader.feed(call(index=0, function={"arguments": behind})) + reader.feed(chunk({}, "stop"))
+        assert events[:-1] == [CallStarted(1, "call_cc-1_1", "f"), CallDelta(1, '{"x":2}')][: 2 * (calls - 1)]
 
 
 # --- Unary answers ----------------------------------------------------------------------------------------------------

@@ -253,6 +253,14 @@ def test_a_call_without_an_id_gets_one_of_its_own() -> None:
     assert ids == ["toolu_msg_1_0", "toolu_msg_1_1"]
 
 
+def test_one_id_for_two_calls_is_an_id_and_one_of_its_own() -> None:
+    """The results would be mixed up under one id."""
+    block = {"type": "tool_use", "id": "toolu_x", "name": "f", "input": {"a": 1}}
+    body = {"id": "msg_1", "content": [block, {**block, "name": "g"}], "stop_reason": "tool_use"}
+    parts = anthropic_messages.parse_answer(json.dumps(body).encode()).parts
+    assert parts == (ToolCall("toolu_x", "f", '{"a": 1}'), ToolCall("toolu_msg_1_1", "g", '{"a": 1}'))
+
+
 def test_input_of_a_block_that_never_started_is_a_fault() -> None:
     (failed,) = said(sse("content_block_delta", index=7, delta={"type": "input_json_delta", "partial_json": "{}"}))
     assert isinstance(failed, Failed) and isinstance(failed.error, Garbled)

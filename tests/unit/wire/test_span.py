@@ -36,7 +36,17 @@ def test_what_may_go_on_is_not_whole(text: str) -> None:
     assert not span.whole
 
 
-def test_what_comes_behind_changes_nothing() -> None:
+@pytest.mark.parametrize("text", ['{"é":"}"}', "[[]]", '"\\\\"'])
+def test_what_comes_behind_is_told_apart(text: str) -> None:
+    """And changes nothing."""
     span = Span()
-    span.feed('{} {"')
-    assert span.whole
+    assert span.feed(text[:-1]) == text[:-1] and not span.whole
+    assert span.feed(text[-1] + ' é{"') == text[-1] and span.whole
+    assert span.feed("}") == "" and span.whole
+
+
+@pytest.mark.parametrize("text", ["5", "true", " null", "}"])
+def test_what_is_none_of_these_is_never_whole(text: str) -> None:
+    span = Span()
+    assert span.feed(text) == text and span.feed("{}") == "{}" and not span.whole
+    assert span.opener == text.strip()[0]

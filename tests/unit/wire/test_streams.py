@@ -154,7 +154,7 @@ def test_a_vectors_deltas_that_pass_by_say_the_same(side: str, client: str, case
 @TO_EACH
 @EACH
 def test_deltas_do_pass_by(side: str, client: str, wire: str) -> None:
-    """Text, reasoning and arguments of an ordinary stream: all but what opens a block."""
+    """Text, reasoning and arguments of an ordinary stream: all but what opens a block, or may end a call."""
     events: list[Event] = [Started("x", "m")]
     events += [
         ThinkingDelta("t"),
@@ -164,13 +164,54 @@ def test_deltas_do_pass_by(side: str, client: str, wire: str) -> None:
         TextDelta("x"),
         TextDelta("x"),
     ]
-    events += [CallStarted(0, "a", "f"), CallDelta(0, '{"x":'), CallDelta(0, "1"), CallDelta(0, "}")]
+    events += [CallStarted(0, "a", "f"), CallDelta(0, '{"x":'), CallDelta(0, "1"), CallDelta(0, "2"), CallDelta(0, "}")]
     data = written(wire, [*events, Finished(Finish.TOOL_CALLS), Ended()])
     frames = passing(side, wire, client, [data])[1]
-    assert (frames.thinking_bytes, frames.text_bytes, frames.argument_bytes) == PASSED[client]
+    ends = wire == neutral.MESSAGES and client == neutral.CHAT  # nobody asks whether the call is whole
+    most = 3 if client == neutral.CHAT else 2
+    assert (frames.thinking_bytes, frames.text_bytes, frames.argument_bytes) == (most, most, 2 + ends)
 
 
-PASSED = {neutral.CHAT: (3, 3, 2), neutral.MESSAGES: (2, 2, 2)}
+def chat_stream(*calls: tuple[int, str | None, str | None, str]) -> bytes:
+    """A stream of slices of calls: index, id, name, arguments."""
+    deltas: list[dict[str, object]] = [{"role": "assistant"}]
+    for index, id, name, arguments in calls:
+        one = {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}
+        deltas.append({"tool_calls": [{key: value for key, value in one.items() if value is not None}]})
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    chunks = [json.dumps({"id": "cc", "model": "m", "choices": [choice]}) for choice in choices]
+    return b"".join(b"data: %b\n\n" % one.encode() for one in [*chunks, "[DONE]"])
+
+
+SLICED = [(0, "c1", "f", ""), (0, None, None, '{"a":'), (0, None, None, '{"b":'), (0, None, None, '"}"'),
+          (0, None, None, "}"), (0, None, None, "}")]  # fmt: skip
+WHOLE = '{"a":{"b":"}"}}'
+BEHIND = {
+    "nothing": ([], [WHOLE]),
+    "all again, with its id": ([(0, "c1", "f", WHOLE)], [WHOLE]),
+    "all again, without": ([(0, None, None, WHOLE)], [WHOLE]),
+    "a brace, a blank": ([(0, None, None, "}"), (0, None, None, " ")], [WHOLE]),
+    "the next call's": ([(0, None, None, '{"c":2}')], [WHOLE, '{"c":2}']),
+    "the next call's, in slices": ([(0, None, None, '{"c":'), (0, None, None, "2"), (0, None, None, "}")],
+                                   [WHOLE, '{"c":2}']),
+    "the next call's, and an echo": ([(0, None, None, '{"c":2}'), (0, None, None, '{"c":2}')], [WHOLE, '{"c":2}']),
+}  # fmt: skip
+
+
+@SIDES
+@TO_EACH
+@pytest.mark.parametrize("case", BEHIND)
+@pytest.mark.parametrize("step", [1, 1 << 20])
+def test_what_follows_slices_that_passed_by_is_understood(side: str, client: str, case: str, step: int) -> None:
+    """The reader knows how far the arguments came that were moved past it, in one read or in many."""
+    behind, expected = BEHIND[case]
+    data = chat_stream(*SLICED, *behind)
+    events = read(neutral.CHAT, data, [])
+    assert [part.arguments for part in collect(events).parts if isinstance(part, ToolCall)] == expected
+    told, frames = passing(side, neutral.CHAT, client, [data[at : at + step] for at in range(0, len(data), step)])
+    check_same(told, grammar.JUDGES[client](written(client, events)))
+    assert frames.argument_bytes > 0
 
 
 # --- Events in any order ----------------------------------------------------------------------------------------------

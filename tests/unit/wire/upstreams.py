@@ -209,7 +209,11 @@ def call_deltas(draw: st.DrawFn, made: list[_Call]) -> list[dict[str, Any]]:
             one |= {"id": call.id} if each_id else draw(st.sampled_from([{}, {"id": None}, {"id": ""}]))
             if each_name:
                 one["function"]["name"] = call.name
-        slices.append(opening + rest)
+        behind = draw(st.sampled_from(["", "", call.arguments, " \n", "}"]))  # an echo, a blank, a brace too many
+        echo: list[dict[str, Any]] = [{**index, "function": {"arguments": behind}}] if behind else []
+        for one in echo:
+            one |= {"id": call.id} if each_id else {}
+        slices.append(opening + rest + echo)
     if numbered == "right" or each_id:
         mixed = interleaved(draw, slices)
     else:
