@@ -23,6 +23,8 @@ FINISH_IN = {
 }
 FINISH_OUT = {finish: word for word, finish in FINISH_IN.items()}
 
+WRAP = '{"invalid_arguments":"', '"}'
+"""What stands around call arguments that are no object, to make them the text inside of one."""
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
@@ -115,9 +117,11 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> b
 
 def _input(arguments: str) -> Any:
     """Return call arguments as an object. Those of a model that was cut off are none; they stay readable."""
+    if not arguments.strip():
+        return {}
     text = nesting.whole(arguments.encode())
     try:
         _MEMBERS.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return {"invalid_arguments": arguments}
+        return Raw(WRAP[0].encode() + encode(arguments)[1:-1] + WRAP[1].encode())
     return Raw(text)

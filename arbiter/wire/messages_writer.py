@@ -10,7 +10,11 @@ message_delta waits for the end because it carries the usage, which other format
 
 Output may be interleaved elsewhere, not here: while a call is open whose arguments are not whole (`Span`), everything
 that belongs elsewhere waits, in its order, until they are, or until the model has finished. Upstreams that send one
-thing after the other, which is nearly all, never wait.
+thing after the other, which is nearly all, never wait: a call that has had no arguments when something else is said
+has none. (Some open all their calls before the first arguments, so another call alone says nothing.)
+
+Arguments that are no object would break the client's input, and what was streamed cannot be taken back: their first
+character decides whether they leave as they are or as the text inside of one (`WRAP`).
 
 Inside a block, deltas of its kind may pass the writer by (`moulds`); of a call's arguments it is told afterwards
 (`carried`), or it would not know when they are whole.
@@ -43,23 +47,36 @@ from arbiter.model import (
     UsageReported,
 )
 from arbiter.wire.json import encode
-from arbiter.wire.messages_answer import FINISH_OUT, call_block, text_block, write_message, write_usage
+from arbiter.wire.messages_answer import FINISH_OUT, WRAP, call_block, text_block, write_message, write_usage
 from arbiter.wire.messages_errors import write_error_event
 from arbiter.wire.moulds import NO_MOULDS, Moulds
-from arbiter.wire.span import Span
+from arbiter.wire.span import BLANK, Span
 
-MAX_WAITING_BYTES = 16 << 20
-"""What interleaved output may amount to while it waits; as much as one event (SPEC 2.10)."""
+MAX_WAITING_BYTES = 4 << 20
+"""What interleaved output may amount to while it waits: a large file, written by one of several calls at once."""
+
+_ITEM_BYTES = 512  # what anything that waits costs beside its text
 
 _TEXT, _THINKING = "text", "thinking"
 
 
 class _Waiting:
-    """A call that waits for its turn, with what came of its arguments."""
+    """Output that waits for its turn, with the text, or the arguments, that came of it so far."""
 
-    def __init__(self, call: CallStarted) -> None:
-        self.call = call
-        self.slices: list[str] = []
+    __slots__ = ("_size", "event", "text")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self._size = _ITEM_BYTES + len(encode(event))
+        self.text = bytearray()  # joined: a slice of two letters would cost fifty bytes
+
+    @property
+    def says(self) -> bool:
+        return bool(self.text) or type(self.event) is not CallStarted
+
+    @property
+    def size(self) -> int:
+        return self._size + len(self.text)
 
 
 class MessagesWriter:
@@ -78,8 +95,9 @@ class MessagesWriter:
         self._delta = (b"", b"")  # what stands around the string of a delta of the open block
         self._span = Span()  # the arguments of the open call
         self._calls = 0  # that started
-        self._queue: deque[Event | _Waiting] = deque()
+        self._queue: deque[_Waiting] = deque()
         self._waiting: dict[int, _Waiting] = {}  # the calls in it
+        self._saying = 0  # how many in it say anything: all but calls without arguments
         self._waiting_bytes = 0
         self._usage: Usage | None = None
         self._finished = Finished(Finish.STOP)
@@ -96,12 +114,13 @@ class MessagesWriter:
         if type(event) is ThinkingDelta and self._block is _THINKING:
             return self._delta[0] + encode(event.text) + self._delta[1] if event.text else b""
         if type(event) is CallDelta and self._block == event.index and not self._queue:
-            self._span.feed(event.arguments)
-            return self._delta[0] + encode(event.arguments) + self._delta[1]
+            return self._say_arguments(event.arguments)
         if not self._order.admit(event):
             return b""
         if type(event) is Failed:
             self._block = None
+            self._queue.clear()
+            self._waiting.clear()
             return write_error_event(event.error, self._trace_id)
         opening = b"" if self._opened else self._start(event if type(event) is Started else Started())
         written = self._write(event)
@@ -114,7 +133,7 @@ class MessagesWriter:
             return Moulds(text=self._delta)
         if self._block is _THINKING:
             return Moulds(reasoning_content=self._delta, reasoning=self._delta)
-        if isinstance(self._block, int) and not self._queue:
+        if isinstance(self._block, int) and not self._queue and self._span.opener == "{":
             return Moulds(arguments=self._delta, call=self._block, keep=True)
         return NO_MOULDS
 
@@ -150,7 +169,8 @@ class MessagesWriter:
         elif type(event) is CallDelta:
             return self._write_slice(event)
         if self._queue or self._is_blocked():
-            return self._wait(event)
+            self._wait(event)
+            return self._release()
         return self._put(event)
 
     def _put(self, event: Event) -> bytes:
@@ -170,8 +190,10 @@ class MessagesWriter:
         if type(event) is ThinkingRedacted:
             return self._enter("redacted", {"type": "redacted_thinking", "data": event.data}, "", "") + self._close()
         if type(event) is CallStarted:
+            block = call_block(event.id, event.name, {})
+            opening = self._enter(event.index, block, "input_json_delta", "partial_json")
             self._span = Span()
-            return self._enter(event.index, call_block(event.id, event.name, {}), "input_json_delta", "partial_json")
+            return opening
         return b""
 
     def _think(self) -> bytes:
@@ -192,43 +214,67 @@ class MessagesWriter:
     def _say(self, text: str) -> bytes:
         return self._delta[0] + encode(text) + self._delta[1]
 
+    def _say_arguments(self, arguments: str) -> bytes:
+        """Write a slice of the open call's arguments; blanks in front of them say nothing."""
+        is_first = not self._span.opener
+        arguments = arguments.lstrip(BLANK) if is_first else arguments
+        self._span.feed(arguments)
+        if not arguments:
+            return b""
+        if self._span.opener == "{":
+            return self._say(arguments)
+        return self._say((WRAP[0] if is_first else "") + encode(arguments)[1:-1].decode())
+
     def _close(self) -> bytes:
         if self._block is None:
             return b""
+        is_wrapped = isinstance(self._block, int) and self._span.opener not in ("", "{")
         self._block = None
-        return _event("content_block_stop", {"index": self._index})
+        return (self._say(WRAP[1]) if is_wrapped else b"") + _event("content_block_stop", {"index": self._index})
 
     # --- What waits ---------------------------------------------------------------------------------------------------
 
     def _is_blocked(self) -> bool:
-        return isinstance(self._block, int) and not self._span.whole
+        """May more arguments of the open call come?"""
+        return isinstance(self._block, int) and not self._span.whole and (self._span.opener != "" or not self._saying)
 
     def _write_slice(self, event: CallDelta) -> bytes:
         if event.index == self._block:
-            self._span.feed(event.arguments)
-            written = self._say(event.arguments)
-            return written + self._release() if self._queue and self._span.whole else written
+            return self._say_arguments(event.arguments) + self._release()
         waiting = self._waiting.get(event.index)
         if waiting is not None:
-            self._hold(len(event.arguments))
-            waiting.slices.append(event.arguments)
-            return b""
-        if 0 <= event.index < self._calls and not event.arguments.strip():
+            self._hold(waiting, event.arguments if waiting.text else event.arguments.lstrip(BLANK))
+            return self._release()
+        if 0 <= event.index < self._calls and not event.arguments.strip(BLANK):
             return b""
         raise Garbled(f"the upstream sent arguments for tool call {event.index}, which is not open")
 
-    def _wait(self, event: Event) -> bytes:
+    def _wait(self, event: Event) -> None:
+        text = ""
+        if type(event) is TextDelta or type(event) is RefusalDelta:
+            event, text = TextDelta(""), event.text
+        elif type(event) is ThinkingDelta:
+            event, text = ThinkingDelta(""), event.text
+        latest = self._queue[-1] if self._queue else None
+        if type(event) is TextDelta or type(event) is ThinkingDelta:
+            if not text:
+                return
+            if latest is not None and type(latest.event) is type(event):
+                self._hold(latest, text)
+                return
+        waiting = _Waiting(event)
+        self._queue.append(waiting)
+        self._saying += waiting.says
+        self._waiting_bytes += waiting.size
         if type(event) is CallStarted:
-            self._hold(len(event.id) + len(event.name))
-            waiting = self._waiting[event.index] = _Waiting(event)
-            self._queue.append(waiting)
-        else:
-            self._hold(len(encode(event)))
-            self._queue.append(event)
-        return b""
+            self._waiting[event.index] = waiting
+        self._hold(waiting, text)
 
-    def _hold(self, size: int) -> None:
-        self._waiting_bytes += size
+    def _hold(self, waiting: _Waiting, text: str) -> None:
+        said, size = waiting.says, waiting.size
+        waiting.text += text.encode("utf-8", "surrogatepass")
+        self._saying += waiting.says - said
+        self._waiting_bytes += waiting.size - size
         if self._waiting_bytes > MAX_WAITING_BYTES:
             raise Garbled("the upstream interleaves more output with an open tool call than can wait")
 
@@ -236,18 +282,19 @@ class MessagesWriter:
         """Write what waits, up to a call whose arguments are not whole; or all, as whatever they lack will not come."""
         written: list[bytes] = []
         while self._queue and (to_the_last or not self._is_blocked()):
-            item = self._queue.popleft()
-            if isinstance(item, _Waiting):
-                del self._waiting[item.call.index]
-                written.append(self._put(item.call))
-                arguments = "".join(item.slices)
-                self._span.feed(arguments)
-                if arguments:
-                    written.append(self._say(arguments))
+            waiting = self._queue.popleft()
+            self._saying -= waiting.says
+            self._waiting_bytes -= waiting.size
+            event, text = waiting.event, waiting.text.decode("utf-8", "surrogatepass")
+            if type(event) is CallStarted:
+                del self._waiting[event.index]
+                written += self._put(event), self._say_arguments(text)
+            elif type(event) is TextDelta:
+                written.append(self._put(TextDelta(text)))
+            elif type(event) is ThinkingDelta:
+                written.append(self._put(ThinkingDelta(text)))
             else:
-                written.append(self._put(item))
-        if not self._queue:
-            self._waiting_bytes = 0
+                written.append(self._put(event))
         return b"".join(written)
 
     def _end(self) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -24,8 +25,10 @@ from arbiter.model import (
     ThinkingSigned,
     Usage,
     UsageReported,
+    collect,
 )
 from arbiter.wire import anthropic_messages
+from arbiter.wire.messages_writer import MessagesWriter
 from arbiter.wire.moulds import Moulds
 
 
@@ -39,6 +42,10 @@ def write(*events: Event) -> list[dict[str, Any]]:
         assert name == f"event: {payload['type']}"
         written.append(payload)
     return written
+
+
+def writes(writer: MessagesWriter, events: list[Event]) -> bytes:
+    return b"".join(writer.write(event) for event in events)
 
 
 def shape(written: list[dict[str, Any]]) -> list[str]:
@@ -180,14 +187,69 @@ def test_arguments_for_a_call_that_ended_are_the_upstreams_fault() -> None:
         writer.write(CallDelta(1, "{}"))
 
 
+def test_a_call_that_had_no_arguments_when_something_else_is_said_has_none() -> None:
+    """SPEC 2.2: it never gets any where calls come one after the other, and nobody waits for the end to be sure."""
+    others: list[list[Event]] = [[CallStarted(1, "b", "g"), CallDelta(1, '{"y":')], [TextDelta("so")]]
+    for other in [*others, [ThinkingDelta("Hm")]]:
+        writer = anthropic_messages.writer("T", "m", 0)
+        writer.write(CallStarted(0, "a", "f"))
+        told = writes(writer, other)
+        assert told.count(b"content_block_stop") == 2 and told.count(b"content_block_delta") == 2
+        assert writer.moulds() != Moulds()
+        with pytest.raises(Garbled):  # told too late: an agent must not run the call without them
+            writer.write(CallDelta(0, "{}"))
+
+
+def test_calls_may_all_open_before_the_first_arguments() -> None:
+    """Whose come first does not matter: all before it have none."""
+    opened: list[Event] = [CallStarted(index, id, "f") for index, id in enumerate("abc")]
+    written = write(*opened, CallDelta(0, '{"x"'), CallDelta(2, '{"z"'), CallDelta(0, ":1}"), CallDelta(2, ":3}"), *END)
+    assert shape(written)[1:-2] == [
+        *("+0:tool_use", "0:input_json", "0:input_json", "-0", "+1:tool_use", "-1"),
+        *("+2:tool_use", "2:input_json", "2:input_json", "-2"),
+    ]
+
+
 def test_what_waits_has_a_bound() -> None:
-    """An upstream cannot make us hold a stream's worth of output."""
+    """An upstream cannot make us hold a stream's worth of output, neither in long pieces nor in many."""
+    endless: list[list[Event]] = [
+        [TextDelta("x" * (1 << 20))],
+        [TextDelta("x"), ThinkingDelta("y")],
+        [ThinkingSigned("")],
+        [CallDelta(1, "x" * (1 << 10))],
+    ]
+    for events in endless:
+        writer = anthropic_messages.writer("T", "m", 0)
+        writes(writer, [CallStarted(0, "a", "f"), CallDelta(0, "{"), CallStarted(1, "b", "g")])
+        with pytest.raises(Garbled, match="interleaves"):
+            writes(writer, events * (1 << 13))
+
+
+def test_what_waits_is_kept_joined() -> None:
+    """A file written by one of two calls at once may come in hundreds of thousands of slices."""
     writer = anthropic_messages.writer("T", "m", 0)
-    writer.write(CallStarted(0, "a", "f"))
-    for _ in range(15):
-        writer.write(TextDelta("x" * (1 << 20)))
-    with pytest.raises(Garbled):
-        writer.write(TextDelta("x" * (1 << 20)))
+    writes(writer, [CallStarted(0, "a", "f"), CallDelta(0, "{"), CallStarted(1, "b", "g"), CallDelta(1, '{"x":"')])
+    tracemalloc.start()
+    for _ in range(200_000):
+        writer.write(CallDelta(1, "ab"))
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 1 << 20
+    told = writer.write(CallDelta(0, "}")) + writer.write(CallDelta(1, '"}'))
+    assert told.count(b"ab") == 200_000
+
+
+@pytest.mark.parametrize("arguments", ["5", "null", '"a\\"b"', "[1]", "tru", ' \n{"a":1}', '{"a":{}}', "", " "])
+def test_arguments_that_are_no_object_are_told_as_in_a_whole_answer(arguments: str) -> None:
+    """An input is an object; what else a model says stays readable inside of one, however it is cut."""
+    said: list[Event] = [CallStarted(0, "a", "f"), *(CallDelta(0, one) for one in arguments)]
+    events = [Started(), *said, CallStarted(1, "b", "f"), CallDelta(1, "{}"), *CALLED]
+    inputs = ["", ""]
+    for one in write(*events):
+        if one["type"] == "content_block_delta":
+            inputs[one["index"]] += one["delta"]["partial_json"]
+    whole = json.loads(anthropic_messages.write_answer(collect(events), "T", "m", 0))["content"]
+    assert [json.loads(one or "{}") for one in inputs] == [block["input"] for block in whole]
 
 
 def test_the_model_that_answered_is_named() -> None:
@@ -213,11 +275,14 @@ def test_moulds_are_those_of_the_open_block() -> None:
     writer.write(TextDelta("a"))
     assert writer.moulds().text is not None and writer.moulds().reasoning is None
     writer.write(CallStarted(0, "a", "f"))
+    assert writer.moulds() == Moulds()  # whether its arguments are an object is not known yet
+    writer.write(CallDelta(0, "{"))
     inside = writer.moulds()
     assert inside.arguments is not None and (inside.call, inside.keep) == (0, True) and inside.text is None
     writer.write(CallStarted(1, "b", "g"))  # it waits: the writer must see when the first is whole
     assert writer.moulds() == Moulds()
-    writer.write(CallDelta(0, "{}"))
+    writer.write(CallDelta(0, "}"))
+    writer.write(CallDelta(1, "{"))
     assert writer.moulds().call == 1
     writer.write(Finished(Finish.TOOL_CALLS))
     assert writer.moulds() == Moulds()
