@@ -5,6 +5,9 @@ A count that the upstream did not state stays None (SPEC 7.2).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
 from arbiter._speedups import nesting, reduce
@@ -13,6 +16,8 @@ from arbiter.errors import Garbled
 from arbiter.model import Usage
 
 _WIDE_BYTES, _WIDE_VALUES = 1 << 20, 100_000
+
+T = TypeVar("T")
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,14 +132,12 @@ _check_json = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def of_chat_answer(body: bytes) -> Facts:
     """The facts of a unary chat answer.
 
-    Errors: Garbled where the body is no JSON object. A body of an unexpected shape yields the facts it has.
+    Errors: Garbled where the body is no JSON object. One of an unexpected shape yields no facts, and half an emoji
+    among its texts counts as U+FFFD.
     """
-    if _is_too_wide(body):
-        return _of_stranger(body)
-    try:
-        answer = _decode_chat(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _of_stranger(body)
+    answer = _decoded(_decode_chat, body)
+    if answer is None:
+        return Facts()
     output = thinking = 0
     names: list[str] = []
     finish = None
@@ -165,12 +168,9 @@ def of_chat_answer(body: bytes) -> Facts:
 
 def of_messages_answer(body: bytes) -> Facts:
     """The facts of a unary messages answer. Errors: as `of_chat_answer`."""
-    if _is_too_wide(body):
-        return _of_stranger(body)
-    try:
-        answer = _decode_messages(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _of_stranger(body)
+    answer = _decoded(_decode_messages, body)
+    if answer is None:
+        return Facts()
     output = thinking = 0
     names: list[str] = []
     for block in answer.content or ():
@@ -198,13 +198,22 @@ def _is_too_wide(body: bytes) -> bool:
     return len(body) > _WIDE_BYTES and nesting.commas(body) > _WIDE_VALUES
 
 
-def _of_stranger(body: bytes) -> Facts:
-    """An answer of another shape is passed on all the same; one that is not JSON at all is the upstream's fault."""
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | None:
+    """Return an answer, None where it has another shape: it is passed on all the same.
+
+    Errors: Garbled where it is no JSON object, which is the upstream's fault.
+    """
+    text = nesting.whole(body)
+    if not _is_too_wide(text):
+        try:
+            return decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
     try:
-        _check_json(body)
+        _check_json(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Garbled("the upstream's answer is not a JSON object") from None
-    return Facts()
+    return None
 
 
 def _word(value: object) -> str | None:

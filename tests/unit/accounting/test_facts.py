@@ -66,6 +66,13 @@ def test_what_is_no_json_object_is_the_upstreams_fault(read: Any, body: bytes) -
         read(body)
 
 
+@pytest.mark.parametrize(("read", "body"), [(of_chat_answer, CHAT), (of_messages_answer, MESSAGES)])
+def test_half_an_emoji_costs_no_fact(read: Any, body: Any) -> None:
+    """Models do send it, and JSON allows it; it counts as the U+FFFD that a reader makes of it."""
+    whole, half = (json.dumps(body).replace("!", text).encode() for text in ("\\ufffd", "\\ud83d"))
+    assert read(half) == read(whole) and read(half).output_bytes > 0
+
+
 def test_an_error_in_a_200_is_seen() -> None:
     assert of_chat_answer(b'{"error":{"message":"no"}}').error is not None
     assert of_chat_answer(b'{"error":null,"choices":[]}').error is None
