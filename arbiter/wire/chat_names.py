@@ -28,7 +28,7 @@ def sent_name(name: str) -> str:
     if _NAME.match(name):
         return name
     digest = _digest(name)[:12]
-    return f"{_FOREIGN.sub('_', name)[: MAX_NAME - 13]}_{digest}"
+    return f"{_FOREIGN.sub('_', name[: MAX_NAME - 13])}_{digest}"
 
 
 def short_names(request: Request) -> dict[str, str]:

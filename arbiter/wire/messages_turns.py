@@ -30,6 +30,7 @@ ORPHANED = "The result of a tool call that is no longer part of this conversatio
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 128
+_MAX_ID = 1 << 16  # some servers keep whole signatures in them
 
 
 def turns_of(messages: Iterable[Message], *, blocks: bool) -> list[dict[str, Any]]:
@@ -111,7 +112,7 @@ class _Turns:
 
     def _renamed(self, call: ToolCall) -> ToolCall:
         """Return a call under an id and a name that this format takes. Only calls before it have a say in them."""
-        base = _FOREIGN.sub("_", call.id) or "call"
+        base = _FOREIGN.sub("_", call.id[:_MAX_ID]) or "call"
         sent = base
         while sent in self._ids:
             self._numbers[base] = self._numbers.get(base, 1) + 1
@@ -119,7 +120,7 @@ class _Turns:
         self._ids.add(sent)
         self._calls.append(sent)
         self._open.setdefault(call.id, deque()).append(sent)
-        return replace(call, id=sent, name=_FOREIGN.sub("_", call.name)[:_MAX_NAME] or "unnamed")
+        return replace(call, id=sent, name=_FOREIGN.sub("_", call.name[:_MAX_NAME]) or "unnamed")
 
     def _take_result(self, part: Part) -> None:
         if type(part) is not ToolResult:

@@ -456,3 +456,18 @@ def test_parameters_that_anthropic_has_are_carried() -> None:
     assert sent(user("x"), service_tier="priority")["service_tier"] == "auto"
     assert "service_tier" not in sent(user("x"), service_tier="flex")
     assert "stop_sequences" not in sent(user("x"), stop="\n")
+
+
+def test_ids_of_any_length_find_their_results() -> None:
+    """Beginnings that are the same are told apart like ids that are."""
+    first, second = "é" * 500_000 + "1", "é" * 5_000_000 + "2"
+    calls = [
+        {"id": one, "type": "function", "function": {"name": "f" + "é" * 500_000, "arguments": "{}"}}
+        for one in (first, second)
+    ]
+    said = {"role": "assistant", "content": None, "tool_calls": calls}
+    built = sent(user("Go"), said, tool(second, "two"), tool(first, "one"))
+    ids = [block["id"] for block in built["messages"][1]["content"]]
+    assert ids == ["_" * 65536, "_" * 65536 + "_2"] and built["messages"][1]["content"][0]["name"] == "f" + "_" * 127
+    results = {block["tool_use_id"]: block["content"] for block in built["messages"][2]["content"]}
+    assert results == dict(zip(ids, ["one", "two"], strict=True))
