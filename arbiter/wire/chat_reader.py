@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import carry, sse
+from arbiter._speedups import carry, nesting, reduce, sse
 from arbiter.errors import ErrorClass, Garbled, InStreamError
 from arbiter.model import (
     Answer,
@@ -89,7 +89,21 @@ class _Chunk(msgspec.Struct):
     error: Raw = ABSENT
 
 
+class _Wide(msgspec.Struct):
+    """A whole answer, of which nothing is decoded that may be long."""
+
+    class Choice(msgspec.Struct):
+        class Message(msgspec.Struct):
+            content: Raw = ABSENT
+            tool_calls: Raw = ABSENT
+
+        message: Message | None = None
+
+    choices: list[Choice] | None = None
+
+
 _CHUNK = msgspec.json.Decoder(_Chunk)
+_WIDE = msgspec.json.Decoder(_Wide)
 _STR = msgspec.json.Decoder(str)
 _PARTS = msgspec.json.Decoder(list[_Part])
 _PART = msgspec.json.Decoder(_Part)
@@ -132,6 +146,7 @@ class ChatReader(EventReader):
         Errors: Garbled where it is none of this format.
         """
         events: list[Event] = []
+        _check_width(body)
         self._read_chunk(b"", decoded(_CHUNK, body, "chat completion", MAX_ANSWER_VALUES), body, events)
         if not self._has_choice and not any(type(event) is Failed for event in events):
             raise Garbled("the upstream's answer has no choices")
@@ -201,6 +216,20 @@ class ChatReader(EventReader):
             self._calls.read(one, events, is_new=position > 0)
         if said.function_call is not None:
             self._calls.read(CallSlice(-1, None, said.function_call), events)
+
+
+def _check_width(body: bytes) -> None:
+    """Count what becomes an object each; log probabilities stay text, and so does what nobody knows.
+
+    Errors: Garbled.
+    """
+    if len(body) <= reduce.MAX_VALUES or nesting.commas(body) < reduce.MAX_VALUES:
+        return
+    choices = decoded(_WIDE, body, "chat completion", MAX_ANSWER_VALUES).choices or []
+    messages = [choice.message for choice in choices if choice.message is not None]
+    values = sum(nesting.commas(bytes(raw)) for one in messages for raw in (one.content, one.tool_calls))
+    if len(choices) + values >= reduce.MAX_VALUES:
+        raise Garbled("the upstream sent a chat completion of too many values")
 
 
 def _first(choices: list[_Choice]) -> _Choice | None:

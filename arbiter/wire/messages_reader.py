@@ -43,7 +43,7 @@ from arbiter.model import (
 from arbiter.wire import faults
 from arbiter.wire.json import ABSENT, present
 from arbiter.wire.messages_answer import finish_of, read_usage
-from arbiter.wire.reading import MAX_ANSWER_VALUES, EventReader, decoded, is_said, word
+from arbiter.wire.reading import EventReader, decoded, is_said, word
 
 
 class _Message(msgspec.Struct):
@@ -277,7 +277,7 @@ def parse_answer(body: bytes) -> Answer:
 
     Errors: Garbled where it is none of this format; InStreamError where a 200 holds an error object.
     """
-    found = decoded(_BODY, body, "message", MAX_ANSWER_VALUES)
+    found = decoded(_BODY, body, "message")
     if found.content is None:
         if found.type == "error" or is_said(found.error):
             raise faults.in_stream(body)

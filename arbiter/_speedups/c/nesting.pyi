@@ -6,8 +6,8 @@ from arbiter._speedups.py.nesting import WIDE as WIDE
 from arbiter._speedups.py.nesting import commas as commas
 from arbiter._speedups.py.nesting import cuts as cuts
 from arbiter._speedups.py.nesting import fault as fault
-from arbiter._speedups.py.nesting import half as half
 from arbiter._speedups.py.nesting import follow as follow
+from arbiter._speedups.py.nesting import half as half
 from arbiter._speedups.py.nesting import not_utf8 as not_utf8
 from arbiter._speedups.py.nesting import path as path
 from arbiter._speedups.py.nesting import whole as whole

@@ -541,6 +541,25 @@ def test_arguments_that_passed_by_count_as_read() -> None:
 # --- Unary answers ----------------------------------------------------------------------------------------------------
 
 
+def test_a_whole_answer_may_be_as_wide_as_its_log_probabilities() -> None:
+    """Those stay text; of what becomes an object each, a stream's chunk may not have more either."""
+    probability = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+    found = answer_of({"message": {"content": "Hi"}, "logprobs": {"content": [probability] * 40_000}})
+    assert len(found.logprobs) == 1
+    for wide in (
+        {"message": {"content": [{"type": "text", "text": "x"}] * 60_000}},
+        {"message": {"tool_calls": [{"id": "a", "function": {"name": "f"}}] * 60_000}},
+    ):
+        with pytest.raises(Garbled, match="too many values"):
+            answer_of(wide)
+    with pytest.raises(Garbled, match="too many values"):
+        openai_chat.parse_answer(b'{"choices":[%b]}' % b",".join([b"{}"] * 100_001))
+
+
+def answer_of(choice: dict[str, Any]) -> Answer:
+    return openai_chat.parse_answer(json.dumps({"choices": [{"index": 0, "finish_reason": "stop", **choice}]}).encode())
+
+
 def answer(**message: Any) -> Answer:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
     return openai_chat.parse_answer(json.dumps({"id": "cc-1", "model": "m", "choices": [choice]}).encode())
