@@ -236,7 +236,7 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _Typed(msgspec.Struct):
-    type: str = "unknown"
+    type: str | None = None  # of a tool of Anthropic's it may be null
 
 
 class _Sourced(_Typed):
@@ -248,7 +248,7 @@ _TYPED = msgspec.json.Decoder(_Typed)
 
 def type_of(raw: bytes) -> str:
     """Return the type that a raw part or tool gives itself."""
-    return _TYPED.decode(raw).type
+    return _TYPED.decode(raw).type or "unknown"
 
 
 def _kind_of(raw: bytes) -> str:

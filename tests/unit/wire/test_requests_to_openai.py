@@ -396,3 +396,10 @@ def test_schemas_are_whole_text_too() -> None:
     with pytest.raises(BadRequest) as caught:
         anthropic_messages.parse_request({"model": msgspec.Raw(b'"m"'), "messages": msgspec.Raw(b"[]"), "tools": tools})
     assert caught.value.param == "tools[0].input_schema.description"
+
+
+@pytest.mark.parametrize("tool", [{"type": None}, {"type": None, "name": ""}, {"type": "custom"}, {}])
+def test_a_tool_without_a_name_is_refused_by_its_place(tool: dict[str, Any]) -> None:
+    """Whatever its type is, and if it is none."""
+    with pytest.raises(ProtocolUnsupported, match=r"^tools\[1\]: a tool of type (unknown|custom) cannot be told"):
+        sent(tools=[TOOL, tool])
