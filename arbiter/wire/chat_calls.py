@@ -4,7 +4,7 @@ What servers do to them is undone here: every call opens once, with its id and i
 own. It goes through three states:
 
     KNOWN --its name, then a first slice of arguments, another call, or the finish--> OPEN
-    OPEN  --arguments that end where they began (`Span`)--> WHOLE; what follows in the same slice is dropped
+    OPEN  --arguments that end where they began (`Span`)--> WHOLE; braces and blanks behind them are dropped
 
 Which call a slice belongs to is decided by its id, else by its index, else it is the latest. It begins another one
 where its id is new, where it names another function than an open call has, or where it begins new arguments behind
@@ -49,6 +49,7 @@ class CallSlice(msgspec.Struct):
     type: Any = None
 
 
+_ENDS = BLANK + '"]}'
 _ID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -77,8 +78,11 @@ class _Call:
         return self.span.whole
 
     def feed(self, arguments: str) -> str:
-        """Take a slice; return what of it is said: no blanks in front, and nothing behind the end."""
-        said = self.span.feed(arguments if self.is_fed else arguments.lstrip(BLANK))
+        """Take a slice; return what of it is said: no blanks in front, and nothing that only repeats the end."""
+        arguments = arguments if self.is_fed else arguments.lstrip(BLANK)
+        said = self.span.feed(arguments)
+        if arguments[len(said) :].strip(_ENDS):
+            said = arguments  # more than a slip of the server's parser: the client should see it
         self.digest.update(said.encode("utf-8", "surrogatepass"))
         return said
 

@@ -214,6 +214,18 @@ def test_what_follows_slices_that_passed_by_is_understood(side: str, client: str
     assert frames.argument_bytes > 0
 
 
+@SIDES
+def test_what_passed_by_is_not_kept_from_one_read_to_the_next(side: str) -> None:
+    """A file may be written in megabytes of slices without a brace."""
+    carry = importlib.import_module(f"arbiter._speedups.{side}.carry")
+    reader = FORMATS[neutral.CHAT].reader()
+    reader.frames = carry.ChatCarrier(LIMIT_BYTES)
+    stream = TranslatedStream(reader, FORMATS[neutral.MESSAGES].writer("T", "m", 0), {})
+    data = chat_stream((0, "c1", "f", '{"a":"'), *[(0, None, None, "x")] * 9)
+    stream.feed(data[: data.index(b"finish_reason", -200)])
+    assert reader.frames.argument_bytes > 0 and reader.frames.kept() == b""
+
+
 # --- Events in any order ----------------------------------------------------------------------------------------------
 
 ERROR = InStreamError("busy")
