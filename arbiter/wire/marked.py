@@ -137,6 +137,13 @@ def unmarked(block: bytes, taken: list[bytes] | None = None, *, levels: int = _L
     return joined(block, texts) if own or kept != before else block
 
 
+def is_marked(block: bytes) -> bool:
+    """Whether there is a mark on `block`, or inside of it."""
+    taken: list[bytes] = []
+    unmarked(block, taken)
+    return bool(taken)
+
+
 def _unmarked_inside(value: bytes, taken: list[bytes] | None, levels: int) -> bytes:
     if is_array(value):
         return each(value, lambda one: unmarked(one, taken, levels=levels)) if may_bear(value) else value

@@ -29,6 +29,7 @@ from arbiter.model import (
     ToolCall,
     ToolResult,
 )
+from arbiter.wire import marked
 from arbiter.wire.inline import flat, text_in
 from arbiter.wire.messages_parse import FORMAT
 
@@ -97,21 +98,25 @@ def block_of(part: Part) -> Any:
 
 def mark(block: dict[str, Any], cache: CacheMark | None) -> dict[str, Any]:
     """Put `cache` on a block that may bear one, and return the block."""
-    if cache is not None and block.get("type") not in ("thinking", "redacted_thinking"):
+    if cache is not None and block.get("type") not in marked.NO_PLACE:
         block["cache_control"] = {"type": "ephemeral"} if cache.ttl is None else {"type": "ephemeral", "ttl": cache.ttl}
     return block
 
 
 def opened(raw: bytes) -> Any:
-    """Return what only this format knows as it came; one that is marked as its members, for whoever moves marks."""
-    if b'"cache_control"' not in raw:
-        return Raw(raw)
-    members: dict[str, Any] = dict(_MEMBERS.decode(raw))
-    for name in ("type", "cache_control"):
-        try:
-            members[name] = msgspec.json.decode(members.get(name, b""))
-        except msgspec.DecodeError:
-            pass  # absent, or a number that nothing here could hold: as it came
+    """Return what only this format knows as it came; one that is marked as its members, for whoever moves marks.
+
+    Shapes: a mark inside of it is on it then. `type` is text, where it is one; all else, also the mark, is as it came.
+    """
+    taken: list[bytes] = []
+    bare = marked.unmarked(raw, taken)
+    if not taken:
+        return Raw(bare)
+    members: dict[str, Any] = dict(_MEMBERS.decode(bare))
+    kind = marked.word(bytes(members.get("type", b"")))
+    if kind is not None:
+        members["type"] = kind
+    members["cache_control"] = Raw(taken[-1])
     return members
 
 

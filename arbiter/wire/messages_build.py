@@ -47,7 +47,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     max_tokens = _max_tokens(request, target, can)
     settled = settle(request, can, max_tokens)
     whose = owner(request, target)
-    system, messages = _build_conversation(request, target, blocks=whose == "arbiter")
+    system, messages = _build_conversation(request, target)
     body: dict[str, Any] = {"model": request.model, "max_tokens": max_tokens}
     tools = _build_tools(request, can)
     if tools:
@@ -91,13 +91,14 @@ def _max_tokens(request: Request, target: Target, can: Abilities | None) -> int:
     return most or UNKNOWN_MAX_OUTPUT
 
 
-def _build_conversation(
-    request: Request, target: Target, *, blocks: bool
-) -> tuple[str | list[Any], list[dict[str, Any]]]:
+def _build_conversation(request: Request, target: Target) -> tuple[str | list[Any], list[dict[str, Any]]]:
     """Return `system`, which is what stands at the head, and `messages`, which is the rest.
 
-    Instructions to which nobody said anything yet are what the model shall answer: this format wants a user's turn.
+    All contents are arrays wherever Arbiter might mark one, now or in a later request: that the client sets its first
+    mark changes nothing but marks (SPEC 2.4). Instructions to which nobody said anything yet are what the model shall
+    answer: this format wants a user's turn.
     """
+    blocks = target.prompt_cache in ("auto", "arbiter")
     messages = without_attribution(request.messages) if target.drop_attribution else request.messages
     head = 0
     while head < len(messages) and messages[head].role in ("system", "developer"):

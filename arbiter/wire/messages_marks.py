@@ -15,12 +15,21 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from arbiter.model import CacheMark, Message, Opaque, OpaqueTool, Part, Request, Target, ToolResult
+from arbiter.wire import marked
 from arbiter.wire.messages_blocks import mark
 
 MOST = 4
 _HOUR = "1h"
-NO_PLACE = ("thinking", "redacted_thinking")
+
+
+class _Mark(msgspec.Struct):
+    ttl: str | None = None
+
+
+_MARK = msgspec.json.Decoder(_Mark)
 
 
 class _Place(NamedTuple):
@@ -56,15 +65,15 @@ def _correct(body: dict[str, Any], places: list[_Place]) -> None:
         taken = one.block.pop("cache_control", None) or taken
     if taken is not None and lasting and lasting[-1].section == "messages":
         lasting[-1].block.setdefault("cache_control", taken)
-    marked = [one for one in lasting if "cache_control" in one.block]
-    if len(marked) > MOST:
-        kept = _last_of_each(marked)
-        others = [one for one in marked if all(one is not keeper for keeper in kept)]
-        for one in others[: len(marked) - MOST]:
+    bearers = [one for one in lasting if "cache_control" in one.block]
+    if len(bearers) > MOST:
+        kept = _last_of_each(bearers)
+        others = [one for one in bearers if all(one is not keeper for keeper in kept)]
+        for one in others[: len(bearers) - MOST]:
             del one.block["cache_control"]
-        marked = [one for one in marked if "cache_control" in one.block]
-    for n, one in enumerate(marked):
-        if any(_lifetime(later.block) == _HOUR for later in marked[n + 1 :]) and _lifetime(one.block) != _HOUR:
+        bearers = [one for one in bearers if "cache_control" in one.block]
+    for n, one in enumerate(bearers):
+        if any(_lifetime(later.block) == _HOUR for later in bearers[n + 1 :]) and _lifetime(one.block) != _HOUR:
             mark(one.block, CacheMark(_HOUR))
 
 
@@ -74,7 +83,12 @@ def _last_of_each(places: list[_Place]) -> list[_Place]:
 
 def _lifetime(block: dict[str, Any]) -> str | None:
     cache = block["cache_control"]
-    return cache.get("ttl") if isinstance(cache, dict) else None
+    if isinstance(cache, dict):
+        return cache.get("ttl")
+    try:
+        return _MARK.decode(cache).ttl
+    except msgspec.DecodeError:  # the upstream will say what is wrong with it
+        return None
 
 
 def _places(body: dict[str, Any]) -> list[_Place]:
@@ -96,7 +110,7 @@ def _lasting(body: dict[str, Any], places: list[_Place]) -> list[_Place]:
 def _blocks(content: object) -> list[dict[str, Any]]:
     if not isinstance(content, list):
         return []
-    return [block for block in content if isinstance(block, dict) and block.get("type") not in NO_PLACE]
+    return [block for block in content if isinstance(block, dict) and block.get("type") not in marked.NO_PLACE]
 
 
 def _any(request: Request) -> bool:
@@ -104,7 +118,7 @@ def _any(request: Request) -> bool:
 
 
 def _marks_tool(tool: Any) -> bool:
-    return b'"cache_control"' in tool.raw if isinstance(tool, OpaqueTool) else tool.cache is not None
+    return marked.is_marked(tool.raw) if isinstance(tool, OpaqueTool) else tool.cache is not None
 
 
 def _marks_message(message: Message) -> bool:
@@ -113,7 +127,7 @@ def _marks_message(message: Message) -> bool:
 
 def _marks_part(part: Part) -> bool:
     if type(part) is Opaque:
-        return b'"cache_control"' in part.raw
+        return marked.is_marked(part.raw)
     if type(part) is ToolResult and not isinstance(part.content, str) and any(map(_marks_part, part.content)):
         return True
     return getattr(part, "cache", None) is not None

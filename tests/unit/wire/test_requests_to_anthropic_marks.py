@@ -14,6 +14,7 @@ from arbiter.model import (
     CacheMark,
     Message,
     Opaque,
+    OpaqueTool,
     Part,
     RedactedThinking,
     Request,
@@ -61,12 +62,14 @@ def test_arbiters_marks_are_on_the_tools_the_system_prompt_and_the_newest_turn()
 
 
 def test_the_clients_marks_are_kept_or_replaced_as_the_target_says() -> None:
-    """`auto`: the client's where it set any. A bare string stays one where Arbiter does not mark."""
+    """`auto`: the client's where it set any. A bare string stays one where Arbiter never marks."""
     talk = (SYSTEM, Message("user", (Text("a", HOUR), Text("b"))), Message("assistant", "Ok."), Message("user", "c"))
     for owner in ("auto", "client"):
         body = build(*talk, tools=TOOLS, prompt_cache=owner)
-        assert marks(body) == [(0, 0, "1h")] and body["system"] == "Be terse."
-        assert body["messages"][2]["content"] == "c"
+        assert marks(body) == [(0, 0, "1h")]
+        bare = owner == "client"
+        assert body["system"] == ("Be terse." if bare else [{"type": "text", "text": "Be terse."}])
+        assert body["messages"][2]["content"] == ("c" if bare else [{"type": "text", "text": "c"}])
     replaced = build(*talk, tools=TOOLS, prompt_cache="arbiter")
     assert marks(replaced) == [("tools", 1, None), ("system", 0, None), (2, 0, None)]
     assert marks(build(*talk, tools=TOOLS, prompt_cache="off")) == []
@@ -79,16 +82,38 @@ def test_the_clients_marks_are_kept_or_replaced_as_the_target_says() -> None:
         {"tools": (Tool("f", cache=MARK),)},
         {"said": Message("user", (Text("", MARK), Text("x")))},
         {"said": Message("tool", (ToolResult("a", (Text("x", MARK),)),))},
+        {"said": Message("user", (Opaque(messages.name, b'{"type":"x","cache_control":{"type":"ephemeral"}}'),))},
         {
             "said": Message(
-                "user", (Opaque("anthropic-messages", b'{"type":"x","cache_control":{"type":"ephemeral"}}'),)
+                "user", (Opaque(messages.name, b'{"type":"x","content":[{"cache\\u005fcontrol":{"a":1}}]}'),)
             )
         },
     ],
 )
 def test_any_mark_of_the_clients_is_a_say(marked: dict[str, Any]) -> None:
     body = build(SYSTEM, Message("user", "a"), marked.get("said", Message("user", "b")), tools=marked.get("tools", ()))
-    assert body["system"] == "Be terse."
+    assert body["system"] == [{"type": "text", "text": "Be terse."}]
+
+
+@pytest.mark.parametrize("inner", [b"null", b'"cache_control"', b'{"cache_control":1}'])
+def test_what_is_only_called_like_a_mark_is_none(inner: bytes) -> None:
+    """Not a mark of null, and not a name in a schema or in what a model wrote."""
+    tool = OpaqueTool(messages.name, b'{"type":"x","name":"x","cache_control":null,"input_schema":%b}' % inner)
+    body = json.loads(
+        messages.build_request(Request(model="m", messages=(SYSTEM, Message("user", "a")), tools=(tool,)))
+    )
+    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
+
+
+@pytest.mark.parametrize("owner", ["off", "arbiter", "client"])
+def test_a_mark_inside_of_a_block_is_on_the_block(owner: Any) -> None:
+    """And goes with it where it is not the client's to set."""
+    source = b'{"type": "content", "content": [{"type":"text","text":"x","n":1.50%b}]}'
+    block = b'{"type":"document","source":%b}' % (source % b',"cache_control":{"type":"ephemeral"}')
+    said = (Message("user", (Opaque(messages.name, block), Text("a"))),)
+    body = messages.build_request(Request(model="m", messages=said), Target(prompt_cache=owner))
+    assert source % b"" in body
+    assert marks(json.loads(body)) == {"off": [], "arbiter": [(0, 1, None)], "client": [(0, 0, None)]}[owner]
 
 
 def test_a_trailing_assistant_turn_is_not_marked() -> None:
@@ -96,7 +121,7 @@ def test_a_trailing_assistant_turn_is_not_marked() -> None:
     talk = (Message("user", "Go"), Message("assistant", "Two:"))
     assert marks(build(*talk, prompt_cache="arbiter")) == [(0, 0, None)]
     mine = (Message("user", "Go"), Message("user", (Text("x"),)), Message("assistant", (Text("Two:", HOUR),)))
-    assert marks(build(*mine)) == [(1, 0, "1h")]
+    assert marks(build(*mine, prompt_cache="client")) == [(1, 0, "1h")]
 
 
 def test_marks_sit_on_what_bears_them() -> None:
@@ -166,6 +191,12 @@ def test_marks_of_chat_clients_are_read_wherever_they_put_them() -> None:
     ]
 
 
+def without_marks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_marks(inner) for name, inner in value.items() if name != "cache_control"}
+    return [without_marks(inner) for inner in value] if isinstance(value, list) else value
+
+
 some_mark = st.sampled_from([None, None, MARK, HOUR, CacheMark("5m")])
 some_text = st.builds(Text, st.sampled_from(["", " ", "x"]), some_mark)
 some_said = st.builds(
@@ -192,6 +223,35 @@ def test_no_request_is_refused_for_its_marks(owner: Any, said: Any, tools: Any, 
     turns = body["messages"]
     if turns[-1]["role"] == "assistant":
         assert all(one[0] != len(turns) - 1 for one in found)
+
+
+@pytest.mark.parametrize("owner", ["auto", "arbiter"])
+@given(
+    said=st.lists(some_said, min_size=2, max_size=6),
+    now=st.lists(some_mark, min_size=6, max_size=6),
+    later=st.lists(some_mark, min_size=6, max_size=6),
+    kept=st.integers(1, 5),
+)
+@settings(max_examples=100)
+def test_whose_marks_they_are_changes_nothing_else(
+    owner: Any, said: list[Message], now: Any, later: Any, kept: int
+) -> None:
+    """A client may set its first mark in any turn, on any message: what went before is the same (SPEC 2.4)."""
+    said = [Message("user", "Go"), *(one for one in said if one.role != "developer"), Message("user", "End")][:6]
+
+    def turns(marks_now: Any, count: int) -> list[Any]:
+        talk = [
+            one if mark is None else Message(one.role, tuple(Text(p.text, mark) for p in one.parts()))  # type: ignore[union-attr]
+            for one, mark in zip(said, marks_now, strict=False)
+        ]
+        body = build(*talk[:count], prompt_cache=owner)
+        return [body.get("system"), *without_marks(body["messages"])]
+
+    whole = len(said)
+    assert turns(now, whole) == turns(later, whole)
+    # All but the turn that may still grow, or that loses its last blanks while it is the end.
+    short, long = turns(now, min(kept, whole)), turns(later, whole)
+    assert short[:-1] == long[: len(short) - 1]
 
 
 @pytest.mark.parametrize("control", [b'{"type":"ephemeral","ttl":1e999}', b"1e999", b'{"a":%b}' % (b"9" * 5000)])
