@@ -13,7 +13,7 @@ mark that lasts an hour lasts an hour too.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,9 +32,8 @@ class _Mark(msgspec.Struct):
 _MARK = msgspec.json.Decoder(_Mark)
 
 
-class _Place(NamedTuple):
-    section: Literal["tools", "system", "messages"]
-    block: dict[str, Any]
+_Sections = tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]
+"""The blocks that can bear a mark, in the order of the prompt: the tools, the system prompt, the messages."""
 
 
 def owner(request: Request, target: Target) -> Literal["client", "arbiter", "off"]:
@@ -46,39 +45,38 @@ def owner(request: Request, target: Target) -> Literal["client", "arbiter", "off
 
 def place(body: dict[str, Any], whose: Literal["client", "arbiter", "off"], target: Target) -> None:
     """Settle the marks in `body`, whose parts bear the client's."""
-    places = _places(body)
+    sections = _sections(body)
     if whose != "client":
-        for one in places:
-            one.block.pop("cache_control", None)
+        for blocks in sections:
+            for block in blocks:
+                block.pop("cache_control", None)
     if whose == "arbiter":
         cache = CacheMark(_HOUR if target.prompt_cache_ttl == _HOUR else None)
-        for one in _last_of_each(_lasting(body, places)):
-            mark(one.block, cache)
+        for blocks in _lasting(body, sections):
+            if blocks:
+                mark(blocks[-1], cache)
     elif whose == "client":
-        _correct(body, places)
+        _correct(body, sections)
 
 
-def _correct(body: dict[str, Any], places: list[_Place]) -> None:
-    lasting = _lasting(body, places)
+def _correct(body: dict[str, Any], sections: _Sections) -> None:
+    tools, system, messages = _lasting(body, sections)
     taken = None
-    for one in places[len(lasting) :]:
-        taken = one.block.pop("cache_control", None) or taken
-    if taken is not None and lasting and lasting[-1].section == "messages":
-        lasting[-1].block.setdefault("cache_control", taken)
-    bearers = [one for one in lasting if "cache_control" in one.block]
-    if len(bearers) > MOST:
-        kept = _last_of_each(bearers)
-        others = [one for one in bearers if all(one is not keeper for keeper in kept)]
-        for one in others[: len(bearers) - MOST]:
-            del one.block["cache_control"]
-        bearers = [one for one in bearers if "cache_control" in one.block]
-    for n, one in enumerate(bearers):
-        if any(_lifetime(later.block) == _HOUR for later in bearers[n + 1 :]) and _lifetime(one.block) != _HOUR:
-            mark(one.block, CacheMark(_HOUR))
-
-
-def _last_of_each(places: list[_Place]) -> list[_Place]:
-    return list({one.section: one for one in places}.values())
+    for block in sections[2][len(messages) :]:
+        taken = block.pop("cache_control", None) or taken
+    if taken is not None and messages:
+        messages[-1].setdefault("cache_control", taken)
+    bearers = [[block for block in blocks if "cache_control" in block] for blocks in (tools, system, messages)]
+    spare = sum(map(len, bearers)) - MOST
+    if spare > 0:
+        for block in [block for blocks in bearers for block in blocks[:-1]][:spare]:
+            del block["cache_control"]
+    lasts_an_hour = False
+    for block in [block for blocks in bearers for block in blocks if "cache_control" in block][::-1]:
+        if _lifetime(block) == _HOUR:
+            lasts_an_hour = True
+        elif lasts_an_hour:
+            mark(block, CacheMark(_HOUR))
 
 
 def _lifetime(block: dict[str, Any]) -> str | None:
@@ -91,20 +89,20 @@ def _lifetime(block: dict[str, Any]) -> str | None:
         return None
 
 
-def _places(body: dict[str, Any]) -> list[_Place]:
-    """Every block that can bear a mark, in the order of the prompt."""
-    places = [_Place("tools", tool) for tool in body.get("tools", ()) if isinstance(tool, dict)]
-    places += [_Place("system", block) for block in _blocks(body.get("system", ""))]
-    places += [_Place("messages", block) for turn in body["messages"] for block in _blocks(turn["content"])]
-    return places
+def _sections(body: dict[str, Any]) -> _Sections:
+    tools = [tool for tool in body.get("tools", ()) if isinstance(tool, dict)]
+    messages: list[dict[str, Any]] = []
+    for turn in body["messages"]:
+        messages += _blocks(turn["content"])
+    return tools, _blocks(body.get("system", "")), messages
 
 
-def _lasting(body: dict[str, Any], places: list[_Place]) -> list[_Place]:
-    """`places` without those of an assistant's turn at the end."""
-    turns = body["messages"]
+def _lasting(body: dict[str, Any], sections: _Sections) -> _Sections:
+    """`sections` without the blocks of an assistant's turn at the end."""
+    turns, (tools, system, messages) = body["messages"], sections
     if not turns or turns[-1]["role"] != "assistant":
-        return places
-    return places[: len(places) - len(_blocks(turns[-1]["content"]))]
+        return sections
+    return tools, system, messages[: len(messages) - len(_blocks(turns[-1]["content"]))]
 
 
 def _blocks(content: object) -> list[dict[str, Any]]:
