@@ -6,6 +6,8 @@ import json
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from arbiter.errors import BadRequest
 from arbiter.model import Target
@@ -234,3 +236,36 @@ def test_nobody_searches_for_ever(members: dict[str, Any], what: str) -> None:
     with pytest.raises(BadRequest, match=what) as caught:
         sent({"model": "m", **members}, "arbiter")
     assert caught.value.param in ("messages", "tools")
+
+
+def without_marks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_marks(inner) for name, inner in value.items() if name != "cache_control"}
+    return [without_marks(inner) for inner in value] if isinstance(value, list) else value
+
+
+words = st.sampled_from(
+    ["type", "text", "content", "source", "role", "cache_control", "input", "tool_use", "user", "é,]}"]
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | words | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(
+    body=st.dictionaries(st.sampled_from(["tools", "system", "messages", "cache_control"]), anything),
+    whose=st.sampled_from(["off", "arbiter"]),
+    indent=st.sampled_from([None, 1]),
+    ascii_only=st.booleans(),
+)
+@settings(max_examples=300)
+def test_nothing_but_marks_is_ever_touched(body: Any, whose: Any, indent: int | None, ascii_only: bool) -> None:
+    """Whatever JSON it is: what leaves is the same without its marks, and has nothing left to be taken out."""
+    raw = json.dumps({"model": "m", **body}, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    off = sent(raw, "off").body
+    assert without_marks(json.loads(off)) == without_marks(json.loads(raw))
+    once = sent(raw, whose).body
+    assert sent(once, whose).body == once
+    assert sent(once, "off").body == sent(sent(raw, "arbiter").body if whose == "arbiter" else raw, "off").body
