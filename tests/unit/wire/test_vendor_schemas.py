@@ -64,8 +64,9 @@ SAID: dict[str, list[Event]] = {
     "calls at once": [
         CallStarted(0, "c0", "f"),
         CallStarted(1, "c1", "g"),
+        CallDelta(0, '{"a":'),
         CallDelta(1, "{}"),
-        CallDelta(0, "{}"),
+        CallDelta(0, "1}"),
         Finished(Finish.TOOL_CALLS),
     ],
     "signed thinking, then text": [
