@@ -49,7 +49,7 @@ class Out:
     """
 
     __slots__ = (
-        "_alarms", "_checked", "_fd", "_framed", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone", "_poll",
+        "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone", "_poll",
         "_proto", "_rest", "_server", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher",
         "bytes_out", "done", "gone", "last_sent_s", "peer", "started", "status",
     )  # fmt: skip
@@ -75,8 +75,7 @@ class Out:
         self._stalled_since = 0.0
         self._taken = 0  # bytes the stalled client's socket had acknowledged when last looked at
         self._checked = 0
-        self._framed = 0  # bytes of this stream as HTTP's chunks
-        self._rest: int | None = None  # what of `_framed` was not in the socket when least was missing
+        self._rest: int | None = None  # what of `bytes_out` was not in the socket when least was missing
         self._fd = -1
         self.peer = peer  # "ip:port"; empty on a unix socket
         self._server = server
@@ -139,7 +138,6 @@ class Out:
         size = len(data)
         self._transport.send_bytes(data)
         self.bytes_out += size
-        self._framed += size + (size.bit_length() + 3) // 4 + 4  # the size in hexadecimal and two line ends
         self.last_sent_s = monotonic()
         self._checked += size
         if self._checked >= self._limits.stream_buffer // 2:
@@ -240,14 +238,15 @@ class Out:
         """Bytes that the client has not taken yet: in its socket's queue, or still on their way there.
 
         Nobody says how much Granian holds. But what was written to the socket so far is known, and differs from what we
-        sent by a constant (the answers before this one, the heads) and by what is held. The least difference seen is
-        taken for the constant.
+        sent by a constant (the answers before this one, the heads), by the framing of what was written, if there is
+        any, and by what is held. The least difference seen is taken for the first two; as framing only grows, that is
+        never too little, and what is held never overrated.
         """
         acked = sock.acked(fd)  # before the queue: what is taken in between is missing from both, never in both
         queued = sock.queued(fd)
         if queued < 0:
             return 0  # there is no such socket any more
-        missing = self._framed - acked - queued
+        missing = self.bytes_out - acked - queued
         if self._rest is None or missing < self._rest:
             self._rest = missing
         return queued + missing - self._rest

@@ -154,7 +154,7 @@ class StreamRelay:
         # An event that the end of the stream cut in half is none, whatever it begins with.
         if self._out is not None:
             return False
-        return not self.first_event_ns or (self.course.ending is Ending.FAILED and self.course.events == 1)
+        return not self.first_event_ns or (self.course.ending is Ending.FAILED and self.course.is_bare)
 
     async def flow(self, out: Taker) -> ArbiterError | None:
         """Let the stream run into `out`; return once it ended, with what kept it from being complete."""

@@ -150,7 +150,8 @@ def _read_json(body: bytes) -> tuple[str | None, list[str]]:
     if len(body) > reduce.MAX_VALUES and nesting.commas(body) >= reduce.MAX_VALUES:
         return None, []  # objects for all of its values would take a hundred times its size
     try:
-        found = msgspec.json.decode(body, type=_Outer | str)
+        # Half of a surrogate pair would cost the whole message; it becomes U+FFFD.
+        found = msgspec.json.decode(nesting.whole(body), type=_Outer | str)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None, []
     if isinstance(found, str):

@@ -220,6 +220,12 @@ _FAULTS = {
 _TERMINAL = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type":"message_stop"}\n\n'}
 
 
+def _says_anything(events: bytes) -> bool:
+    """Whether whole events hold more than comments and pings."""
+    blocks = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
+    return any(b"data:" in block and b"ping" not in block[:64] for block in blocks)
+
+
 def _closed(event: bytes) -> bytes:
     return event.rstrip(b"\r\n") + b"\n\n"
 
@@ -227,14 +233,17 @@ def _closed(event: bytes) -> bytes:
 class NativeStream:
     """One upstream SSE stream on its way to a client of the same format (`wire.course.Course`)."""
 
-    __slots__ = ("_base", "_drop_usage", "_held", "_indices", "ending", "failure", "finish_inferred", "garbled",
-                 "last_words", "protocol_fault", "repairs", "tap", "wire")  # fmt: skip
+    __slots__ = ("_base", "_drop_usage", "_events_before", "_held", "_indices", "ending", "failure",
+                 "finish_inferred", "garbled", "is_bare", "last_words", "protocol_fault", "repairs", "tap",
+                 "wire")  # fmt: skip
 
     def __init__(self, wire: str, *, drop_usage: bool, limit: int) -> None:
         self.wire = wire
         self.tap = reduce.ChatTap(limit) if wire == CHAT else reduce.MessagesTap(limit)
         self.ending = Ending.OPEN
         self.failure: bytes | None = None  # the payload of the error event
+        self.is_bare = False
+        self._events_before = 0  # the read at hand
         self.last_words = b""  # that event, which `feed` and `end` leave out
         self.garbled: Garbled | None = None  # why the stream was cut, where its bytes are no event stream
         self.finish_inferred = False
@@ -267,6 +276,7 @@ class NativeStream:
         """Take what the socket gave. Bytes that are no event stream (SPEC 2.10) cut it after the events before them."""
         if self.ending is not Ending.OPEN:
             return b""
+        self._events_before = self.tap.events
         try:
             marks = self.tap.feed(data)
         except Garbled as fault:
@@ -302,6 +312,7 @@ class NativeStream:
         """The upstream's side ended, by itself or by `error`."""
         if self.ending is not Ending.OPEN:
             return b""
+        self._events_before = self.tap.events
         try:
             marks = self.tap.end()
         except Garbled:
@@ -349,6 +360,7 @@ class NativeStream:
                 self.protocol_fault = _FAULTS[kind]
             elif kind == reduce.ERROR:
                 self.ending, self.failure = Ending.FAILED, payload
+                self.is_bare = not self._events_before and not _says_anything(data[: start - base])
                 self.last_words = data[start - base : end - base]
                 return b"".join((*out, data[sent : start - base]))
             elif kind == reduce.DONE:

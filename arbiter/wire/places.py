@@ -14,6 +14,8 @@ from arbiter.wire.json import encode
 _MESSAGES = msgspec.json.Decoder(list[dict[str, Raw]])
 _CONTENT = msgspec.json.Decoder(list[Raw])
 
+_WHOSE = ("role", "name", "tool_call_id")
+_WORD_BYTES = 256
 MAX_ENTRIES = 2000  # some 20 us each; others wait meanwhile
 Parse = Callable[[Mapping[str, Raw]], Request]
 
@@ -30,8 +32,10 @@ def place_of(part: object, members: Mapping[str, Raw], parse: Parse) -> str | No
             content = _CONTENT.decode(message.get("content", b"[]"))
         except msgspec.ValidationError:
             continue  # a bare string
+        # What else a message holds may be large, and would be read again with each entry.
+        bare = {name: message[name] for name in _WHOSE if name in message and _is_word(message[name])}
         for j, raw in enumerate(content[:left]):
-            alone = {"model": members["model"], "messages": Raw(encode([{**message, "content": [raw]}]))}
+            alone = {"model": members["model"], "messages": Raw(encode([{**bare, "content": [raw]}]))}
             try:
                 found = parse(alone)
             except ArbiterError:
@@ -40,6 +44,10 @@ def place_of(part: object, members: Mapping[str, Raw], parse: Parse) -> str | No
                 return f"messages[{i}].content[{j}]"
         left = max(0, left - len(content))
     return None
+
+
+def _is_word(raw: Raw) -> bool:
+    return len(memoryview(raw)) <= _WORD_BYTES
 
 
 def _holds(one: Part, part: object) -> bool:

@@ -77,12 +77,14 @@ class TranslatedStream:
     `names` maps tool names as they were sent to the client's own, where the upstream's format could not take those.
     """
 
-    __slots__ = ("_error", "_frames", "_names", "_reader", "_writer", "ending", "finish_inferred", "heard",
-                 "last_words", "protocol_fault", "repairs")  # fmt: skip
+    __slots__ = ("_error", "_frames", "_is_silent", "_names", "_reader", "_writer", "ending", "finish_inferred",
+                 "heard", "is_bare", "last_words", "protocol_fault", "repairs")  # fmt: skip
 
     def __init__(self, reader: Reader, writer: Writer, names: dict[str, str]) -> None:
         self.ending = Ending.OPEN
         self.finish_inferred = False
+        self.is_bare = False
+        self._is_silent = True
         self.protocol_fault: str | None = None  # what breaks the rules here ends the stream
         self.repairs: list[str] = []
         self.last_words = b""  # the upstream's own words would be none to this client
@@ -167,7 +169,9 @@ class TranslatedStream:
         for event in events:
             if type(event) is Failed:
                 self._stop(event.error)
+                self.is_bare = self._is_silent
                 return False
+            self._is_silent = False
             if type(event) is CallStarted and event.name in self._names:
                 event = CallStarted(event.index, event.id, self._names[event.name])
             self.heard.take(event)

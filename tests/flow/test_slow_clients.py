@@ -135,6 +135,35 @@ def test_a_stalled_client_of_a_translated_stream_costs_no_memory_either(front: F
     run(main)
 
 
+def test_a_client_of_an_older_http_is_never_taken_for_slow(make_front: Any) -> None:
+    """HTTP/1.0 has no chunks: what their framing would take is not owed by anybody, however many events there are."""
+    front = make_front(limits={"stream_buffer": "8KiB"})
+
+    async def main() -> None:
+        events = CHAT.events(*(str(n) for n in range(3000)), usage=False)
+
+        async def script(peer: Peer, _: Request) -> None:
+            await peer.send(sse_head())
+            for event in events:
+                await peer.send(chunk(event))
+                await asyncio.sleep(0)
+            await peer.send(LAST_CHUNK)
+
+        async with Origin(script, port=front.upstream):
+            reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+            asked = request(CHAT.path, CHAT.ask(stream=True)).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+            writer.write(asked)
+            body = b""
+            while CHAT.terminal not in body[-100:]:
+                piece = await asyncio.wait_for(reader.read(1 << 16), 15)
+                assert piece, body[-200:]
+                body += piece
+            writer.close()
+        assert body.count(b"data: ") == len(events)
+
+    run(main)
+
+
 @each_wire
 def test_a_stalled_client_that_leaves_stops_its_upstream(front: Front, wire: Wire) -> None:
     """Paused or not, a hang-up is seen."""

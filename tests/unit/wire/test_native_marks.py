@@ -227,7 +227,9 @@ def test_a_tool_that_waits_to_be_found_is_not_marked() -> None:
 @pytest.mark.parametrize(
     ("members", "what"),
     [
-        ({"messages": [0] * 100_001}, "messages: more than 100,000 entries"),
+        ({"messages": [0] * 200_001}, "messages: more than 200,000 entries"),
+        ({"system": [0] * 150_000, "messages": [0] * 100_000}, "messages: more than 200,000 entries"),
+        (asked(*[{**dict.fromkeys(map(str, range(1000))), **MARKED}] * 250), "messages: more than 200,000 entries"),
         ({"tools": [{"name": "f", "cache_control": None}] * 20_001, "messages": []}, "tools: more than 20,000 cache"),
     ],
 )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from arbiter.model import Message, OutputShape, Request, Target, Text, Thinking, Tool, ToolCall, ToolChoice, ToolResult
 from arbiter.wire import anthropic_messages as messages
 from arbiter.wire import openai_chat as chat
 from arbiter.wire.chat_schema import MAX_STRICT_BYTES, is_strict
+from arbiter.wire.messages_blocks import input_of
 from arbiter.wire.messages_schema import MAX_VALUES, closed
 
 MANY = 30_000
@@ -103,6 +106,28 @@ def test_a_schema_that_nobody_could_compile_passes_as_it_came() -> None:
     deep = b'{"type":"object","not":' * 3000 + b"{}" + b"}" * 3000
     assert closed(wide) is wide and closed(deep) is deep
     assert not is_strict(deep)
+
+
+def test_values_of_a_schema_count_also_where_no_commas_stand_between_them() -> None:
+    """A few properties may be many values, one in the other."""
+    inside = b'{"items":' * 90 + b"{}" + b"}" * 90
+    few, many = (
+        b'{"type":"object","properties":{%b}}' % b",".join(b'"p%d":%b' % (n, inside) for n in range(count))
+        for count in (100, 250)
+    )
+    assert closed(few) == few[:-1] + b',"additionalProperties":false}'
+    assert closed(many) is many
+
+
+def test_call_arguments_are_looked_at_without_a_value_for_each_of_theirs() -> None:
+    """A million objects in them take no memory but that of their text, and no time but that of reading it."""
+    arguments = '{"a":[%s1]}' % ("{}," * 1_000_000)
+    tracemalloc.start()
+    try:
+        assert input_of(arguments) == Raw(arguments.encode())
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(arguments)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("number", ["1e999", "-0", "1.50", "123456789012345678901234567890", "1" * 5000])

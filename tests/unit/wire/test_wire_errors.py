@@ -224,3 +224,11 @@ def test_an_error_inside_a_stream_is_understood(wire: Format, payload: bytes, co
     assert isinstance(error, InStreamError)
     assert (error.code, str(error)) == (code, "why")
     assert InStreamError("x").code is C.UPSTREAM_ERROR, "the class keeps its own code"
+
+
+def test_half_an_emoji_does_not_cost_the_message() -> None:
+    """Upstreams cut their messages to a length, too."""
+    assert (
+        str(faults.in_stream(rb'{"error":{"message":"too long \ud83d","type":"x"}}'))
+        == "too long \N{REPLACEMENT CHARACTER}"
+    )
