@@ -133,6 +133,14 @@ _TYPED = msgspec.json.Decoder(_Typed)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 
+class _Object(msgspec.Struct):
+    """An object of which no member is kept: it is read to its end, and no value is made of it."""
+
+
+_OBJECT = msgspec.json.Decoder(_Object | None)
+_BLANK = b" \t\r\n"
+
+
 def _opaque(part: Opaque) -> Any:
     if part.format == FORMAT:
         return opened(part.raw)
@@ -169,14 +177,11 @@ def input_of(arguments: str) -> Any:
     """
     raw = nesting.whole(arguments.encode())
     try:
-        found = msgspec.json.decode(raw)
+        found = _OBJECT.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        found = None if arguments.strip() else {}
-    else:
-        found = {} if found is None else found
-    if not isinstance(found, dict):
-        return {"invalid_arguments": arguments}
-    return Raw(raw) if found else {}
+        return {"invalid_arguments": arguments} if arguments.strip() else {}
+    has_members = found is not None and raw.lstrip(_BLANK)[1:].lstrip(_BLANK)[:1] != b"}"
+    return Raw(raw) if has_members else {}
 
 
 def _picture(url: str | None, media_type: str | None, data: str | None, cache: CacheMark | None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def closed(schema: bytes) -> bytes:
 
     OpenAI's strict schemas say so anyway; without it the request would be refused.
     """
-    if schema[:1] != b"{" or nesting.commas(schema) > MAX_VALUES:
+    if schema[:1] != b"{" or _may_hold(schema) > MAX_VALUES:
         return schema
     try:
         # The one decoder that hands out numbers as they are written.
@@ -70,6 +70,11 @@ def closed(schema: bytes) -> bytes:
             one["additionalProperties"] = False
             changed = True
     return encode(whole) if changed else schema
+
+
+def _may_hold(schema: bytes) -> int:
+    """Return how many values are in `schema` at most: each stands behind a comma, or first behind a bracket."""
+    return schema.count(b"{") + schema.count(b"[") + nesting.commas(schema)
 
 
 def _as_written(number: str) -> Raw:
