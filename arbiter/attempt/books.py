@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from arbiter.accounting.facts import Facts
+from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
@@ -29,6 +30,17 @@ class Attempt(Protocol):
 class Books(Protocol):
     """Where attempts are written down."""
 
-    def open(self, rung: Rung, wire: str, lane: str, fidelity: str) -> Attempt:
-        """Write down that `rung` is about to be tried in the format `wire`, on the lane `native` or `translated`, and
-        what that made of the request."""
+    def open(
+        self,
+        rung: Rung,
+        account: Account,
+        wire: str,
+        lane: str,
+        fidelity: str,
+        *,
+        why: str = "first",
+        wait_us: int | None = None,
+    ) -> Attempt:
+        """Write down that `rung` is about to be tried on `account` in the format `wire`, on the lane `native` or
+        `translated`, and what that made of the request. `why` is what brought the climb here, `wait_us` how long it
+        waited before."""

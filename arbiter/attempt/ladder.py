@@ -63,9 +63,10 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
     provider = rung.provider
     lane = lanes.choose(ask, rung)
     format = lane.format
-    headers = to_upstream(provider, format.name, ask.incoming, stream=ask.stream)
+    account = provider.accounts[0]
+    headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream)
     out = Outgoing("POST", lane.target(), headers, lane.body)
-    attempt = book.open(rung, format.name, lane.name, lane.fidelity)
+    attempt = book.open(rung, account, format.name, lane.name, lane.fidelity)
     exchange: Answering | None = None
     live: Live | None = None
     try:

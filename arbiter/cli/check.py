@@ -66,7 +66,7 @@ def report(snapshot: Snapshot) -> dict[str, Any]:
             for name, (provider, model) in snapshot.models.items()
         ],
         "aliases": [
-            {"alias": name, "provider": alias.provider, "model": alias.model}
+            {"alias": name, "members": [member.name for member in alias.members]}
             for name, alias in snapshot.aliases.items()
         ],
         "config": snapshot.redacted(),
@@ -89,17 +89,17 @@ def text(snapshot: Snapshot, file: str) -> str:
     names += [
         (
             name,
-            alias.provider,
-            snapshot.providers[alias.provider].wire,
+            alias.members[0].provider,
+            snapshot.providers[alias.members[0].provider or ""].wire,
             model.upstream if model else None,
-            f"alias of {alias.provider}/{alias.model}",
+            f"alias of {alias.members[0].name}",
         )
         for name, alias in snapshot.aliases.items()
         if name not in snapshot.models  # a declared model wins
-        for model in [snapshot.providers[alias.provider].model(alias.model)]
+        for model in [snapshot.providers[alias.members[0].provider or ""].model(alias.members[0].model)]
     ]
-    if snapshot.default_provider:
-        default = snapshot.providers[snapshot.default_provider]
+    if snapshot.routing.default_provider:
+        default = snapshot.providers[snapshot.routing.default_provider]
         names.append(("(any other)", default.name, default.wire, "the same name", "routing.default_provider"))
     head = ("asked for", "provider", "format", "sent as", "why")
     columns = len(head) if any(row[-1] for row in names) else len(head) - 1
@@ -114,7 +114,7 @@ def text(snapshot: Snapshot, file: str) -> str:
                     provider.name,
                     provider.type,
                     f"{provider.url} (HTTP/2)" if provider.endpoint.http2 else provider.url,
-                    "yes" if provider.key else "no",
+                    "yes" if provider.accounts[0].key else "no",
                     *(units.duration(budget) if budget else None for _, budget in provider.budgets.items()),
                 )
                 for provider in snapshot.providers.values()

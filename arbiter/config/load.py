@@ -21,17 +21,20 @@ from arbiter.config import schema
 from arbiter.config.address import data_dir, endpoint, sqlite_path, state_dir
 from arbiter.config.decode import Decoder, join, nearest
 from arbiter.config.snapshot import (
+    Account,
     Admin,
     Alias,
     Auth,
     Budgets,
     Client,
     Limits,
+    Member,
     Model,
     Network,
     PluginSpec,
     Provider,
     Rate,
+    Routing,
     Server,
     Snapshot,
     Storage,
@@ -176,7 +179,7 @@ class _Resolver:
             providers=providers,
             models=models,
             aliases=self._aliases(providers, models),
-            default_provider=default,
+            routing=Routing(default),
             clients=self._clients(),
             plugins=self._plugins(),
             epoch="",
@@ -286,7 +289,7 @@ class _Resolver:
             type=written.type,
             wire=_WIRES[written.type],
             endpoint=place,
-            key=key,
+            accounts=(Account(None, key),),
             models=tuple(models.values()),
             relay=written.relay,
             prompt_cache=written.prompt_cache,
@@ -398,7 +401,10 @@ class _Resolver:
             check_identifier(name, partial(self.error, path))
             self._check_free(name, path, providers, models)
             provider, model = self._pinned(name, providers, models)
-            found[name] = Alias(name, provider, model, alias.display_name or None, alias.advertise_as or None)
+            member = Member(provider, model)
+            found[name] = Alias(
+                name, (member,), display_name=alias.display_name or None, advertise_as=alias.advertise_as or None
+            )
         for alias_found in list(found.values()):
             shown, path = alias_found.advertise_as, join(join("aliases", alias_found.name), "advertise_as")
             if shown is None or shown == alias_found.name:

@@ -91,6 +91,45 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """One key of a provider. `label` names it in rows, logs and state; None for the only key where there is no pool.
+    Caches, rate limits and cooldowns belong to accounts.
+    """
+
+    label: str | None = None
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, and for how long, one request is tried (SPEC 4.1, 4.2)."""
+
+    attempts: int = 8
+    budget_s: float = 10.0
+    base_s: float = 0.25
+    cap_s: float = 8.0
+    before_fallback: int = 2
+    accepted_timeout: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What a provider may be asked, over all workers; 0 = no limit."""
+
+    per_minute: int = 0
+    per_day: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the catalog knows of a model. None: unknown, which is neither yes nor no."""
+
+    max_input: int | None = None  # tokens
+    latency_ms_p50: float | None = None
+    input_modalities: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
     """What a model's tokens cost.
 
@@ -115,15 +154,17 @@ class Rate:
 class Provider:
     """One upstream.
 
-    `wire` is the format it speaks ("openai-chat", "anthropic-messages"; "any" for echo). `account` names the key of a
-    pool, None where there is none. `rates` are the declared prices, by the name that a model goes by at the provider.
+    `wire` is the format it speaks ("openai-chat", "anthropic-messages"; "any" for echo). `accounts` are its keys, in
+    the file's order; there is always one, with an empty key where none was given. `rates` are the declared prices and
+    `cards` the rest of the catalog, by the name that a model goes by at the provider. `pin_ttl_s` is how long a
+    conversation stays with it after its last call.
     """
 
     name: str
     type: str
     wire: str
     endpoint: Endpoint
-    key: str = field(default="", repr=False)
+    accounts: tuple[Account, ...] = (Account(),)
     models: tuple[Model, ...] = ()
     relay: Literal["native", "rebuild"] = "native"
     prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
@@ -135,8 +176,12 @@ class Provider:
     idle_for_s: float = 60.0
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     forward_headers: tuple[str, ...] = ()  # lower case
-    account: str | None = None
     rates: Mapping[str, Rate] = field(default_factory=dict, hash=False)
+    cards: Mapping[str, Card] = field(default_factory=dict, hash=False)
+    retry: Retry = Retry()
+    request_limits: RequestLimits = RequestLimits()
+    pin_ttl_s: float = 25 * 3600.0
+    speechless: Literal["flag", "nudge"] = "flag"
 
     @property
     def url(self) -> str:
@@ -155,15 +200,65 @@ class Provider:
         return next((model for model in self.models if model.id == model_id), None)
 
 
+Select = Literal[
+    "ordered", "random", "weighted", "cheapest_input", "cheapest_output", "fastest", "fastest_measured", "least_busy"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What an alias or a fallback list points at: a model of a provider (`model` is its id), or another alias.
+
+    Exactly one of `provider` (with `model`) and `alias` is set. `weight` counts for `select: weighted`.
+    """
+
+    provider: str | None = None
+    model: str = ""
+    alias: str | None = None
+    weight: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """As an operator writes it."""
+        return self.alias if self.alias is not None else f"{self.provider}/{self.model}"
+
+
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A name of the operator's own for one provider's model (`model` is its id, resolved through other aliases)."""
+    """A name of the operator's own: for one model (`is_group` False, one member), or for a group to select from."""
 
     name: str
-    provider: str
-    model: str
+    members: tuple[Member, ...]
+    is_group: bool = False
+    select: Select = "ordered"
     display_name: str | None = None
     advertise_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """`fallback` is tried when nothing that was asked for serves; `explicit_fallback`: for explicit models too."""
+
+    default_provider: str | None = None
+    fallback: tuple[Member, ...] = ()
+    explicit_fallback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAffinity:
+    """Where a conversation is told from another (SPEC 5.7). `header` is in lower case; `no_pin` are request kinds."""
+
+    header: str = "x-session-id"
+    ttl_s: float = 25 * 3600.0
+    no_pin: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Which signals name a session (SPEC 8.2)."""
+
+    trust_user_agent: bool = False
+    prompt_cache_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,17 +361,19 @@ class Snapshot:
     providers: dict[str, Provider]
     models: dict[str, tuple[Provider, Model]]
     aliases: dict[str, Alias]
-    default_provider: str | None
+    routing: Routing
     clients: tuple[Client, ...]
     plugins: tuple[PluginSpec, ...]
     epoch: str
     warnings: tuple[str, ...] = ()
+    affinity: SessionAffinity = SessionAffinity()
+    sessions: Sessions = Sessions()
 
     def secrets(self) -> frozenset[str]:
         """Every secret of this configuration, for whoever must keep them out of something."""
         found = {self.admin.token}
         for provider in self.providers.values():
-            found.add(provider.key)
+            found.update(account.key for account in provider.accounts)
             found.update(value for _, value in provider.headers)
             found.add(provider.endpoint.proxy or "")
         return frozenset(found - {""})
@@ -327,16 +424,21 @@ class Snapshot:
                 }
                 for name, rate in self.rates()
             ],
-            "aliases": {
-                name: {
-                    "pin": f"{alias.provider}/{alias.model}",
-                    "display_name": alias.display_name,
-                    "advertise_as": alias.advertise_as,
-                }
-                for name, alias in self.aliases.items()
-                if name == alias.name
+            "aliases": {name: _redacted_alias(alias) for name, alias in self.aliases.items() if name == alias.name},
+            "routing": {
+                "default_provider": self.routing.default_provider,
+                "fallback": [member.name for member in self.routing.fallback],
+                "explicit_fallback": self.routing.explicit_fallback,
             },
-            "routing": {"default_provider": self.default_provider},
+            "session_affinity": {
+                "header": self.affinity.header,
+                "ttl": units.duration(self.affinity.ttl_s),
+                "no_pin": sorted(self.affinity.no_pin),
+            },
+            "sessions": {
+                "trust_user_agent": self.sessions.trust_user_agent,
+                "prompt_cache_key": self.sessions.prompt_cache_key,
+            },
             "state": f"lmdb://{self.state_dir}" if self.state_dir.is_absolute() else f"lmdb:{self.state_dir}",
             "storage": {
                 "url": self.storage.url,
@@ -357,7 +459,7 @@ def _redacted(provider: Provider) -> dict[str, Any]:
     return {
         "type": provider.type,
         "endpoint": None if endpoint.scheme == "echo" else endpoint.url,
-        "key": mask(provider.key),
+        "keys": [{"label": account.label, "key": mask(account.key)} for account in provider.accounts if account.key],
         "models": [
             {"id": model.id, "upstream": model.upstream, "max_output_tokens": model.max_output}
             for model in provider.models
@@ -372,6 +474,20 @@ def _redacted(provider: Provider) -> dict[str, Any]:
             "idle": provider.idle_connections,
             "idle_for": units.duration(provider.idle_for_s),
         },
+        "retry": {
+            "attempts": provider.retry.attempts,
+            "budget": units.duration(provider.retry.budget_s),
+            "base": units.duration(provider.retry.base_s),
+            "cap": units.duration(provider.retry.cap_s),
+            "before_fallback": provider.retry.before_fallback,
+            "accepted_timeout": provider.retry.accepted_timeout,
+        },
+        "limits": {
+            "requests_per_minute": provider.request_limits.per_minute,
+            "requests_per_day": provider.request_limits.per_day,
+        },
+        "cache_ttl": units.duration(provider.pin_ttl_s),
+        "speechless": provider.speechless,
         "headers": {name: MASK for name, _ in provider.headers},
         "forward_headers": list(provider.forward_headers),
         "host": endpoint.host_header,
@@ -379,6 +495,14 @@ def _redacted(provider: Provider) -> dict[str, Any]:
         "proxy": mask(endpoint.proxy or ""),
         "tls": {"ca": endpoint.tls_ca, "cert": endpoint.tls_cert, "key": endpoint.tls_key},
     }
+
+
+def _redacted_alias(alias: Alias) -> dict[str, Any]:
+    shown: dict[str, Any] = {"display_name": alias.display_name, "advertise_as": alias.advertise_as}
+    if not alias.is_group:
+        return {"pin": alias.members[0].name, **shown}
+    weights = {member.name: member.weight for member in alias.members if member.weight != 1.0}
+    return {"group": [member.name for member in alias.members], "select": alias.select, "weights": weights, **shown}
 
 
 def _redacted_rate(rate: Rate) -> dict[str, str]:

@@ -173,7 +173,7 @@ class Pages:
                 model, wire = provider.models[0].id, provider.wire
                 break
         for alias in list(snapshot.aliases.values())[:1]:
-            model, wire = alias.name, snapshot.providers[alias.provider].wire
+            model, wire = alias.name, snapshot.providers[alias.members[0].provider or ""].wire
         body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Say hello"}], "stream": True}
         path, headers = "/v1/chat/completions", ["content-type: application/json"]
         if wire == "anthropic-messages":

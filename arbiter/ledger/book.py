@@ -10,7 +10,7 @@ from typing import Protocol
 from arbiter.accounting import prices
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
-from arbiter.config.snapshot import Rate
+from arbiter.config.snapshot import Account, Rate
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
@@ -108,8 +108,18 @@ class Book:
         self._is_priced = True  # every attempt that metered something
         self.request = request
 
-    def open(self, rung: Rung, wire: str, lane: str, fidelity: str) -> Attempt:
-        """Write down that `rung` is about to be tried. Once this returns the attempt cannot be lost."""
+    def open(
+        self,
+        rung: Rung,
+        account: Account,
+        wire: str,
+        lane: str,
+        fidelity: str,
+        *,
+        why: str = "first",
+        wait_us: int | None = None,
+    ) -> Attempt:
+        """Write down that `rung` is about to be tried on `account`. Once this returns the attempt cannot be lost."""
         request, provider = self.request, rung.provider
         request.attempts += 1
         request.provider, request.model, request.fidelity = provider.name, rung.model, fidelity
@@ -121,13 +131,15 @@ class Book:
             number=request.attempts,
             provider=provider.name,
             endpoint=f"{wire}:{rung.url}",
-            account=provider.account,
+            account=account.label,
             model_asked=rung.model,
             format_out=wire,
             lane=lane,
             config_epoch=request.config_epoch,
             started_ms=now_ms(),
             pricing_available=rate is not None,
+            why=why,
+            wait_us=wait_us,
         )
         self._pen.open(request, row)
         return Attempt(self, row, rate)

@@ -47,6 +47,9 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     bytes_out: int = 0
     user_agent: str | None = None
     cost_pd: int | None = None  # picodollars, of all attempts that metered something; None where one has no known cost
+    affinity_key: str | None = None  # 32 hexadecimal digits; None: this conversation is never pinned
+    affinity: str | None = None  # what became of its pin: new | kept | moved; None where there is none
+    warning: str | None = None  # what the caller was told in X-Arbiter-Warning
 
 
 class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
@@ -100,3 +103,7 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     finish_inferred: bool = False
     reused_connection: bool = False
     cost_source: str | None = None  # where the prices came from: model_config | unpriced; None where none were needed
+    why: str = "first"  # why it was made: first | retry | key | fallback | nudge
+    wait_us: int | None = None  # of deliberate waiting before it was sent; None for the first
+    retry_after_ms: int | None = None  # how long the provider asked us to stay away
+    empty_completion: bool = False  # it ended well and said nothing: no text, no call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from arbiter.config.snapshot import Client, Provider
 from arbiter.model import Target
@@ -26,8 +27,8 @@ ANYONE = Caller()
 class Rung:
     """One target of a climb: whom to ask, and under which name the model goes by there.
 
-    `max_output` is what the operator says that the model writes at most. `url` is the provider's, `target` what a
-    builder of its requests is told of it; both are worked out once.
+    `max_output` is what the operator says that the model writes at most. `url` is the provider's, `target` what
+    a builder of its requests is told of it, `name` "provider/model" as state and metrics know it; all worked out once.
     """
 
     provider: Provider
@@ -35,6 +36,7 @@ class Rung:
     max_output: int | None = None
     url: str = field(init=False)
     target: Target = field(init=False)
+    name: str = field(init=False)
 
     def __post_init__(self) -> None:
         provider = self.provider
@@ -46,17 +48,47 @@ class Rung:
         )
         object.__setattr__(self, "url", provider.url)
         object.__setattr__(self, "target", target)
+        object.__setattr__(self, "name", f"{provider.name}/{self.model}")
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens of input it takes; None where nobody said."""
+        card = self.provider.cards.get(self.model)
+        return card.max_input if card is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Who served the conversation so far. `account` is a label, "" where the account has none."""
+
+    provider: str
+    model: str
+    account: str
+    moved: bool = False
+
+
+class Facts(Protocol):
+    """What has been seen of targets, by the name "provider/model" (`Rung.name`)."""
+
+    def busy(self, target: str) -> int:
+        """Requests under way."""
+
+    def speed(self, target: str) -> tuple[float, float] | None:
+        """Medians of what was measured lately: (seconds to the first event, tokens per second)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rungs to try, first to last.
+    """The rungs to try, first to last; the climb tries the accounts of each before it goes on to the next.
 
     `rationale` is one line for people, `alias` the alias that was named, if any, and `warning` what the caller should
-    know about the name it used (SPEC 9.6).
+    know about the name it used (SPEC 9.6). `is_explicit`: the caller named this very model, and gets no other.
+    `pinned` is who served the conversation before, where it is still among the rungs; its rung then comes first.
     """
 
     rungs: tuple[Rung, ...]
     rationale: str
     alias: str | None = None
     warning: str | None = None
+    is_explicit: bool = False
+    pinned: Pinned | None = None

@@ -18,11 +18,12 @@ class Router:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._providers = snapshot.providers
-        self._default = snapshot.providers.get(snapshot.default_provider or "")
+        self._default = snapshot.providers.get(snapshot.routing.default_provider or "")
         self._plans: dict[str, Plan] = {}
         for name, alias in snapshot.aliases.items():  # each also under the name it is advertised as
-            provider = snapshot.providers[alias.provider]
-            rung = _rung(provider, alias.model)
+            member = alias.members[0]
+            provider = snapshot.providers[member.provider or ""]
+            rung = _rung(provider, member.model)
             why = f"alias {alias.name} -> {provider.name}/{rung.model}"
             self._plans[name] = Plan((rung,), why, alias.name)
         # Later entries win, so the least of the precedence goes in first: an alias, then a bare model name, then

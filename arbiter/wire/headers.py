@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 
 from arbiter import __version__
 from arbiter.clock import now_ms
-from arbiter.config.snapshot import Provider
+from arbiter.config.snapshot import Account, Provider
 from arbiter.errors import HeadersTooLarge
 
 Pairs = list[tuple[str, str]]
@@ -91,8 +91,9 @@ class Incoming:
         return found
 
 
-def to_upstream(provider: Provider, wire: str, incoming: Incoming, *, stream: bool) -> Pairs:
-    """The headers of a request to `provider`. `Host`, `Content-Length` and the connection's own are the transport's."""
+def to_upstream(provider: Provider, account: Account, wire: str, incoming: Incoming, *, stream: bool) -> Pairs:
+    """The headers of a request to `provider` on `account`. `Host`, `Content-Length` and the connection's own are the
+    transport's."""
     fields = incoming.fields
     headers: Pairs = [
         ("content-type", "application/json"),
@@ -105,13 +106,13 @@ def to_upstream(provider: Provider, wire: str, incoming: Incoming, *, stream: bo
         headers.append(("anthropic-version", fields.get("anthropic-version", ANTHROPIC_VERSION)))
         if "anthropic-beta" in fields:
             headers.append(("anthropic-beta", fields["anthropic-beta"]))
-        if provider.key:
-            headers.append(("x-api-key", provider.key))
+        if account.key:
+            headers.append(("x-api-key", account.key))
     else:
         if "openai-beta" in fields:
             headers.append(("openai-beta", fields["openai-beta"]))
-        if provider.key:
-            headers.append(("authorization", f"Bearer {provider.key}"))
+        if account.key:
+            headers.append(("authorization", f"Bearer {account.key}"))
     if provider.type == "echo":
         headers += [(name, value) for name, value in fields.items() if name == "x-echo" or name.startswith("x-echo-")]
     for name in provider.forward_headers:

@@ -50,7 +50,7 @@ def test_the_smallest_file_is_one_provider_with_a_key() -> None:
     assert (snapshot.server.bind, snapshot.server.port, snapshot.server.socket) == ("127.0.0.1", 8080, None)
     assert snapshot.server.trusts("127.0.0.1") and not snapshot.server.trusts("127.0.0.2")
     assert (snapshot.limits.body, snapshot.limits.headers, snapshot.limits.json_depth) == (32 << 20, 64 << 10, 200)
-    assert snapshot.auth.mode == "attribute" and snapshot.default_provider is None
+    assert snapshot.auth.mode == "attribute" and snapshot.routing.default_provider is None
     assert snapshot.state_dir == Path("data/state").absolute()
     assert snapshot.storage.path == Path("data/arbiter.db").absolute()
     assert snapshot.warnings == ()
@@ -178,7 +178,7 @@ def test_an_alias_reads_its_pin_as_a_request_would() -> None:
     """A declared model first, then provider/model, then another alias."""
     text = ONE + "aliases: { a: { pin: b }, b: { pin: up/gpt }, c: { pin: gpt, advertise_as: claude-c } }"
     snapshot = read(text)
-    assert {(alias.provider, alias.model) for alias in snapshot.aliases.values()} == {("up", "gpt")}
+    assert {alias.members[0].name for alias in snapshot.aliases.values()} == {"up/gpt"}
     assert snapshot.aliases["claude-c"] is snapshot.aliases["c"]
     assert list(snapshot.redacted()["aliases"]) == ["a", "b", "c"]
 
@@ -204,7 +204,7 @@ def test_a_snapshot_survives_pickling() -> None:
 
 def test_the_demo_needs_nothing_and_serves_every_name() -> None:
     snapshot = demo_snapshot()
-    assert snapshot.default_provider == "echo" and snapshot.auth.mode == "none" and not snapshot.warnings
+    assert snapshot.routing.default_provider == "echo" and snapshot.auth.mode == "none" and not snapshot.warnings
     assert {"claude-sonnet-4-5", "gpt-5.2"} <= set(snapshot.models)
 
 

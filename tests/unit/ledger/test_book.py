@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from arbiter.accounting.facts import Facts
-from arbiter.config.snapshot import Rate
+from arbiter.config.snapshot import Account, Rate
 from arbiter.errors import ClientGone, Unreachable
 from arbiter.ledger.book import Attempt, Book
 from arbiter.ledger.row import AttemptRow, RequestRow
@@ -47,7 +47,7 @@ class Desk:
 
     def open(self, rate: Rate | None) -> Attempt:
         rates: dict[str, Any] = {} if rate is None else {"rates": {"served": rate, "other": Rate(input=7, output=7)}}
-        return self.book.open(rung("openai-chat", "served", **rates), "openai-chat", "native", "verbatim")
+        return self.book.open(rung("openai-chat", "served", **rates), Account(), "openai-chat", "native", "verbatim")
 
 
 @pytest.fixture
