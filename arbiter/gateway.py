@@ -40,6 +40,7 @@ from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.routing.plan import Caller
 from arbiter.routing.router import Router
+from arbiter.state.base import State
 from arbiter.watch import Alarm
 from arbiter.wire import native
 from arbiter.wire.format import Format
@@ -84,13 +85,16 @@ class ClientEnd(Taker, Protocol):
 
 @dataclass(slots=True)
 class Services:
-    """What one worker has for its requests. A reload replaces `snapshot` and `router`; a call keeps its own."""
+    """What one worker has for its requests. A reload replaces `snapshot`, `router` and `doors`; a call keeps
+    its own.
+    """
 
     snapshot: Snapshot
     router: Router
     doors: Doors
     journal: Journal | NullJournal
     metrics: Metrics
+    state: State
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -103,12 +107,14 @@ class Call:
 
     __slots__ = (
         "arrived_ns",
+        "doors",
         "endpoint",
         "format",
         "identify",
         "incoming",
         "path",
         "read_body",
+        "router",
         "row",
         "services",
         "snapshot",
@@ -127,7 +133,9 @@ class Call:
     ) -> None:
         self.arrived_ns = monotonic_ns()
         self.services = services
+        # Whatever is reloaded meanwhile, a call goes on with what it began with.
         self.snapshot = snapshot = services.snapshot
+        self.router, self.doors = services.router, services.doors
         self.endpoint = endpoint  # "chat", "messages", "count_tokens"
         self.path = path  # of the endpoint, below the mount prefix
         self.format = wire
@@ -150,7 +158,7 @@ class Call:
 async def serve(call: Call, out: ClientEnd) -> None:
     """Answer one call and settle it: exactly one row, whatever happens."""
     services, row = call.services, call.row
-    book = Book(services.journal, services.metrics, row, services.doors.blot)
+    book = Book(services.journal, services.metrics, row, call.doors.blot)
     services.in_flight += 1
     services.waiting[call] = task = call.task
     try:
@@ -193,7 +201,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
     row.model_asked = opened.model
     row.stream = stream = opened.stream and call.endpoint != "count_tokens"
-    plan = services.router.plan(opened.model, caller)
+    plan = call.router.plan(opened.model, caller)
     row.alias, row.rationale = plan.alias, plan.rationale
     if services.journal.full and call.snapshot.storage.on_full == "refuse":
         raise Unavailable("the ledger is full and `storage.on_full` is `refuse`", retry_after_s=5)
@@ -201,7 +209,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     ask = Ask(call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id)
     presence = _Presence(call, out)
     try:
-        live = await ladder.climb(plan, ask, book, services.doors)
+        live = await ladder.climb(plan, ask, book, call.doors)
         await _relay(call, out, live, plan.warning, presence)
     finally:
         presence.close()
@@ -324,7 +332,7 @@ def _note(call: Call, error: ArbiterError) -> None:
     row = call.row
     row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
     row.error_class = error.code.value
-    row.message = clipped(call.services.doors.blot(str(error)))
+    row.message = clipped(call.doors.blot(str(error)))
 
 
 def _settle(call: Call, out: ClientEnd, book: Book) -> None:
@@ -378,7 +386,7 @@ class _Presence:
         self._out = out
         self._stream: StreamRelay | None = None
         self._task = call.task
-        watch = call.services.doors.watch
+        watch = call.doors.watch
         self._alarm: Alarm
         if call.row.stream:
             out.watch(self._left)

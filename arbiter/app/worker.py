@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from arbiter import gateway, plugins
 from arbiter.app import linux
@@ -19,6 +20,7 @@ from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.log import Blotter, Log
 from arbiter.metrics import Metrics
 from arbiter.routing.router import Router
+from arbiter.state.base import State
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
 from arbiter.wire.headers import Incoming
@@ -58,6 +60,7 @@ class Worker:
             Doors(Transport(), Echo(), Watch(loop), Blotter(snapshot.secrets())),
             journal,
             metrics,
+            cast("State", None),
         )
         self.keys = Keys(snapshot)
         self.gate = Gate(snapshot)
