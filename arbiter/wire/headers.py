@@ -8,12 +8,13 @@ and quota header whatever its name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from email.utils import parsedate_to_datetime
+from math import ceil
 
 from arbiter import __version__
 from arbiter.clock import now_ms
 from arbiter.config.snapshot import Account, Provider
 from arbiter.errors import HeadersTooLarge
+from arbiter.wire import waits
 
 Pairs = list[tuple[str, str]]
 
@@ -149,8 +150,8 @@ def to_client(headers: Iterable[tuple[str, str]]) -> Pairs:
         out = _most_wanted(out)
     for place, (name, value) in enumerate(out):
         if name == "retry-after" and not value.isdecimal():
-            seconds = retry_after_s(value)
-            out[place] = (name, str(seconds if seconds is not None else 1))
+            seconds = waits.retry_after_s(value, now_ms())
+            out[place] = (name, str(ceil(seconds) if seconds is not None else 1))
     return out
 
 
@@ -173,20 +174,6 @@ def _most_wanted(pairs: Pairs) -> Pairs:
             if len(kept) == TO_CLIENT_PAIRS:
                 break
     return [pairs[place] for place in sorted(kept)]
-
-
-def retry_after_s(value: str) -> int | None:
-    """Whole seconds of a `Retry-After`, rounded up: a number or an HTTP date. None where it is neither."""
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - now_ms() / 1000
-        except (ValueError, TypeError, OverflowError):
-            return None
-    if not 0 <= seconds < 1e9:
-        return 0 if seconds < 0 else None
-    return int(-(-seconds // 1))
 
 
 def visible(text: str) -> str:
