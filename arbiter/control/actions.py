@@ -177,11 +177,10 @@ def describe(state: Administered | None, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _accounts(snapshot: Snapshot, standing: Standing | None, now: float) -> dict[str, Any]:
-    """Each provider's accounts, and how each stands: "ready", "resting" or "refused"; None where nobody can say."""
-    shown: dict[str, Any] = {}
+def _accounts(snapshot: Snapshot, standing: Standing | None, now: float) -> list[dict[str, Any]]:
+    """Every provider's accounts, and how each stands: "ready", "resting" or "refused"; None where nobody can say."""
+    shown = []
     for provider in snapshot.providers.values():
-        shown[provider.name] = rows = []
         for account in provider.accounts:
             stands = None
             if standing is not None:
@@ -189,7 +188,7 @@ def _accounts(snapshot: Snapshot, standing: Standing | None, now: float) -> dict
                 cooldown = standing.cooldowns.get(name)
                 is_resting = cooldown is not None and cooldown.until > now
                 stands = "refused" if name in standing.refused else "resting" if is_resting else "ready"
-            rows.append({"account": account.label, "standing": stands})
+            shown.append({"provider": provider.name, "account": account.label, "standing": stands})
     return shown
 
 
