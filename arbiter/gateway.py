@@ -38,7 +38,7 @@ from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.row import RequestRow
 from arbiter.log import Log
 from arbiter.metrics import Metrics
-from arbiter.routing.plan import Caller
+from arbiter.routing.plan import Asked, Caller
 from arbiter.routing.router import Router
 from arbiter.state.base import State
 from arbiter.watch import Alarm
@@ -201,7 +201,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
     row.model_asked = opened.model
     row.stream = stream = opened.stream and call.endpoint != "count_tokens"
-    plan = call.router.plan(opened.model, caller)
+    plan = call.router.plan(Asked(model=opened.model, caller=caller))
     row.alias, row.rationale = plan.alias, plan.rationale
     if services.journal.full and call.snapshot.storage.on_full == "refuse":
         raise Unavailable("the ledger is full and `storage.on_full` is `refuse`", retry_after_s=5)

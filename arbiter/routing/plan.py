@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from arbiter.config.snapshot import Client, Provider
 from arbiter.model import Target
 
@@ -75,6 +77,23 @@ class Facts(Protocol):
 
     def speed(self, target: str) -> tuple[float, float] | None:
         """Medians of what was measured lately: (seconds to the first event, tokens per second)."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a plan is made for. All but the model only puts targets into order, or says who may ask.
+
+    `slot` is the conversation's (`sessions.affinity`): with it a draw falls the same way in every process and on every
+    turn. Without one `draw` is what falls: evenly from 0 up to but not including 1, new for each request.
+    """
+
+    model: str
+    caller: Caller = ANYONE
+    pinned: Pinned | None = None
+    slot: bytes | None = None
+    draw: float = 0.0
+    facts: Facts | None = None
+    tokens: int = 0
+    """About how many of input; 0 where nobody counted. Some prices depend on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,59 +1,106 @@
-"""(model asked, Caller, Snapshot) -> Plan. Pure: nothing here waits, reads or writes.
+"""(Asked, Snapshot) -> Plan. Pure: nothing here waits, reads or writes.
 
-Precedence (SPEC 5.1, as far as it is built): a model that a provider declares or `provider/model`, then a pinned
-alias, then `routing.default_provider`.
+Precedence (SPEC 5.1, as far as it is built): a model that a provider declares or `provider/model`, then the pin of the
+conversation, then an alias, then `routing.default_provider`. docs/routing.md tells it to people.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from arbiter.config.snapshot import Provider, Snapshot
+from arbiter.config.snapshot import Snapshot
 from arbiter.errors import Forbidden, NoRoute
-from arbiter.routing.plan import Caller, Plan, Rung
+from arbiter.routing.groups import Order, Target, Way, Ways, rung_of
+from arbiter.routing.plan import Asked, Caller, Pinned, Plan, Rung
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What one name means. `settled` is its plan where no request can change it."""
+
+    way: Way | Target
+    behind: Sequence[Way | Target] = ()
+    alias: str | None = None
+    warning: str | None = None
+    settled: Plan | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        ways = (self.way, *self.behind)
+        is_settled = all(way.settled is not None for way in ways)
+        object.__setattr__(self, "settled", self._plan(Asked("")) if is_settled else None)
+
+    def plan(self, asked: Asked) -> Plan:
+        return self.settled or self._plan(asked)
+
+    def _plan(self, asked: Asked) -> Plan:
+        order = self.way.order(asked)
+        rungs = {rung.name: rung for rung in order.rungs}
+        why = order.why
+        if len(rungs) > 1:
+            why += f"; then {', '.join(list(rungs)[1:])}"
+        chosen = len(rungs)
+        for way in self.behind:
+            for rung in way.order(asked).rungs:
+                rungs.setdefault(rung.name, rung)
+        if len(rungs) > chosen:
+            why += f"; fallback {', '.join(list(rungs)[chosen:])}"
+        # Whoever named a model gets that one, unless the operator said that there is another behind it.
+        is_explicit = self.alias is None and len(rungs) == 1
+        return Plan(tuple(rungs.values()), why, self.alias, self.warning, is_explicit)
 
 
 class Router:
     """The routing table of one snapshot, worked out once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._providers = snapshot.providers
+        self._snapshot = snapshot
         self._default = snapshot.providers.get(snapshot.routing.default_provider or "")
-        self._plans: dict[str, Plan] = {}
+        self._routes: dict[str, _Route] = {}
+        ways = Ways(snapshot)
+        fallback = tuple(ways.of_member(member) for member in snapshot.routing.fallback)
+        self._behind_models = fallback if snapshot.routing.explicit_fallback else ()
         for name, alias in snapshot.aliases.items():  # each also under the name it is advertised as
-            member = alias.members[0]
-            provider = snapshot.providers[member.provider or ""]
-            rung = _rung(provider, member.model)
-            why = f"alias {alias.name} -> {provider.name}/{rung.model}"
-            self._plans[name] = Plan((rung,), why, alias.name)
+            self._routes[name] = _Route(ways.of_alias(alias), fallback, alias.name)
         # Later entries win, so the least of the precedence goes in first: an alias, then a bare model name, then
         # provider/model.
         for name, (provider, model) in snapshot.models.items():
-            why = f"model {name} -> {provider.name}/{model.upstream}"
-            self._plans[name] = Plan((_rung(provider, model.id),), why, warning=_collision(snapshot, name))
+            rung = rung_of(snapshot, provider.name, model.id)
+            why = f"model {name} -> {rung.name}"
+            self._routes[name] = self._explicit(rung, why, _collision(snapshot, name))
         for provider in snapshot.providers.values():
             for model in provider.models:
                 name = f"{provider.name}/{model.id}"
-                self._plans[name] = Plan((_rung(provider, model.id),), f"model {name} -> {name}")
+                self._routes[name] = self._explicit(
+                    rung_of(snapshot, provider.name, model.id), f"model {name} -> {name}"
+                )
 
-    def plan(self, model: str, caller: Caller) -> Plan:
-        """The rungs for `model`.
+    def plan(self, asked: Asked) -> Plan:
+        """The rungs for what is asked.
 
-        Errors: Forbidden where the caller's key may not use it, NoRoute where nobody serves it.
+        Errors: Forbidden where the caller's key may not use the model, NoRoute where nobody serves it.
         """
-        if caller.client is not None and not is_allowed(model, caller):
-            raise Forbidden(f"the key {caller.client.name!r} may not use the model {model!r}", param="model")
-        plan = self._plans.get(model)
-        if plan is not None:
-            return plan
+        model, client = asked.model, asked.caller.client
+        if client is not None and not is_allowed(model, asked.caller):
+            raise Forbidden(f"the key {client.name!r} may not use the model {model!r}", param="model")
+        route = self._routes.get(model) or self._undeclared(asked)
+        plan = route.settled or route.plan(asked)
+        return plan if asked.pinned is None else _with_pin(plan, asked.pinned)
+
+    def _undeclared(self, asked: Asked) -> _Route:
+        model = asked.model
         named, slash, rest = model.partition("/")
-        provider = self._providers.get(named)
+        provider = self._snapshot.providers.get(named)
         if slash and rest and provider is not None and not provider.models:
             # A provider that lists no models serves whatever it is asked by its own name.
-            return Plan((Rung(provider, rest),), f"model {model} -> {provider.name}/{rest}")
+            return self._explicit(Rung(provider, rest), f"model {model} -> {provider.name}/{rest}")
         if self._default is not None:
-            return Plan((Rung(self._default, model),), f"default provider -> {self._default.name}/{model}")
-        raise NoRoute(self._said_of(model, caller), param="model")
+            return self._explicit(Rung(self._default, model), f"default provider -> {self._default.name}/{model}")
+        raise NoRoute(self._said_of(model, asked.caller), param="model")
+
+    def _explicit(self, rung: Rung, why: str, warning: str | None = None) -> _Route:
+        return _Route(Target(Order((rung,), why)), self._behind_models, warning=warning)
 
     def _said_of(self, model: str, caller: Caller) -> str:
         """What a caller is told of a model that nobody serves. Names that its key may not use stay unsaid."""
@@ -61,14 +108,15 @@ class Router:
 
         said = f"no provider serves the model {model!r}; "
         named, slash, _ = model.partition("/")
+        providers = self._snapshot.providers
         # Of a provider that there is, only its models are alike: its name alone is likeness enough for any.
-        shared = f"{named}/" if slash and named in self._providers else ""
-        known = [name for name in self._plans if name.startswith(shared) and is_allowed(name, caller)]
+        shared = f"{named}/" if slash and named in providers else ""
+        known = [name for name in self._routes if name.startswith(shared) and is_allowed(name, caller)]
         ends = [name.removeprefix(shared) for name in known]
         if close := get_close_matches(model.removeprefix(shared)[:80], ends, n=1):
             return f"{said}did you mean {shared + close[0]!r}? GET /v1/models lists what there is"
         if slash and not shared:
-            said += f"there is no provider {named!r}, but {', '.join(self._providers)}; "
+            said += f"there is no provider {named!r}, but {', '.join(providers)}; "
         return f"{said}GET /v1/models lists what there is"
 
 
@@ -76,6 +124,24 @@ def is_allowed(model: str, caller: Caller) -> bool:
     """May this caller name this model? A client without an `allow` list may name any; an entry may be a glob."""
     client = caller.client
     return client is None or not client.allow or any(fnmatchcase(model, pattern) for pattern in client.allow)
+
+
+def _with_pin(plan: Plan, pinned: Pinned) -> Plan:
+    """`plan` with the target that served the conversation before in front, where it is among its own.
+
+    A model that was named comes first whatever served before: then a pin chooses no more than its account.
+    """
+    rungs = plan.rungs
+    served = pinned.model, pinned.provider
+    at = next((n for n, rung in enumerate(rungs) if (rung.model, rung.provider.name) == served), -1)
+    if at < 0 or (at and plan.alias is None):
+        why = f"{plan.rationale}; the pin to {pinned.provider}/{pinned.model} does not fit"
+        return Plan(rungs, why, plan.alias, plan.warning, plan.is_explicit)
+    if at:
+        rungs = (rungs[at], *rungs[:at], *rungs[at + 1 :])
+    on = f" on {pinned.account}" if pinned.account else ""
+    why = f"pin -> {rungs[0].name}{on} ({plan.rationale})"
+    return Plan(rungs, why, plan.alias, plan.warning, plan.is_explicit, pinned)
 
 
 def _collision(snapshot: Snapshot, model: str) -> str | None:
@@ -88,9 +154,3 @@ def _collision(snapshot: Snapshot, model: str) -> str | None:
     if not others:
         return None
     return f"model_collision: {model} of {used} was used; the name also means {', '.join(others)}"
-
-
-def _rung(provider: Provider, model_id: str) -> Rung:
-    """A declared model is asked for under the provider's name for it; any other under the name it came by."""
-    model = provider.model(model_id)
-    return Rung(provider, model.upstream, model.max_output) if model is not None else Rung(provider, model_id)

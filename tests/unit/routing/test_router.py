@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from arbiter.config.load import parse
-from arbiter.config.snapshot import key_digest
+from arbiter.config.snapshot import Member, Routing, key_digest
 from arbiter.errors import Forbidden, NoRoute
-from arbiter.routing.plan import ANYONE, Caller
+from arbiter.routing.plan import ANYONE, Asked, Caller, Pinned, Plan
 from arbiter.routing.router import Router
 
 TEXT = f"""
@@ -23,7 +25,7 @@ clients:
 
 
 def target(router: Router, model: str, caller: Caller = ANYONE) -> tuple[str, str, str | None]:
-    plan = router.plan(model, caller)
+    plan = router.plan(Asked(model, caller))
     (rung,) = plan.rungs
     return rung.provider.name, rung.model, plan.alias
 
@@ -48,7 +50,7 @@ def test_a_model_name_means_one_target(model, expected):
 @pytest.mark.parametrize("model", ["nobody", "first/unlisted", "nobody/x", "open/", "/x"])
 def test_a_name_that_nobody_serves_is_no_route(model):
     with pytest.raises(NoRoute) as refused:
-        Router(parse(TEXT, "t.yaml", {})).plan(model, ANYONE)
+        Router(parse(TEXT, "t.yaml", {})).plan(Asked(model))
     assert refused.value.param == "model"
 
 
@@ -63,17 +65,17 @@ def test_a_name_that_nobody_serves_is_no_route(model):
 )
 def test_a_name_that_nobody_serves_comes_with_a_way_out(model, words):
     with pytest.raises(NoRoute) as refused:
-        Router(parse(TEXT, "t.yaml", {})).plan(model, ANYONE)
+        Router(parse(TEXT, "t.yaml", {})).plan(Asked(model))
     assert words in str(refused.value)
 
 
 def test_no_key_is_told_a_name_that_it_may_not_use():
     snapshot = parse(TEXT.replace('"sh*"', '"sh*", "mimi"'), "t.yaml", {})
     with pytest.raises(NoRoute) as refused:
-        Router(snapshot).plan("mimi", Caller(snapshot.clients[0]))
+        Router(snapshot).plan(Asked("mimi", Caller(snapshot.clients[0])))
     assert "did you mean" not in str(refused.value)
     with pytest.raises(NoRoute, match="did you mean 'mini'"):
-        Router(snapshot).plan("mimi", ANYONE)
+        Router(snapshot).plan(Asked("mimi"))
 
 
 def test_the_default_provider_takes_what_nobody_declared():
@@ -88,16 +90,16 @@ def test_a_key_reaches_only_what_it_may():
     assert target(router, "shared", caller)[0] == "first"
     for model in ("mini", "second/shared", "own"):
         with pytest.raises(Forbidden, match="ci"):
-            router.plan(model, caller)
+            router.plan(Asked(model, caller))
 
 
 def test_a_name_that_means_two_things_is_served_with_a_warning():
     """SPEC 9.6: the caller may not know that another provider, or an alias, goes by the same name."""
     router = Router(parse(TEXT.replace("aliases:", "aliases:\n  own: { pin: first/mini }"), "t.yaml", {}))
-    assert "also means second" in (router.plan("shared", ANYONE).warning or "")
-    assert "an alias" in (router.plan("own", ANYONE).warning or "")
-    assert router.plan("second/shared", ANYONE).warning is None
-    assert router.plan("mini", ANYONE).warning is None
+    assert "also means second" in (router.plan(Asked("shared")).warning or "")
+    assert "an alias" in (router.plan(Asked("own")).warning or "")
+    assert router.plan(Asked("second/shared")).warning is None
+    assert router.plan(Asked("mini")).warning is None
 
 
 def test_an_alias_answers_to_the_name_it_is_advertised_as():
@@ -112,5 +114,90 @@ def test_names_that_share_an_upstream_keep_what_is_said_of_each() -> None:
     text = f"providers: {{ p: {{ type: openai, key: k, models: [{both}] }} }}\naliases: {{ big: {{ pin: p/large }} }}"
     router = Router(parse(text, "arbiter.yaml", {}))
     for name, limit in {"small": 1000, "large": 9000, "p/small": 1000, "p/large": 9000, "big": 9000}.items():
-        (rung,) = router.plan(name, ANYONE).rungs
+        (rung,) = router.plan(Asked(name)).rungs
         assert (rung.model, rung.max_output, rung.target.max_output) == ("up", limit, limit)
+
+
+# What comes behind a model, and what a pin may do -------------------------------------------------------------------
+
+
+def falling_back(text: str = TEXT, *, explicit: bool = False) -> Router:
+    snapshot = parse(text, "t.yaml", {})
+    fallback = (Member("second", "own"), Member(alias="fast"))
+    return Router(replace(snapshot, routing=Routing("first", fallback, explicit_fallback=explicit)))
+
+
+def names(plan: Plan) -> list[str]:
+    return [rung.name for rung in plan.rungs]
+
+
+@pytest.mark.parametrize("model", ["shared", "second/shared", "open/any", "unheard-of"])
+def test_a_model_that_was_named_is_never_swapped(model):
+    """SPEC 4.6, 5.1: whoever names a model gets that one or an error; an alias is no name of a model."""
+    plan = falling_back().plan(Asked(model))
+    assert len(plan.rungs) == 1
+    assert plan.is_explicit
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("shared", ["first/shared", "second/own", "first/mini-2026"]),
+        ("own", ["second/own", "first/mini-2026"]),
+        ("open/any", ["open/any", "second/own", "first/mini-2026"]),
+        ("unheard-of", ["first/unheard-of", "second/own", "first/mini-2026"]),
+    ],
+)
+def test_the_operator_may_put_others_behind_a_named_model(model, expected):
+    plan = falling_back(explicit=True).plan(Asked(model))
+    assert names(plan) == expected
+    assert not plan.is_explicit
+    assert f"; fallback {', '.join(expected[1:])}" in plan.rationale
+
+
+def test_behind_an_alias_comes_the_fallback_without_what_was_there_already():
+    plan = falling_back().plan(Asked("fast"))
+    assert names(plan) == ["first/mini-2026", "second/own"]
+    assert not plan.is_explicit
+    assert plan.rationale == "alias fast -> first/mini-2026; fallback second/own"
+
+
+def test_a_pin_puts_its_target_first_and_changes_nothing_else():
+    """It reorders, and never adds: what the operator took out of an alias serves nobody any more."""
+    router = falling_back()
+    pinned = Pinned("second", "own", "team-b")
+    plan = router.plan(Asked("fast", pinned=pinned))
+    assert names(plan) == ["second/own", "first/mini-2026"]
+    assert plan.pinned is pinned
+    assert plan.rationale == ("pin -> second/own on team-b (alias fast -> first/mini-2026; fallback second/own)")
+    gone = router.plan(Asked("fast", pinned=Pinned("second", "shared", "")))
+    assert names(gone) == ["first/mini-2026", "second/own"]
+    assert gone.pinned is None
+    assert gone.rationale.endswith("; the pin to second/shared does not fit")
+
+
+def test_a_pin_to_a_named_model_chooses_its_account():
+    """SPEC 5.1: also in case 1 the account is the pin's."""
+    pinned = Pinned("first", "mini-2026", "team-b", moved=True)
+    plan = Router(parse(TEXT, "t.yaml", {})).plan(Asked("mini", pinned=pinned))
+    assert plan.pinned is pinned
+    assert plan.is_explicit
+    assert names(plan) == ["first/mini-2026"]
+
+
+def test_a_pin_to_a_fallback_never_outranks_the_model_that_was_named():
+    """SPEC 5.1: a declared model is case 1, a pin case 2."""
+    plan = falling_back(explicit=True).plan(Asked("shared", pinned=Pinned("second", "own", "")))
+    assert names(plan)[0] == "first/shared"
+    assert plan.pinned is None
+
+
+def test_a_warning_survives_a_pin():
+    plan = falling_back().plan(Asked("shared", pinned=Pinned("first", "shared", "")))
+    assert "also means second" in (plan.warning or "")
+
+
+def test_a_name_is_planned_for_once():
+    """What nobody's request can change is the same object for all of them."""
+    router = falling_back()
+    assert router.plan(Asked("fast")) is router.plan(Asked("fast", draw=0.5, slot=b"x" * 16))
