@@ -32,6 +32,7 @@ _UNITS: dict[str, tuple[Callable[[str], float | None], Callable[[Any], str], flo
     "duration": (units.duration_s, units.duration, units.LONGEST_S, "a duration like 15s, 250ms, 5m or 0"),
     "size": (units.size_bytes, units.size, units.LARGEST_BYTES, "a size like 64KiB, 32MiB or a number of bytes"),
     "price": (units.price_pd, units.price, units.HIGHEST_PD, "USD per million tokens like 1.25 (at most six decimals)"),
+    "number": (units.number, units.written, units.LARGEST_NUMBER, "a number above 0 like 2 or 0.5"),
 }
 _KINDS = {"null": "nothing", "bool": "true/false", "int": "a number", "float": "a number", "timestamp": "a date"}
 
@@ -279,7 +280,8 @@ def _kind(node: Node) -> str:
 def _listed(node: Node, item_type: inspect.Type) -> str:
     """A hint for the one name that stands where a list of names belongs."""
     takes = item_type.types if isinstance(item_type, inspect.UnionType) else (item_type,)
-    named = any(isinstance(unwrap(one)[0], inspect.StrType) for one in takes)
+    # The one that stands there may be a secret: it is not repeated.
+    named = any(isinstance(inner, inspect.StrType) and not extra.get("secret") for inner, extra in map(unwrap, takes))
     if not named or not isinstance(node, yaml.ScalarNode) or not _PLAIN_NAME.fullmatch(node.value):
         return ""
     return f"; write [{node.value}]"

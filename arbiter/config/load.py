@@ -17,36 +17,37 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import schema
+from arbiter.config import schema, units
+from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, sqlite_path, state_dir
-from arbiter.config.decode import Decoder, join, nearest
+from arbiter.config.aliases import Names
+from arbiter.config.catalog import Catalog
+from arbiter.config.decode import Decoder, join
 from arbiter.config.snapshot import (
-    Account,
     Admin,
-    Alias,
     Auth,
     Budgets,
     Client,
     Limits,
-    Member,
     Model,
     Network,
     PluginSpec,
     Provider,
-    Rate,
-    Routing,
+    RequestLimits,
+    Retry,
     Server,
+    SessionAffinity,
+    Sessions,
     Snapshot,
     Storage,
     Telemetry,
 )
-from arbiter.config.source import ConfigError, read_secret, read_text, variable
+from arbiter.config.source import ConfigError, read_text, variable
 from arbiter.config.words import check_header, check_identifier, check_name, check_secret
 
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
 DEFAULT_PATH = "arbiter.yaml"
-MAX_ALIAS_STEPS = 8  # more is a mistake that nobody can read any more
 _WIRES = {"openai": "openai-chat", "ollama": "openai-chat", "anthropic": "anthropic-messages", "echo": "any"}
 _HEADERS_S = {"anthropic": 120.0}
 _WHERE = frozenset({"bind", "port", "socket", "workers"})
@@ -150,6 +151,7 @@ class _Resolver:
     ) -> None:
         self.config = config
         self.error = decoder.error
+        self.stands = decoder.lines.__contains__  # whether a key is in the file
         self.base = base  # relative paths of secret and certificate files start at the configuration file
         self.env = env
         self.flags = flags
@@ -160,14 +162,15 @@ class _Resolver:
         if not config.providers:
             raise self.error("providers", f"at least one provider is needed; {_SMALLEST}")
         cap_s = self._cap_s()
-        providers = self._priced(
-            {name: self._provider(name, written, cap_s) for name, written in config.providers.items()}
+        affinity = self._affinity()
+        providers = Catalog(self.error, self.stands, self.warnings).known(
+            config.models,
+            {name: self._provider(name, written, cap_s, affinity.ttl_s) for name, written in config.providers.items()},
+            config.routing.default_provider,
         )
         models = self._models(providers)
+        names = Names(config.aliases, providers, models, self.error, self.stands, self.warnings)
         data = data_dir(self.env)
-        default = config.routing.default_provider
-        if default is not None and default not in providers:
-            raise self.error("routing.default_provider", f"no such provider{nearest(default, providers)}")
         snapshot = Snapshot(
             server=self._server(),
             limits=Limits(**msgspec.structs.asdict(config.limits)),
@@ -178,11 +181,13 @@ class _Resolver:
             telemetry=Telemetry(config.telemetry.log.level, config.telemetry.log.format, config.telemetry.metrics),
             providers=providers,
             models=models,
-            aliases=self._aliases(providers, models),
-            routing=Routing(default),
+            aliases=names.aliases(),
+            routing=names.routing(config.routing),
             clients=self._clients(),
             plugins=self._plugins(),
             epoch="",
+            affinity=affinity,
+            sessions=Sessions(**msgspec.structs.asdict(config.sessions)),
         )
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
         resolved = snapshot.redacted()
@@ -241,18 +246,23 @@ class _Resolver:
             trusted_proxies=tuple(networks),
         )
 
-    def _provider(self, name: str, written: schema.Provider, cap_s: float) -> Provider:
+    def _affinity(self) -> SessionAffinity:
+        written = self.config.session_affinity
+        check_header(written.header, "", partial(self.error, "session_affinity.header"))
+        return SessionAffinity(written.header.lower(), written.ttl_s, frozenset(written.no_pin))
+
+    def _provider(self, name: str, written: schema.Provider, cap_s: float, pin_ttl_s: float) -> Provider:
         path = join("providers", name)
         check_name(name, partial(self.error, path))
-        key = self._key(path, written)
+        pool = accounts(written, path, self.base, self.error, has_pool=self.stands(join(path, "keys")))
         place = endpoint(written, path, self.base, self.env, self.error)
         if written.type == "echo":
-            for option in ("key", "key_file", "endpoint", "proxy", "host"):
-                if getattr(written, option) is not None:
+            for option in ("key", "key_file", "keys", "endpoint", "proxy", "host"):
+                if getattr(written, option):
                     raise self.error(join(path, option), "the echo provider is built in and takes none")
-        elif not key and written.endpoint is None and written.type != "ollama":
+        elif not pool[0].key and written.endpoint is None and written.type != "ollama":
             self.warnings.append(f"{path}: no key; {place.host} will refuse every request")
-        elif key and place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
+        elif pool[0].key and place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
             self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
         if _WIRES[written.type] == "openai-chat" and place.path == "":
             self.warnings.append(
@@ -289,7 +299,7 @@ class _Resolver:
             type=written.type,
             wire=_WIRES[written.type],
             endpoint=place,
-            accounts=(Account(None, key),),
+            accounts=pool,
             models=tuple(models.values()),
             relay=written.relay,
             prompt_cache=written.prompt_cache,
@@ -301,7 +311,20 @@ class _Resolver:
             idle_for_s=written.connections.idle_for_s,
             headers=tuple(headers),
             forward_headers=tuple(header.lower() for header in written.forward_headers),
+            retry=self._retry(written.retry, join(path, "retry")),
+            request_limits=RequestLimits(written.limits.requests_per_minute, written.limits.requests_per_day),
+            pin_ttl_s=pin_ttl_s if written.cache_ttl_s is None else written.cache_ttl_s,
+            speechless=written.speechless,
         )
+
+    def _retry(self, written: schema.Retry, path: str) -> Retry:
+        if written.cap_s < written.base_s:
+            base = units.duration(written.base_s)
+            raise self.error(
+                join(path, "cap" if self.stands(join(path, "cap")) else "base"),
+                f"retry.cap ({units.duration(written.cap_s)}) is below retry.base ({base}), from which waits grow",
+            )
+        return Retry(**msgspec.structs.asdict(written))
 
     def _warn_of_idle(self, written: schema.Provider, path: str) -> None:
         """Warn of keys that do nothing where they stand."""
@@ -321,64 +344,6 @@ class _Resolver:
                 "sets no marks"
             )
 
-    def _key(self, path: str, written: schema.Provider) -> str:
-        if written.key is not None and written.key_file is not None:
-            raise self.error(join(path, "key_file"), "give either key or key_file")
-        option, key = "key", (written.key or "").strip()
-        if written.key_file is not None:
-            option = "key_file"
-            here = join(path, option)
-            key = read_secret(self.base / written.key_file, option, partial(self.error, here))
-        check_secret(key, partial(self.error, join(path, option)))
-        return key
-
-    def _priced(self, providers: dict[str, Provider]) -> dict[str, Provider]:
-        """The providers with the prices of `models`, under the names that their models are asked for by."""
-        rates: dict[str, dict[str, Rate]] = {name: {} for name in providers}
-        for index, row in enumerate(self.config.models):
-            here = join("models", index)
-            name, _, model_id = row.model.partition("/")
-            provider, path = providers.get(name), join(here, "model")
-            whole = {f"{known.name}/{model.id}" for known in providers.values() for model in known.models}
-            if provider is None or not model_id:
-                raise self.error(path, f'expected provider/model, and "{row.model}" is none{nearest(row.model, whole)}')
-            check_identifier(model_id, partial(self.error, path))
-            model = provider.model(model_id)
-            # Names that are not declared reach a provider that lists none, and the default one.
-            if model is None and provider.models and name != self.config.routing.default_provider:
-                hint = nearest(row.model, whole)
-                raise self.error(path, f'{name} declares no model "{model_id}"{hint}')
-            asked = model.upstream if model is not None else model_id
-            if asked in rates[name]:
-                raise self.error(path, f'"{asked}" of {name} has a price already')
-            rates[name][asked] = self._rate(row, here, provider)
-        return {name: replace(provider, rates=rates[name]) for name, provider in providers.items()}
-
-    def _rate(self, row: schema.CatalogRow, here: str, provider: Provider) -> Rate:
-        tiers: dict[int, Rate] = {}
-        for index, tier in enumerate(row.tiers):
-            path = join(join(here, "tiers"), index)
-            if tier.above_input_tokens in tiers:
-                raise self.error(path, f"there is a tier above {tier.above_input_tokens} already")
-            tiers[tier.above_input_tokens] = self._prices(tier, path, provider)
-        return replace(self._prices(row, here, provider), tiers=tuple(sorted(tiers.items(), reverse=True)))
-
-    def _prices(self, written: schema.Prices, path: str, provider: Provider) -> Rate:
-        rate = Rate(
-            input=written.input_pd,
-            cached_input=written.cached_input_pd,
-            cache_write_5m=written.cache_write_5m_pd,
-            cache_write_1h=written.cache_write_1h_pd,
-            output=written.output_pd,
-        )
-        if rate == Rate():
-            raise self.error(path, "no price stands here; at least one …_usd_per_mtok is needed, 0 where it is free")
-        usual = {"input", "cached_input", "output"} | ({"cache_write_5m"} if provider.type == "anthropic" else set())
-        missing = [f"{kind}_usd_per_mtok" for kind, pd in rate.items() if pd is None and kind in usual]
-        if missing:
-            self.warnings.append(f"{path}: without {', '.join(missing)}; what uses such tokens has no known cost")
-        return rate
-
     def _models(self, providers: dict[str, Provider]) -> dict[str, tuple[Provider, Model]]:
         """Bare names: the provider listed first wins, and the operator hears of it."""
         found: dict[str, tuple[Provider, Model]] = {}
@@ -391,69 +356,6 @@ class _Resolver:
                         f"{first.name}; ask for {provider.name}/{model.id} to choose"
                     )
         return found
-
-    def _aliases(self, providers: dict[str, Provider], models: dict[str, tuple[Provider, Model]]) -> dict[str, Alias]:
-        """Every alias under its name, and once more under the name it is advertised as."""
-        written = self.config.aliases
-        found: dict[str, Alias] = {}
-        for name, alias in written.items():
-            path = join("aliases", name)
-            check_identifier(name, partial(self.error, path))
-            self._check_free(name, path, providers, models)
-            provider, model = self._pinned(name, providers, models)
-            member = Member(provider, model)
-            found[name] = Alias(
-                name, (member,), display_name=alias.display_name or None, advertise_as=alias.advertise_as or None
-            )
-        for alias_found in list(found.values()):
-            shown, path = alias_found.advertise_as, join(join("aliases", alias_found.name), "advertise_as")
-            if shown is None or shown == alias_found.name:
-                continue
-            check_identifier(shown, partial(self.error, path))
-            self._check_free(shown, path, providers, models)
-            if shown in found:
-                raise self.error(path, f'"{shown}" is taken by another alias')
-            found[shown] = alias_found
-        return found
-
-    def _check_free(
-        self, name: str, path: str, providers: dict[str, Provider], models: dict[str, tuple[Provider, Model]]
-    ) -> None:
-        if name in providers:
-            raise self.error(path, f'"{name}" is the name of a provider; choose another')
-        if name.split("/", 1)[0] in providers and "/" in name:
-            raise self.error(path, f'"{name}" would be read as provider/model; choose another')
-        if name in models:
-            self.warnings.append(f'{path}: "{name}" is a declared model, which wins over the alias')
-
-    def _pinned(
-        self, name: str, providers: dict[str, Provider], models: dict[str, tuple[Provider, Model]]
-    ) -> tuple[str, str]:
-        """Provider and model id behind an alias, read in the order in which a request's `model` is."""
-        aliases, seen, step = self.config.aliases, [name], name
-        while True:
-            path = join(join("aliases", step), "pin")
-            pin = aliases[step].pin
-            if pin in models:
-                return models[pin][0].name, pin
-            provider, slash, model = pin.partition("/")
-            if slash and provider in providers:
-                declared = [known.id for known in providers[provider].models]
-                # A provider that lists no models serves whatever it is asked for by name.
-                if (declared or not model) and model not in declared:
-                    hint = nearest(model, declared) or f"; add it to {join('providers', provider)}.models"
-                    raise self.error(path, f'{provider} declares no model "{model}"{hint}')
-                return provider, model
-            if pin not in aliases:
-                whole = {f"{provider.name}/{model.id}" for provider in providers.values() for model in provider.models}
-                known = ({*aliases, *models} | whole) - {step}
-                raise self.error(path, f'no model, provider/model or alias is called "{pin}"{nearest(pin, known)}')
-            if pin in seen:
-                raise self.error(path, f"aliases point at each other: {' → '.join([*seen, pin])}")
-            if len(seen) == MAX_ALIAS_STEPS:
-                raise self.error(path, f"more than {MAX_ALIAS_STEPS} aliases lead from one to the next")
-            seen.append(pin)
-            step = pin
 
     def _clients(self) -> tuple[Client, ...]:
         found: dict[str, Client] = {}

@@ -158,6 +158,9 @@ def _patched(node: Any) -> Any:
         return node
     node = {key: _patched(value) for key, value in node.items()}
     unit = node.pop("x-unit", None)
+    if unit == "number":
+        number = {"type": "number", "exclusiveMinimum": 0}
+        return {"anyOf": [number, {"type": "string", "pattern": units.NUMBER}, _REFERENCE]}
     if unit == "price":
         return {"anyOf": [{"type": "string", "pattern": units.PRICE}, {"type": "number", "minimum": 0}, _REFERENCE]}
     if unit in ("duration", "size"):

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, field
 Duration = Annotated[float, Meta(extra={"kind": "duration"}, extra_json_schema={"x-unit": "duration"})]
 Size = Annotated[int, Meta(extra={"kind": "size"}, extra_json_schema={"x-unit": "size"})]
 Price = Annotated[int, Meta(extra={"kind": "price"}, extra_json_schema={"x-unit": "price"})]
+Number = Annotated[float, Meta(extra={"kind": "number"}, extra_json_schema={"x-unit": "number"})]
 Secret = Annotated[str, Meta(extra={"secret": True}, extra_json_schema={"x-unit": "secret"})]
 
 
@@ -29,6 +30,7 @@ def instead(key: str, *written: str) -> dict[str, str]:
 
 
 _PRICED = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
+_REQUEST_KINDS = Literal["main", "subagent", "workflow", "compaction", "auxiliary", "title", "keepwarm"]
 _PRICES_STAND = "prices stand at the top level: `models: [{ model: provider/model, input_usd_per_mtok: … }]`"
 
 
@@ -164,23 +166,90 @@ class Tls(Section):
     key: Annotated[str | None, doc("PEM file of its private key, where it is not in `cert`.")] = None
 
 
-class Provider(Section):
-    not_built = frozenset(
-        {
-            "auth",
-            "auto_models",
-            "cache_ttl",
-            "retry",
-            "limits",
-            "responses_api",
-            "speechless",
-        }
-    )
+class Key(Section):
+    """One key of a pool."""
+
+    hints: ClassVar[dict[str, str]] = instead("label", "name", "id")
+
+    label: Annotated[
+        str | None,
+        doc(
+            "What rows, logs and state call it. Default: `key-1`, `key-2`, … by its place in the list. Unique within "
+            "the provider."
+        ),
+    ] = None
+    key: Annotated[
+        Secret | None,
+        Meta(extra={"unset": ", or remove it from the pool"}),
+        doc("Credential sent to the provider; usually `${VARIABLE}`."),
+    ] = None
+    key_file: Annotated[str | None, doc("File that holds the credential, in place of `key`.")] = None
+
+
+class Retry(Section):
+    """How often, and for how long, one request is tried."""
+
     hints: ClassVar[dict[str, str]] = {
-        "keys": "several keys are not built yet; `key:` takes one",
+        **instead("attempts", "max", "max_attempts", "retries", "max_retries"),
+        **instead("base", "delay", "backoff", "min_delay"),
+        **instead("cap", "max_delay", "max_backoff"),
+    }
+
+    attempts: Annotated[
+        int,
+        doc(
+            "Tries of one request in all, after which nothing is tried again. Another key or another target is still "
+            "tried once.",
+            ge=1,
+            le=100,
+        ),
+    ] = 8
+    budget_s: Annotated[
+        Duration,
+        doc("How long after a request's first failure a target may still be tried again. `0`: not at all."),
+    ] = field(name="budget", default=10.0)
+    base_s: Annotated[
+        Duration, doc("Wait before a target is tried again; it doubles with each failure. Half of it is drawn.")
+    ] = field(name="base", default=0.25)
+    cap_s: Annotated[Duration, doc("The most that wait grows to. A longer one that the provider asks for is kept.")] = (
+        field(name="cap", default=8.0)
+    )
+    before_fallback: Annotated[int, doc("Tries of this target while there is another one to go to.", ge=1, le=100)] = 2
+    accepted_timeout: Annotated[
+        int,
+        doc(
+            "How many time-outs of a request that a provider had accepted, and bills, are tried again: on the next "
+            "target, on the same one where there is no other.",
+            ge=0,
+            le=10,
+        ),
+    ] = 1
+
+
+class RequestLimits(Section):
+    """What the provider may be asked, over all workers."""
+
+    hints: ClassVar[dict[str, str]] = {
+        **instead("requests_per_minute", "rpm", "per_minute"),
+        **instead("requests_per_day", "rpd", "per_day"),
+    }
+
+    requests_per_minute: Annotated[
+        int, doc("Requests a minute, all workers together. `0`: no limit.", ge=0, le=1_000_000_000)
+    ] = 0
+    requests_per_day: Annotated[
+        int, doc("Requests a day, all workers together. `0`: no limit.", ge=0, le=1_000_000_000)
+    ] = 0
+
+
+class Provider(Section):
+    not_built = frozenset({"auth", "auto_models", "responses_api"})
+    hints: ClassVar[dict[str, str]] = {
         "max_output_tokens": "it stands with a model: `models: [{ id: …, max_output_tokens: … }]`",
         **instead("endpoint", "base_url", "baseURL", "url", "api_base"),
         **instead("key", "api_key", "apiKey"),
+        **instead("keys", "api_keys", "accounts"),
+        **instead("retry", "retries", "retry_max", "max_retries"),
     }
 
     type: Annotated[
@@ -209,6 +278,10 @@ class Provider(Section):
         doc("Credential sent to the provider; usually `${VARIABLE}`."),
     ] = None
     key_file: Annotated[str | None, doc("File that holds the credential, in place of `key`.")] = None
+    keys: Annotated[
+        list[Annotated[Secret, Meta(extra={"unset": ", or remove it from the pool"})] | Key],
+        doc("A pool of keys in place of `key`: `{ label: …, key: … }` each, or the key alone."),
+    ] = field(default_factory=list)
     models: Annotated[
         list[str | Model],
         doc("Models it serves: a name, or `{ id: …, upstream: … }` where the provider's name differs."),
@@ -234,8 +307,26 @@ class Provider(Section):
         Literal["auto", "keep", "drop"],
         doc("Claude Code's attribution line, first in `system`: `auto` keeps it for hosts under `anthropic.com` only."),
     ] = "auto"
+    cache_ttl_s: Annotated[
+        Duration | None,
+        doc(
+            "How long after its last call a conversation stays with this provider. `0`: not at all. Default: "
+            "`session_affinity.ttl`."
+        ),
+    ] = field(name="cache_ttl", default=None)
     timeouts: Annotated[Timeouts, doc("Budgets of one attempt, phase by phase.")] = field(default_factory=Timeouts)
+    retry: Annotated[Retry, doc("How often, and for how long, a request is tried.")] = field(default_factory=Retry)
+    speechless: Annotated[
+        Literal["flag", "nudge"],
+        doc(
+            "An answer without text and without a call: `flag` it in its row, or `nudge`: ask once more with a line "
+            "that asks for the answer, which later turns never see."
+        ),
+    ] = "flag"
     connections: Annotated[Connections, doc("The connection pool.")] = field(default_factory=Connections)
+    limits: Annotated[RequestLimits, doc("How much it may be asked, over all workers.")] = field(
+        default_factory=RequestLimits
+    )
     headers: Annotated[
         dict[str, Secret], doc("Extra request headers, applied last. Their values are treated as secrets.")
     ] = field(default_factory=dict)
@@ -290,7 +381,7 @@ class Tier(Prices):
 
 
 class CatalogRow(Prices):
-    not_built = frozenset({"input_modalities", "latency_ms_p50", "max_input_tokens", "metadata"})
+    not_built = frozenset({"metadata"})
     hints: ClassVar[dict[str, str]] = {
         **Prices.hints,
         "max_output_tokens": "it stands with the provider's model: `{ id: …, max_output_tokens: … }`",
@@ -298,12 +389,68 @@ class CatalogRow(Prices):
 
     model: Annotated[str, doc("`provider/model`, the model by the `id` it is declared with.")]
     tiers: Annotated[list[Tier], doc("Other prices for requests with much input.")] = field(default_factory=list)
+    max_input_tokens: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        doc("The most input it takes. A conversation that is too long for one model falls back to a larger one only."),
+    ] = None
+    latency_ms_p50: Annotated[
+        Number | None, doc("Median time to its first token in milliseconds, for `select: fastest`.")
+    ] = None
+    input_modalities: Annotated[
+        list[
+            Annotated[
+                Literal["text", "image", "file", "audio"],
+                Meta(extra={"not_built": ("video",), "meant": {"vision": "image", "images": "image", "pdf": "file"}}),
+            ]
+        ],
+        doc("What it takes in. Left out: nobody knows, which is neither yes nor no."),
+    ] = field(default_factory=list)
 
 
 class Alias(Section):
-    not_built = frozenset({"group", "select", "force", "request_kind", "weights"})
+    not_built = frozenset({"force", "request_kind"})
+    hints: ClassVar[dict[str, str]] = {
+        **instead("pin", "model", "target"),
+        **instead("group", "members", "models", "targets"),
+        **instead("select", "strategy", "policy"),
+        "fallback": "the members of a group that were not selected are its fallbacks; `routing.fallback` is for all",
+    }
 
-    pin: Annotated[str, doc("`provider/model`, a model, or another alias.")]
+    pin: Annotated[
+        str | None, doc("What the name stands for: `provider/model`, a model, or another alias. This or `group`.")
+    ] = None
+    group: Annotated[
+        list[str], doc("Several of these to select from; who was not selected is a fallback, in the same order.")
+    ] = field(default_factory=list)
+    select: Annotated[
+        Literal[
+            "ordered",
+            "random",
+            "weighted",
+            "cheapest_input",
+            "cheapest_output",
+            "fastest",
+            "fastest_measured",
+            "least_busy",
+        ],
+        Meta(
+            extra={
+                "meant": {
+                    "priority": "ordered",
+                    "failover": "ordered",
+                    "round_robin": "random",
+                    "balance": "random",
+                    "cheapest": "cheapest_output",
+                    "latency": "fastest_measured",
+                }
+            }
+        ),
+        doc("Who of a group is first."),
+    ] = "ordered"
+    weights: Annotated[
+        dict[str, Number],
+        doc("With `select: weighted`: how often a member is first, against the others. A member left out has 1."),
+    ] = field(default_factory=dict)
     display_name: Annotated[str | None, doc("What `/models` shows people.")] = None
     advertise_as: Annotated[
         str | None,
@@ -315,11 +462,43 @@ class Alias(Section):
 
 
 class Routing(Section):
-    not_built = frozenset({"rules", "fallback", "explicit_fallback"})
+    not_built = frozenset({"rules"})
+    hints: ClassVar[dict[str, str]] = instead("fallback", "fallbacks")
 
     default_provider: Annotated[
         str | None, doc("Provider for models that nobody declares. Default: none, they are answered 404.")
     ] = None
+    fallback: Annotated[
+        list[str],
+        doc(
+            "What is tried, in order, when nothing that an alias names serves: `provider/model`, a model, or an alias."
+        ),
+    ] = field(default_factory=list)
+    explicit_fallback: Annotated[
+        bool, doc("Fall back also where the client named a model, and not an alias: it may then get another one.")
+    ] = False
+
+
+class SessionAffinity(Section):
+    header: Annotated[str, doc("Header in which a client says which conversation a request belongs to.")] = (
+        "X-Session-Id"
+    )
+    ttl_s: Annotated[
+        Duration,
+        doc("How long after its last call a conversation stays with who served it. `0`: not at all."),
+    ] = field(name="ttl", default=25 * 3600.0)
+    no_pin: Annotated[
+        list[_REQUEST_KINDS], doc("Kinds of requests that go where they would without a conversation.")
+    ] = field(default_factory=list)
+
+
+class Sessions(Section):
+    not_built = frozenset({"idle_timeout"})
+
+    trust_user_agent: Annotated[
+        bool, doc("Take a session id from the headers of an agent that only its `User-Agent` names.")
+    ] = False
+    prompt_cache_key: Annotated[bool, doc("Take the body's `prompt_cache_key` for a session id.")] = False
 
 
 class Admin(Section):
@@ -377,8 +556,6 @@ class Config(Section):
             "classifiers",
             "guardrails",
             "budgets",
-            "session_affinity",
-            "sessions",
             "alerts",
         }
     )
@@ -391,9 +568,17 @@ class Config(Section):
     providers: Annotated[dict[str, Provider], doc("The upstreams, by name. At least one.")] = field(
         default_factory=dict
     )
-    models: Annotated[list[CatalogRow], doc("What models cost.")] = field(default_factory=list)
-    aliases: Annotated[dict[str, Alias], doc("Names of your own for models.")] = field(default_factory=dict)
+    models: Annotated[list[CatalogRow], doc("What models cost, and what else is known of them.")] = field(
+        default_factory=list
+    )
+    aliases: Annotated[dict[str, Alias], doc("Names of your own for models and groups of them.")] = field(
+        default_factory=dict
+    )
     routing: Annotated[Routing, doc("Where a request goes.")] = field(default_factory=Routing)
+    session_affinity: Annotated[
+        SessionAffinity, doc("How a conversation stays with the account that has it in its cache.")
+    ] = field(default_factory=SessionAffinity)
+    sessions: Annotated[Sessions, doc("Which signals name a session.")] = field(default_factory=Sessions)
     state: Annotated[
         str | None,
         doc("What workers share: `lmdb:///absolute/path` or `lmdb:relative`. Default: `state` in the data directory."),

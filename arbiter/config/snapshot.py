@@ -385,6 +385,13 @@ class Snapshot:
             for name, rate in provider.rates.items():
                 yield f"{provider.name}/{ids.get(name, name)}", rate
 
+    def catalog(self) -> Iterator[tuple[str, Rate | None, Card | None]]:
+        """Each model of which something is known, as `provider/model`, with its price and its card."""
+        for provider in self.providers.values():
+            ids = {model.upstream: model.id for model in reversed(provider.models)}
+            for name in dict.fromkeys((*provider.rates, *provider.cards)):
+                yield f"{provider.name}/{ids.get(name, name)}", provider.rates.get(name), provider.cards.get(name)
+
     def redacted(self) -> dict[str, Any]:
         """The resolved configuration in the file's shape, secrets shown as `***`."""
         return {
@@ -414,16 +421,7 @@ class Snapshot:
                 for client in self.clients
             ],
             "providers": {name: _redacted(provider) for name, provider in self.providers.items()},
-            "models": [
-                {
-                    "model": name,
-                    **_redacted_rate(rate),
-                    "tiers": [
-                        {"above_input_tokens": above, **_redacted_rate(tier)} for above, tier in reversed(rate.tiers)
-                    ],
-                }
-                for name, rate in self.rates()
-            ],
+            "models": [{"model": name, **_redacted_row(rate, card)} for name, rate, card in self.catalog()],
             "aliases": {name: _redacted_alias(alias) for name, alias in self.aliases.items() if name == alias.name},
             "routing": {
                 "default_provider": self.routing.default_provider,
@@ -459,7 +457,7 @@ def _redacted(provider: Provider) -> dict[str, Any]:
     return {
         "type": provider.type,
         "endpoint": None if endpoint.scheme == "echo" else endpoint.url,
-        "keys": [{"label": account.label, "key": mask(account.key)} for account in provider.accounts if account.key],
+        **_redacted_keys(provider.accounts),
         "models": [
             {"id": model.id, "upstream": model.upstream, "max_output_tokens": model.max_output}
             for model in provider.models
@@ -497,12 +495,35 @@ def _redacted(provider: Provider) -> dict[str, Any]:
     }
 
 
+def _redacted_keys(accounts: tuple[Account, ...]) -> dict[str, Any]:
+    if accounts[0].label is None:
+        return {"key": mask(accounts[0].key)}
+    return {"keys": [{"label": account.label, "key": mask(account.key)} for account in accounts]}
+
+
 def _redacted_alias(alias: Alias) -> dict[str, Any]:
     shown: dict[str, Any] = {"display_name": alias.display_name, "advertise_as": alias.advertise_as}
     if not alias.is_group:
         return {"pin": alias.members[0].name, **shown}
-    weights = {member.name: member.weight for member in alias.members if member.weight != 1.0}
-    return {"group": [member.name for member in alias.members], "select": alias.select, "weights": weights, **shown}
+    group: dict[str, Any] = {"group": [member.name for member in alias.members], "select": alias.select}
+    if weights := {member.name: member.weight for member in alias.members if member.weight != 1.0}:
+        group["weights"] = weights
+    return {**group, **shown}
+
+
+def _redacted_row(rate: Rate | None, card: Card | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    if rate is not None:
+        shown |= _redacted_rate(rate)
+        shown["tiers"] = [{"above_input_tokens": above, **_redacted_rate(tier)} for above, tier in reversed(rate.tiers)]
+    if card is not None:
+        facts = {
+            "max_input_tokens": card.max_input,
+            "latency_ms_p50": card.latency_ms_p50,
+            "input_modalities": list(card.input_modalities or ()),
+        }
+        shown |= {name: fact for name, fact in facts.items() if fact}
+    return shown
 
 
 def _redacted_rate(rate: Rate) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Durations (`250ms`, `15s`), sizes (`64KiB`, `1GiB`) and prices (`0.075`): text to numbers, and back."""
+"""Durations (`250ms`, `15s`), sizes (`64KiB`, `1GiB`), prices (`0.075`) and numbers (`2.5`): from text, and back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ DURATION = rf"^(?:0|{_NUMBER}(ms|s|m|h|d))$"
 SIZE = rf"^(?:[0-9]{{1,15}}|{_NUMBER}(B|KB|MB|GB|KiB|MiB|GiB))$"
 PRICE = r"^([0-9]{1,9})(?:\.([0-9]{1,6}))?$"
 
+NUMBER = r"^[0-9]{1,9}(?:\.[0-9]{1,6})?$"
+
 _duration = re.compile(DURATION)
 _size = re.compile(SIZE)
 _price = re.compile(PRICE)
+_number = re.compile(NUMBER)
 LONGEST_S = 366 * 86400.0  # beyond it timers overflow; write 0 for "no limit"
 LARGEST_BYTES = 1 << 42
 HIGHEST_PD = 10**11  # $100,000 per million tokens: whoever writes more meant another unit
+LARGEST_NUMBER = 10.0**9
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -52,6 +56,13 @@ def price_pd(text: str) -> int | None:
     return int(match[1] + (match[2] or "").ljust(6, "0"))
 
 
+def number(text: str) -> float | None:
+    """A number above 0, or None where `text` is none."""
+    if not _number.match(text) or text.endswith("\n"):
+        return None
+    return float(text) or None
+
+
 def duration(seconds: float) -> str:
     """The shortest way to write `seconds`; `duration_s` reads it back."""
     if seconds == 0:
@@ -75,3 +86,8 @@ def price(pd_per_token: int) -> str:
     """The shortest way to write a price in USD per million tokens; `price_pd` reads it back."""
     usd, rest = divmod(pd_per_token, 10**6)
     return f"{usd}.{rest:06}".rstrip("0").rstrip(".")
+
+
+def written(number: float) -> str:
+    """The shortest way to write a number; `number` reads it back."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
