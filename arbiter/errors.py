@@ -7,7 +7,6 @@ the way its own format does.
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -48,11 +47,13 @@ class ErrorClass(enum.StrEnum):
 
 
 class Retry(enum.Enum):
-    """What another try could do: nothing, the same target again, or the next target."""
+    """What may help after a failed attempt (SPEC 4.1, 4.4 to 4.6)."""
 
-    NEVER = "never"
-    SAME = "same"
-    NEXT = "next"
+    NEVER = "never"  # the request itself is at fault, or the configuration
+    SAME = "same"  # the same target again; then another one
+    KEY = "key"  # another account of the same provider; then another target
+    NEXT = "next"  # another target only
+    LARGER = "larger"  # a target with a larger context window only
 
 
 class ArbiterError(Exception):
@@ -64,7 +65,7 @@ class ArbiterError(Exception):
 
     code: ErrorClass = ErrorClass.INTERNAL
     status: int = 500
-    retry: ClassVar[Retry] = Retry.NEVER
+    retry: Retry = Retry.NEVER
 
     def __init__(self, message: str, *, headers: Headers = (), param: str | None = None) -> None:
         super().__init__(message)
@@ -149,6 +150,7 @@ class UpstreamError(ArbiterError):
 
     code, status = ErrorClass.UPSTREAM_ERROR, 502
     retry = Retry.NEXT
+    wait_s: float | None = None  # how long the provider asked us to stay away
 
 
 class Unreachable(UpstreamError):
@@ -175,7 +177,14 @@ class Overloaded(UpstreamError):
 
 
 class InStreamError(UpstreamError):
-    """The upstream reported a failure inside a 200 stream."""
+    """The upstream reported a failure inside a 200 stream. `code` and what it gives may be set by who read it."""
+
+    def classify(self, code: ErrorClass, status: int | None = None) -> None:
+        """Say what kind of failure it was, and with which status a client that got nothing yet is told."""
+        self.code = code
+        self.retry = _retry_of(code)
+        if status is not None:
+            self.status = status
 
 
 class TimedOut(UpstreamError):
@@ -210,21 +219,23 @@ class UpstreamStatus(UpstreamError):
 
     format = ""  # the wire format that the upstream was spoken to in
 
-    retry = Retry.NEVER
-
     def __init__(self, code: ErrorClass, status: int, body: bytes, upstream_headers: Headers, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.status = status
+        self.retry = _retry_of(code, status)
         self.body = body
         self.upstream_headers = upstream_headers
 
 
 class KeyRefused(UpstreamError):
-    """The upstream refused the gateway's own key: a fault of the configuration, told apart from an outage."""
+    """The upstream refused the gateway's own key: a fault of the configuration, told apart from an outage.
+
+    Another key of the pool may be good; another target is not asked, lest the fault go unnoticed.
+    """
 
     code = ErrorClass.CONFIG
-    retry = Retry.NEVER
+    retry = Retry.KEY
 
     def __init__(self, message: str) -> None:
         super().__init__(message, headers=_STOP)
@@ -239,6 +250,27 @@ class ConfigFault(ArbiterError):
         super().__init__(message, headers=_STOP)
 
 
+class Resting(UpstreamError):
+    """Whoever could serve this has asked us to wait, and was not contacted (SPEC 4.4)."""
+
+    code, status = ErrorClass.RATE_LIMITED_TRANSIENT, 429
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, wait_s: float, *, is_quota: bool = False) -> None:
+        super().__init__(message, headers=(("retry-after", str(whole_seconds(wait_s))),))
+        if is_quota:
+            self.code = ErrorClass.QUOTA_EXHAUSTED
+
+
+class Paused(ArbiterError):
+    """An operator has stopped this traffic (SPEC 12.4a)."""
+
+    code, status = ErrorClass.REFUSED_BY_RULE, 503
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers=(*_STOP, ("retry-after", "60")))
+
+
 class Unavailable(ArbiterError):
     """This gateway cannot take the request now (draining, or full); another try may land better."""
 
@@ -251,3 +283,25 @@ class Unavailable(ArbiterError):
 
 class InternalError(ArbiterError):
     """Ours. The test-suite treats one as a bug."""
+
+
+# SPEC 4.1: what may go away by itself within seconds. A plain 500 is a bug of theirs, and the next try meets it again.
+_PASSING = frozenset((408, 502, 503, 504, *range(520, 525), 529))
+
+
+def _retry_of(code: ErrorClass, status: int = 0) -> Retry:
+    """What may help after an upstream said `code`, with `status` or (0) inside a stream."""
+    if status == 429 or code in (ErrorClass.RATE_LIMITED_TRANSIENT, ErrorClass.QUOTA_EXHAUSTED, ErrorClass.CONFIG):
+        return Retry.KEY
+    if code is ErrorClass.CONTEXT_LENGTH:
+        return Retry.LARGER
+    if status in _PASSING or (not status and code is ErrorClass.OVERLOADED):
+        return Retry.SAME
+    if status >= 500 or code is ErrorClass.UPSTREAM_ERROR:
+        return Retry.NEXT
+    return Retry.NEVER
+
+
+def whole_seconds(wait_s: float) -> int:
+    """A wait as `retry-after` has it: whole seconds, rounded up, at least one."""
+    return max(1, -int(-wait_s // 1))

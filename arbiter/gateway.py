@@ -13,13 +13,16 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
-from arbiter.attempt.ladder import Doors
+from arbiter.attempt.conversation import Conversation
+from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
 from arbiter.attempt.live import Live, StreamRelay, Taker
+from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import (
@@ -29,6 +32,7 @@ from arbiter.errors import (
     ErrorClass,
     Garbled,
     InternalError,
+    Paused,
     Unavailable,
     UpstreamError,
     UpstreamStatus,
@@ -47,6 +51,7 @@ from arbiter.wire.format import Format
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
+_BYTES_PER_TOKEN = 4  # roughly, of a request's JSON
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
@@ -95,6 +100,7 @@ class Services:
     journal: Journal | NullJournal
     metrics: Metrics
     state: State
+    measured: Measured
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -201,21 +207,58 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
     row.model_asked = opened.model
     row.stream = stream = opened.stream and call.endpoint != "count_tokens"
-    plan = call.router.plan(Asked(model=opened.model, caller=caller))
-    row.alias, row.rationale = plan.alias, plan.rationale
+    slot: bytes | None = None
+    conversation = Conversation(services.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
+    plan = call.router.plan(
+        Asked(
+            model=opened.model,
+            caller=caller,
+            pinned=conversation.pinned,
+            slot=slot,
+            draw=_unique.random(),
+            facts=services.measured,
+            tokens=len(body) // _BYTES_PER_TOKEN,
+        )
+    )
+    row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
+    _check_pauses(services.state, caller)
     if services.journal.full and call.snapshot.storage.on_full == "refuse":
         raise Unavailable("the ledger is full and `storage.on_full` is `refuse`", retry_after_s=5)
     limits = call.snapshot.limits
     ask = Ask(call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id)
     presence = _Presence(call, out)
+    around = Around(
+        services.state,
+        services.measured,
+        conversation,
+        partial(_warn, row),
+        remembers=len(plan.rungs) > 1 and call.format.name == native.MESSAGES,
+    )
     try:
-        live = await ladder.climb(plan, ask, book, call.doors)
-        await _relay(call, out, live, plan.warning, presence)
+        live = await ladder.climb(plan, ask, book, call.doors, around)
+        row.affinity = conversation.served(live.rung, live.account)
+        await _relay(call, out, live, presence)
     finally:
         presence.close()
 
 
-async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, presence: _Presence) -> None:
+def _warn(row: RequestRow, what: str) -> None:
+    """One more thing that the caller should know."""
+    row.warning = what if row.warning is None else f"{row.warning} | {what}"
+
+
+def _check_pauses(state: State, caller: Caller) -> None:
+    """Errors: Paused where an operator stopped everything, or this client. A paused provider is the climb's affair."""
+    pauses = state.standing().pauses
+    if not pauses:
+        return
+    pause = pauses.get(("all", "")) or pauses.get(("client", caller.name or ""))
+    if pause is not None:
+        what = "all traffic" if pause.scope == "all" else f"the client {caller.name!r}"
+        raise Paused(f"an operator has paused {what}" + (f": {pause.reason}" if pause.reason else ""))
+
+
+async def _relay(call: Call, out: ClientEnd, live: Live, presence: _Presence) -> None:
     row, stream = call.row, live.stream
     call.services.waiting.pop(call, None)
     if live.facts is not None and live.facts.model is not None:
@@ -226,7 +269,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, warning: str | None, pr
     headers = to_client(live.exchange.headers)
     if live.kind is not None:
         headers = [pair for pair in headers if pair[0] != "content-type"] + [("content-type", live.kind)]
-    headers += _own_headers(row, live, warning)
+    headers += _own_headers(row, live)
     headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
     if stream is None:
         if out.started and live.kind == EVENTS:
@@ -315,8 +358,8 @@ def _is_json(error: UpstreamStatus) -> bool:
     return error.body[:1] == b"{" and error.body.rstrip()[-1:] == b"}"
 
 
-def _own_headers(row: RequestRow, live: Live, warning: str | None) -> Pairs:
-    own = [("x-arbiter-warning", visible(warning[:256]))] if warning is not None else []
+def _own_headers(row: RequestRow, live: Live) -> Pairs:
+    own = [("x-arbiter-warning", visible(row.warning))] if row.warning is not None else []
     return [
         *own,
         ("x-arbiter-trace-id", row.trace_id),

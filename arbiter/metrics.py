@@ -21,7 +21,9 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "arbiter_upstream_attempts_total": ("Upstream attempts ended.", ("provider", "outcome", "error_class", "phase")),
     "arbiter_tokens_total": ("Tokens as reported by upstreams.", ("provider", "type")),
     "arbiter_repairs_total": ("Declared repairs made to native streams.", ("provider", "repair")),
+    "arbiter_empty_completions_total": ("Answers that ended well without text or call.", ("provider",)),
     "arbiter_ledger_dropped_total": ("Rows that could not be kept.", ()),
+    "arbiter_config_reloads_total": ("Reloads of the configuration.", ("result",)),
 }
 HISTOGRAMS: dict[str, tuple[str, Labels]] = {
     "arbiter_request_duration_seconds": ("Arrival to settled.", ("endpoint",)),

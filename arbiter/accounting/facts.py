@@ -15,6 +15,8 @@ from arbiter.accounting import usage as usages
 from arbiter.errors import Garbled
 from arbiter.model import Usage
 
+# One that ran out of tokens, or was filtered, has its reason for having said nothing.
+_OWN_ACCORD = ("stop", "end_turn")
 _WIDE_BYTES, _WIDE_VALUES = 1 << 20, 100_000
 
 T = TypeVar("T")
@@ -37,6 +39,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     last_event_ns: int = 0
     finish_inferred: bool = False  # the stream ended without saying why
     protocol_fault: str | None = None  # what broke the format's rules and was passed on all the same
+
+    @property
+    def is_speechless(self) -> bool:
+        """Whether the model ended of its own accord and said nothing: no text, no call (SPEC 4.7)."""
+        return self.finish in _OWN_ACCORD and not self.output_bytes and not self.tool_names and self.error is None
 
 
 def of_stream(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
 from arbiter._speedups import nesting
 from arbiter.config.snapshot import Limits
 from arbiter.errors import BadRequest, TooLarge
@@ -18,7 +22,7 @@ MAX_VALUES = 100_000
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_request", "format", "incoming", "limits", "opened", "path", "stream", "trace_id")
+    __slots__ = ("_request", "edits", "format", "incoming", "limits", "opened", "path", "stream", "trace_id")
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class Ask:
         *,
         stream: bool,
         trace_id: str,
+        edits: tuple[str, ...] = (),
     ) -> None:
         self.format = format
         self.path = path
@@ -38,11 +43,25 @@ class Ask:
         self.limits = limits
         self.stream = stream
         self.trace_id = trace_id
+        self.edits = edits  # JSON paths that were changed since the client sent it
         self._request: Request | None = None
 
     @property
     def counts_tokens(self) -> bool:
         return self.path.endswith("/count_tokens")
+
+    def edited(self, members: Mapping[str, msgspec.Raw], changed: tuple[str, ...]) -> Ask:
+        """The same request with other `members`; `changed` are the JSON paths at which they differ."""
+        return Ask(
+            self.format,
+            self.path,
+            native.Opened(dict(members), self.opened.model, self.opened.stream),
+            self.incoming,
+            self.limits,
+            stream=self.stream,
+            trace_id=self.trace_id,
+            edits=self.edits + changed,
+        )
 
     def request(self) -> Request:
         """The request in neutral words, read once, when a rung first needs it.

@@ -358,7 +358,7 @@ class _Scribe:
         error = InStreamError(rest or "this is the error that you asked for")
         if word in set(ErrorClass):
             error = InStreamError(message or "this is the error that you asked for")
-            error.code = ErrorClass(word)
+            error.classify(ErrorClass(word))
         self.script.acts.append(Failed(error))
 
     def do_delay(self, rest: str) -> None:

@@ -1,31 +1,74 @@
-"""Climbing a plan: put the request to a rung, and come back with an answer in hand.
+"""Climbing a plan: put the request to a rung, wait, try the next one, and come back with an answer in hand.
 
-One rung, one try, for now: retries and fallbacks hang in here. Whatever happens, each attempt that was opened is
-closed, and no connection outlives its attempt.
+Which step comes next is `climb.Climb`'s to say; here it is taken, and what it teaches about accounts and providers is
+written down for every worker. Whatever happens, each attempt that was opened is closed, and no connection outlives its
+attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Attempt, Books
+from arbiter.attempt.climb import Climb, Step
+from arbiter.attempt.continuity import Continuity
+from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
+from arbiter.attempt.measured import Measured
+from arbiter.clock import monotonic, monotonic_ns, now_ms
 from arbiter.config.snapshot import Provider
-from arbiter.errors import ArbiterError, ClientGone, ErrorClass, Garbled, KeyRefused, UpstreamStatus
-from arbiter.log import Blotter
+from arbiter.errors import (
+    ArbiterError,
+    ClientGone,
+    ErrorClass,
+    Garbled,
+    KeyRefused,
+    Retry,
+    TimedOut,
+    Unreachable,
+    UpstreamError,
+    UpstreamStatus,
+)
+from arbiter.log import Blotter, Log
 from arbiter.routing.plan import Plan
+from arbiter.state.base import Origin, State
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
+from arbiter.wire import bound, native, waits
 from arbiter.wire.format import Format
 from arbiter.wire.headers import to_upstream
 
+GUESSED_WAIT_S = 5.0  # SPEC 4.4: an account whose provider does not say for how long it is to rest
+NUDGE = "Your last turn had no visible text. Give your answer now."
+"""What a model that only thought is asked once more with (`speechless: nudge`)."""
+
 ERROR_BODY_BYTES = 1 << 20  # of an error answer; more than any vendor's, and no page of a CDN is worth more
+
+
+_log = Log(__name__)
+_random = random.Random()
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a climb stands in: what all workers share, what this one measures, and the conversation.
+
+    `warn` is told what the caller should know; `remembers`: whether the answer's makers of thinking are of interest.
+    """
+
+    state: State
+    measured: Measured
+    conversation: Conversation
+    warn: Callable[[str], None]
+    remembers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +97,78 @@ class Doors:
         )
 
 
-async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
+async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around) -> Live:
     """An upstream that answered the request, its first event already in hand.
 
-    Errors: the last attempt's. A stream has shown the client nothing until this returns.
+    Errors: the last attempt's, or why nobody was contacted. A stream has shown the client nothing until this returns.
     """
-    rung = plan.rungs[0]
+    conversation = around.conversation
+    continuity = Continuity(ask, plan, conversation, around.state)
+    steps = Climb(
+        plan,
+        around.state,
+        monotonic,
+        _random.random,
+        slot=conversation.slot,
+        fits=continuity.fits,
+        minds_cooldowns=not ask.counts_tokens,
+    )
+    live = await _climb(steps, ask, book, doors, around)
+    if live is None and steps.unfit and not steps.is_over:
+        # Nobody is left who takes the conversation as it is.
+        for rung in steps.unfit:
+            adapted = continuity.adapted(rung)
+            if adapted is not None:
+                steps.admit(rung)
+                around.warn(f"thinking_removed: made elsewhere, and {rung.name} would refuse it")
+                live = await _climb(steps, adapted, book, doors, around)
+                if live is not None or steps.is_over:
+                    break
+    if live is None:
+        raise steps.verdict()
+    return live
+
+
+async def _climb(steps: Climb, ask: Ask, book: Books, doors: Doors, around: Around) -> Live | None:
+    """Take steps until one has an answer; None where no step is left."""
+    nudged = False
+    while (step := steps.next()) is not None:
+        waited_us: int | None = None
+        if step.delay_s:
+            began_ns = monotonic_ns()
+            await asyncio.sleep(step.delay_s)
+            waited_us = (monotonic_ns() - began_ns) // 1000
+        try:
+            live = await _try(step, waited_us, ask, book, doors, around, may_nudge=not nudged)
+        except ArbiterError as error:
+            _learn(around.state, step, error, ask)
+            steps.failed(error, error.wait_s if isinstance(error, UpstreamError) else None)
+            continue
+        around.state.served(step.rung.provider.name)
+        if not nudged and _is_to_be_nudged(live):
+            # It ended well, and is on record as such; the client has seen nothing of it.
+            live.close(None)
+            ask = ask.edited(bound.nudged(ask.opened.members, NUDGE), ("$.messages[-1]",))
+            nudged = True
+            steps.repeat("nudge")
+            continue
+        return live
+    return None
+
+
+async def _try(
+    step: Step, waited_us: int | None, ask: Ask, book: Books, doors: Doors, around: Around, *, may_nudge: bool
+) -> Live:
+    rung, account = step.rung, step.account
     provider = rung.provider
     lane = lanes.choose(ask, rung)
     format = lane.format
-    account = provider.accounts[0]
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream)
     out = Outgoing("POST", lane.target(), headers, lane.body)
-    attempt = book.open(rung, account, format.name, lane.name, lane.fidelity)
+    around.conversation.dispatched(rung, account)
+    attempt = book.open(rung, account, format.name, lane.name, lane.fidelity, why=step.why, wait_us=waited_us)
+    around.measured.began(rung.name)
+    sent_ns = monotonic_ns()
     exchange: Answering | None = None
     live: Live | None = None
     try:
@@ -76,11 +178,16 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
             body = doors.blot.raw(await exchange.read(ERROR_BODY_BYTES))
             error = format.parse_error(exchange.status, exchange.headers, body)
             error.format = format.name
+            error.wait_s = waits.wait_s(exchange.status, exchange.headers, body, now_ms())
             raise _refusal(provider, error)
-        live = Live(rung, attempt, exchange)
+        live = Live(rung, account, attempt, exchange)
+        live.on_close = partial(_ended, around, sent_ns)
+        holding_bytes = ask.limits.stream_buffer if provider.speechless == "nudge" and may_nudge else 0
         if ask.stream and _is_event_stream(exchange):
-            live.stream = StreamRelay(lane, exchange, doors.watch)
+            live.stream = StreamRelay(lane, exchange, doors.watch, holding_bytes=holding_bytes)
             live.kind = lane.kind
+            if around.remembers and lane.name == "native" and format.name == native.MESSAGES:
+                live.stream.signatures = bound.SignatureReader()
             exchange.stream(live.stream)
             await live.stream.first()
         else:
@@ -93,10 +200,62 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors) -> Live:
         return live
     except ArbiterError as error:
         _give_up(live, attempt, exchange, error)
+        if live is None:
+            around.measured.ended(rung.name)
         raise
     except asyncio.CancelledError:
         _give_up(live, attempt, exchange, ClientGone("the client hung up before the answer began"))
+        if live is None:
+            around.measured.ended(rung.name)
         raise
+
+
+def _ended(around: Around, sent_ns: int, live: Live, error: ArbiterError | None) -> None:
+    """An answer is through, or broke off: what it taught about its target is kept."""
+    target = live.rung.name
+    around.measured.ended(target)
+    facts = live.facts
+    if error is None and facts is not None and live.stream is not None:
+        around.measured.saw(target, sent_ns, facts)
+    if around.remembers:
+        marks = _signatures(live)
+        if marks:
+            origin = Origin(live.rung.provider.name, live.account.label or "", live.rung.model)
+            around.state.remember(marks, origin, live.rung.provider.pin_ttl_s)
+
+
+def _signatures(live: Live) -> list[bytes]:
+    if live.stream is not None:
+        return live.stream.marks
+    # What was translated has none: signatures do not cross formats.
+    return bound.marks_of_answer(live.body) if live.kind is None else []
+
+
+def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
+    """What a failed step says about its account and its provider, for all workers."""
+    provider = step.rung.provider
+    account = (provider.name, step.account.label or "")
+    if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
+        if len(provider.accounts) > 1:
+            state.refuse(account)
+            _log.warn("a key was refused and is not used until a reload", provider=account[0], account=account[1])
+    elif isinstance(error, UpstreamError) and error.retry is Retry.KEY:
+        # Counting has limits of its own, and a burst of it must not keep anybody from an answer.
+        if not ask.counts_tokens:
+            wait_s = error.wait_s if error.wait_s is not None else GUESSED_WAIT_S
+            is_quota = error.code is ErrorClass.QUOTA_EXHAUSTED
+            state.cool(account, wait_s, is_told=error.wait_s is not None, is_quota=is_quota)
+            _log.info("an account rests", provider=account[0], account=account[1], seconds=wait_s)
+    elif isinstance(error, Unreachable) or (isinstance(error, TimedOut) and error.phase in ("connect", "headers")):
+        state.failed(provider.name)
+
+
+def _is_to_be_nudged(live: Live) -> bool:
+    if live.rung.provider.speechless != "nudge":
+        return False
+    if live.stream is None:
+        return live.facts is not None and live.facts.is_speechless
+    return live.stream.is_whole and live.stream.facts().is_speechless
 
 
 def _give_up(live: Live | None, attempt: Attempt, exchange: Answering | None, error: ArbiterError) -> None:

@@ -104,7 +104,7 @@ class NativeLane:
         self.format = ask.format
         spliced = native.splice(ask.opened, ask.format.name, rung.model, rung.target, stream=ask.stream)
         self.body = spliced.body
-        self.fidelity = spliced.fidelity
+        self.fidelity = native.fidelity(ask.edits + spliced.changed)
         self._drop_usage = spliced.asked_usage
 
     def target(self) -> str:

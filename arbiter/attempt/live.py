@@ -17,11 +17,13 @@ from arbiter.accounting.facts import Facts
 from arbiter.attempt.books import Attempt
 from arbiter.attempt.lanes import Lane
 from arbiter.clock import monotonic_ns
+from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError, ClientGone, Cut, InternalError
 from arbiter.log import Log
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
 from arbiter.watch import Alarm, Watch
+from arbiter.wire.bound import SignatureReader
 from arbiter.wire.course import Ending
 
 _log = Log(__name__)
@@ -41,11 +43,14 @@ class Taker(Protocol):
 class StreamRelay:
     """One upstream stream: a sink for its bytes, and the waits that the spine needs."""
 
-    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_held", "_lane", "_out",
-                 "_watch", "course", "first_event_ns", "last_event_ns")  # fmt: skip
+    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_held", "_holding_bytes", "_lane", "_out",
+                 "_watch", "course", "first_event_ns", "last_event_ns", "marks", "signatures")  # fmt: skip
 
-    def __init__(self, lane: Lane, exchange: Answering, watch: Watch) -> None:
+    def __init__(self, lane: Lane, exchange: Answering, watch: Watch, *, holding_bytes: int = 0) -> None:
         self.course = lane.course()
+        self.signatures: SignatureReader | None = None  # reads along, where somebody wants to know
+        self.marks: list[bytes] = []  # what it found
+        self._holding_bytes = holding_bytes
         self.first_event_ns = 0
         self.last_event_ns = 0
         self._lane = lane
@@ -82,10 +87,13 @@ class StreamRelay:
         if not self.first_event_ns and stream.has_event:
             self.first_event_ns = now
             self._exchange.saw_event()
-            if self._first is not None and not self._first.done():
-                self._first.set_result(None)
+            if not self._holding_bytes:
+                self._wake()
         if piece:
             self._pass(piece)
+        if self._holding_bytes and (stream.has_spoken or sum(map(len, self._held)) > self._holding_bytes):
+            self._holding_bytes = 0
+            self._wake()
         if stream.ending is not Ending.OPEN:
             if stream.ending is Ending.COMPLETE:
                 self._exchange.finish()
@@ -101,7 +109,13 @@ class StreamRelay:
             self._pass(piece)
         self._stop(self._verdict(error))
 
+    def _wake(self) -> None:
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
+
     def _pass(self, piece: bytes) -> None:
+        if self.signatures is not None:
+            self.marks += self.signatures.feed(piece)
         if self._out is not None:
             self._out.send(piece)
         elif self.first_event_ns or sum(map(len, self._held)) < _HELD_BYTES:
@@ -140,11 +154,11 @@ class StreamRelay:
     # --- asked by the spine -------------------------------------------------------------------------------------------
 
     async def first(self) -> None:
-        """Wait for the first event.
+        """Wait for the first event; with `holding_bytes`, until the model has spoken, or thought for so many bytes.
 
         Errors: whatever kept the stream from producing one; nothing has reached the client then.
         """
-        if not self.first_event_ns and not self._is_over:
+        if (not self.first_event_ns or self._holding_bytes) and not self._is_over:
             self._first = asyncio.get_running_loop().create_future()
             await self._first
         if self._error is not None and self._failed_before_output():
@@ -154,6 +168,8 @@ class StreamRelay:
         # An event that the end of the stream cut in half is none, whatever it begins with.
         if self._out is not None:
             return False
+        if self._holding_bytes:
+            return True
         return not self.first_event_ns or (self.course.ending is Ending.FAILED and self.course.is_bare)
 
     async def flow(self, out: Taker) -> ArbiterError | None:
@@ -169,6 +185,11 @@ class StreamRelay:
         if self._afterglow is not None:
             self._afterglow.off()
         return self._error
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer is here to its end."""
+        return self.course.ending is Ending.COMPLETE
 
     @property
     def last_words(self) -> bytes:
@@ -211,12 +232,15 @@ class Live:
     """An answer in hand: a whole one (`body`), or a stream whose first event has come.
 
     `kind` is the media type of what the client gets, None where that is what the upstream's own header says.
+    `on_close` hears once how it ended.
     """
 
-    __slots__ = ("attempt", "body", "exchange", "facts", "kind", "rung", "status", "stream")
+    __slots__ = ("account", "attempt", "body", "exchange", "facts", "kind", "on_close", "rung", "status", "stream")
 
-    def __init__(self, rung: Rung, attempt: Attempt, exchange: Answering) -> None:
+    def __init__(self, rung: Rung, account: Account, attempt: Attempt, exchange: Answering) -> None:
         self.rung = rung
+        self.account = account
+        self.on_close: Callable[[Live, ArbiterError | None], None] | None = None
         self.attempt = attempt
         self.exchange = exchange
         self.status = exchange.status
@@ -230,3 +254,6 @@ class Live:
         if self.stream is not None:
             self.facts = self.stream.facts()
         self.attempt.close(self.facts, error)
+        told, self.on_close = self.on_close, None
+        if told is not None:
+            told(self, error)

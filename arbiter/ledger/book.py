@@ -11,7 +11,7 @@ from arbiter.accounting import prices
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Account, Rate
-from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut
+from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut, UpstreamError
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
 from arbiter.metrics import Metrics
@@ -78,6 +78,9 @@ class Attempt:
             if facts.usage is not None:
                 row.cost_pd = prices.cost_pd(facts.usage, self._rate) if self._rate is not None else None
                 row.cost_source = prices.MODEL_CONFIG if row.cost_pd is not None else prices.UNPRICED
+            if error is None and facts.is_speechless:
+                row.empty_completion = True
+                self._book.say_empty(row.provider)
             if facts.first_event_ns:
                 row.first_event_us = self._since_sent_us(facts.first_event_ns)
                 row.last_event_us = self._since_sent_us(facts.last_event_ns)
@@ -87,10 +90,15 @@ class Attempt:
             if fault is not None:
                 # It went on all the same, so it is no failed attempt; but what happened is on record.
                 row.error_class, row.message = ErrorClass.UPSTREAM_PROTOCOL.value, fault
+            elif row.empty_completion and row.why == "nudge":
+                row.error_class = ErrorClass.UPSTREAM_ERROR.value
+                row.message = "the model said nothing again, also when it was asked once more"
         else:
             row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
             row.error_class = error.code.value
             row.message = clipped(self._book.blot(str(error)))
+            if isinstance(error, UpstreamError) and error.wait_s is not None:
+                row.retry_after_ms = round(error.wait_s * 1000)
             if isinstance(error, TimedOut):
                 row.timeout_phase, row.timeout_wait_ms = error.phase, round(error.waited_s * 1000)
         self._book.note(row)
@@ -170,6 +178,10 @@ class Book:
         request = self.request
         self._is_priced = self._is_priced and cost_pd is not None
         request.cost_pd = (request.cost_pd or 0) + cost_pd if self._is_priced and cost_pd is not None else None
+
+    def say_empty(self, provider: str) -> None:
+        """An answer ended well and said nothing (SPEC 4.7)."""
+        self._metrics.count("arbiter_empty_completions_total", (provider,))
 
     def settle(self) -> None:
         """The request is over and its row complete."""

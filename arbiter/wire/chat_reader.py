@@ -191,7 +191,7 @@ class ChatReader(EventReader):
             events.append(Failed(faults.in_stream(b'{"error":%b}' % bytes(choice.error))))
         elif reason in _FAILED:
             error = InStreamError(f"the upstream stopped with the finish reason {reason!r}")
-            error.code = _FAILED[reason]
+            error.classify(_FAILED[reason])
             events.append(Failed(error))
         elif reason is not None:
             self._calls.open_all(events)

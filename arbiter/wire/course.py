@@ -46,6 +46,10 @@ class Course(Protocol):
     def has_finished(self) -> bool:
         """Has the model said why it stopped? Then the answer is whole, and only usage and the end are due."""
 
+    @property
+    def has_spoken(self) -> bool:
+        """Has the model said anything that a client would show or act on: text, or a call?"""
+
     def feed(self, data: bytes) -> bytes:
         """Take what the socket gave; return what may go to the client now."""
 

@@ -124,12 +124,12 @@ def in_stream(payload: bytes) -> InStreamError:
     message, words = _read_json(payload)
     status = next((int(word) for word in words if re.fullmatch(r"[45]\d\d", word)), 0)
     error = InStreamError(message or "the upstream reported an error inside its stream, without saying which")
-    error.code = _classify(status, words, message or "")
-    if error.code is ErrorClass.UPSTREAM_ERROR:
-        error.code = next((_INSTEAD_OF_STATUS[w] for w in words if w in _INSTEAD_OF_STATUS), error.code)
-    if error.code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN):
-        error.code = ErrorClass.CONFIG  # our key, not the caller's: nobody shall be asked to log in
-    error.status = _STATUS.get(error.code, error.status)
+    code = _classify(status, words, message or "")
+    if code is ErrorClass.UPSTREAM_ERROR:
+        code = next((_INSTEAD_OF_STATUS[w] for w in words if w in _INSTEAD_OF_STATUS), code)
+    if code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN):
+        code = ErrorClass.CONFIG  # our key, not the caller's: nobody shall be asked to log in
+    error.classify(code, _STATUS.get(code))
     return error
 
 

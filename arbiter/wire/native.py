@@ -136,12 +136,12 @@ class Spliced(msgspec.Struct, frozen=True):
     changed: tuple[str, ...]  # JSON paths
     asked_usage: bool  # we asked for the usage chunk, the client did not
 
-    @property
-    def fidelity(self) -> str:
-        """The value of `X-Arbiter-Fidelity` (SPEC 2.1)."""
-        if not self.changed:
-            return "verbatim"
-        return "model-only" if self.changed == ("$.model",) else ",".join(self.changed)
+
+def fidelity(changed: tuple[str, ...]) -> str:
+    """The value of `X-Arbiter-Fidelity` (SPEC 2.1) for a request that was changed at these JSON paths."""
+    if not changed:
+        return "verbatim"
+    return "model-only" if changed == ("$.model",) else ",".join(changed)
 
 
 def splice(opened: Opened, wire: str, model: str, target: Target, *, stream: bool) -> Spliced:
@@ -264,6 +264,11 @@ class NativeStream:
     @property
     def has_finished(self) -> bool:
         return self.tap.finish is not None
+
+    @property
+    def has_spoken(self) -> bool:
+        tap = self.tap
+        return bool(tap.text_bytes or tap.argument_bytes or tap.tool_names)
 
     def fault(self) -> ArbiterError | None:
         return faults.in_stream(self.failure) if self.failure is not None else self.garbled

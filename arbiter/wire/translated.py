@@ -113,6 +113,10 @@ class TranslatedStream:
         return self._reader.finish_word
 
     @property
+    def has_spoken(self) -> bool:
+        return bool(self.output_bytes or self.heard.tool_names)
+
+    @property
     def thinking_bytes(self) -> int:
         return self.heard.thinking_bytes + self._frames.thinking_bytes
 

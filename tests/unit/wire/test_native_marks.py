@@ -85,7 +85,7 @@ def test_arbiter_marks_the_last_tool_the_system_prompt_and_the_newest_message() 
     body = json.loads(spliced.body)
     assert body["system"] == [{"type": "text", "text": "Be kind.", "cache_control": MARK}]
     assert body["tools"][1]["cache_control"] == MARK
-    assert spliced.fidelity == "$.tools,$.system,$.messages"
+    assert spliced.changed == ("$.tools", "$.system", "$.messages")
 
 
 def test_off_takes_all_marks_out() -> None:

@@ -1,0 +1,318 @@
+"""Which step comes next: a climb's decisions, without its waits and its sockets.
+
+Theory of operation. A plan's rungs stand in order, the accounts of each in theirs. `next()` names the step to take;
+`failed()` hears how it ended and draws the consequence, by the error's `retry`:
+
+    SAME     the same account after a delay, while attempts, budget and `before_fallback` allow; then the next rung
+    KEY      the account is out; the next one of its rung, then the next rung
+    NEXT     the rung is out (its other keys lead to the same house)
+    LARGER   the rung is out, and with it every later one that has no larger context window
+    NEVER    the climb is over
+
+A time-out after the upstream had accepted is billed already: it is retried once at most, on another rung first.
+Accounts that were told to rest are passed over without contact, those of which we only guess (a cooldown without a
+hint, an open breaker) come last. The standing of accounts is looked at anew before each step: other workers learn too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xxhash import xxh3_64_intdigest
+
+from arbiter.attempt import backoff
+from arbiter.config.snapshot import Account
+from arbiter.errors import (
+    ArbiterError,
+    ErrorClass,
+    KeyRefused,
+    Paused,
+    Resting,
+    Retry,
+    TimedOut,
+    Unavailable,
+    UpstreamStatus,
+    whole_seconds,
+)
+from arbiter.routing.plan import Plan, Rung
+from arbiter.state.base import Cooldown, State
+
+_AFTER_ACCEPTANCE = frozenset(("first_event", "idle", "total", "unary"))
+"""Phases in which the provider has the request, and works on it. A unary answer is silent until it is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One try to make: `rung` on `account`, `delay_s` from now. `why` it is made goes into its row."""
+
+    rung: Rung
+    account: Account
+    why: str
+    delay_s: float = 0.0
+
+
+class _Place:
+    """One rung of the climb, and how it fared."""
+
+    __slots__ = ("accounts", "failures", "is_out", "rung")
+
+    def __init__(self, rung: Rung, accounts: list[Account]) -> None:
+        self.rung = rung
+        self.accounts = accounts
+        self.failures = 0
+        self.is_out = False
+
+
+class Climb:
+    """The steps of one request.
+
+    `now` is the monotonic clock, `draw` gives numbers in [0, 1). `fits` says whether a rung may get this conversation
+    at all (SPEC 4.7a); `minds_cooldowns` is False for what the providers count apart (count_tokens).
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        state: State,
+        now: Callable[[], float],
+        draw: Callable[[], float],
+        *,
+        slot: bytes | None = None,
+        fits: Callable[[Rung], bool] | None = None,
+        minds_cooldowns: bool = True,
+    ) -> None:
+        self._state = state
+        self._now = now
+        self._draw = draw
+        self._fits = fits
+        self._minds_cooldowns = minds_cooldowns
+        pinned = plan.pinned
+        self._places = [
+            _Place(
+                rung,
+                in_order(
+                    rung.provider.accounts,
+                    pinned.account if pinned is not None and pinned.provider == rung.provider.name else None,
+                    slot,
+                    draw,
+                ),
+            )
+            for rung in plan.rungs
+        ]
+        self._here: _Place | None = None  # where the last step was taken
+        self._step: Step | None = None
+        self._again: Step | None = None  # the next step, where it is clear already
+        self._tries = 0
+        self._first_failure = 0.0
+        self._accepted = 0  # time-outs after acceptance
+        self._last: ArbiterError | None = None
+        self._rests: dict[tuple[str, str], Cooldown] = {}  # passed over, by account
+        self._until: list[float] = []  # when somebody who may not be asked now may be asked again
+        self._paused: set[str] = set()
+        self.is_over = False
+        self.unfit: list[Rung] = []  # passed over because they would refuse the conversation
+
+    # --- what to do ---------------------------------------------------------------------------------------------------
+
+    def next(self) -> Step | None:
+        """The next step; None where none is left, and `verdict` says how the climb ended."""
+        if self.is_over:
+            return None
+        step, self._again = self._again, None
+        if step is None:
+            step = self._choose()
+        self._step = step
+        if step is not None:
+            self._tries += 1
+        return step
+
+    def _choose(self) -> Step | None:
+        last_resort: tuple[_Place, Account] | None = None
+        for place, account, is_doubtful in self._candidates():
+            if is_doubtful:
+                last_resort = last_resort or (place, account)
+            elif self._admits(place):
+                return self._to(place, account)
+        if last_resort is not None and self._admits(last_resort[0]):
+            return self._to(*last_resort)
+        return None
+
+    def _to(self, place: _Place, account: Account) -> Step:
+        before, self._here = self._here, place
+        why = "first" if before is None else "key" if before is place else "fallback"
+        return Step(place.rung, account, why)
+
+    def _candidates(self, *, probing: bool = True) -> Iterator[tuple[_Place, Account, bool]]:
+        """Whoever may be contacted now, in order; True for those of whom nothing good is expected."""
+        standing, now = self._state.standing(), self._now()
+        for place in self._places:
+            if place.is_out:
+                continue
+            provider = place.rung.provider
+            if standing.pauses and ("provider", provider.name) in standing.pauses:
+                self._paused.add(provider.name)
+                continue
+            if self._fits is not None and not self._fits(place.rung):
+                if place.rung not in self.unfit:
+                    self.unfit.append(place.rung)
+                continue
+            breaker = standing.breakers.get(provider.name) if standing.breakers else None
+            # Once its time is up, whoever asks first tries it, and the others wait for how that ends.
+            is_broken = (
+                breaker is not None
+                and bool(breaker.open_until)
+                and (breaker.open_until > now or (probing and not self._state.probe(provider.name)))
+            )
+            for account in place.accounts:
+                key = (provider.name, account.label or "")
+                if key in standing.refused:
+                    continue
+                rest = standing.cooldowns.get(key) if self._minds_cooldowns else None
+                if rest is not None and rest.until <= now:
+                    rest = None
+                if rest is not None and rest.is_told:
+                    if key not in self._rests:
+                        self._rests[key] = rest
+                        self._until.append(rest.until)
+                    continue
+                yield place, account, is_broken or rest is not None
+
+    def _admits(self, place: _Place) -> bool:
+        provider = place.rung.provider
+        limits = provider.request_limits
+        if not (limits.per_minute or limits.per_day) or not self._minds_cooldowns:
+            return True
+        wait_s = self._state.admit(provider.name, limits.per_minute, limits.per_day)
+        if wait_s > 0:
+            self._until.append(self._now() + wait_s)
+            place.is_out = True
+            return False
+        return True
+
+    # --- what happened ------------------------------------------------------------------------------------------------
+
+    def failed(self, error: ArbiterError, hint_s: float | None = None) -> None:
+        """The last step failed with `error`; the provider asked us to stay away for `hint_s`, where it did."""
+        place, step = self._here, self._step
+        assert place is not None and step is not None, "a step was taken"
+        self._last = error
+        now = self._now()
+        self._first_failure = self._first_failure or now
+        retry = error.retry
+        if isinstance(error, TimedOut) and error.phase in _AFTER_ACCEPTANCE:
+            self._after_acceptance(place, step)
+        elif retry is Retry.SAME:
+            self._same_or_on(place, step, now, hint_s)
+        elif retry is Retry.KEY:
+            if hint_s is not None:
+                self._until.append(now + hint_s)
+            place.accounts = [account for account in place.accounts if account is not step.account]
+            if not place.accounts:
+                # A configuration that does not work is not an outage: it ends here, and looks like what it is.
+                self.is_over = error.code is ErrorClass.CONFIG
+                place.is_out = True
+        elif retry is Retry.LARGER:
+            self._keep_larger(place)
+        elif retry is Retry.NEXT:
+            place.is_out = True
+        else:
+            self.is_over = True
+
+    def _same_or_on(self, place: _Place, step: Step, now: float, hint_s: float | None) -> None:
+        place.failures += 1
+        retry = place.rung.provider.retry
+        limit = retry.before_fallback if self._has_others(place) else retry.attempts
+        delay_s = backoff.delay_s(retry, place.failures, hint_s, self._draw())
+        in_time = now - self._first_failure + delay_s <= retry.budget_s
+        if place.failures < limit and self._tries < retry.attempts and in_time:
+            self._again = Step(step.rung, step.account, "retry", delay_s)
+        else:
+            place.is_out = True
+
+    def _after_acceptance(self, place: _Place, step: Step) -> None:
+        self._accepted += 1
+        if self._accepted > place.rung.provider.retry.accepted_timeout:
+            self.is_over = True
+        elif self._has_others(place):
+            place.is_out = True
+        else:
+            self._again = Step(step.rung, step.account, "retry")
+
+    def _keep_larger(self, place: _Place) -> None:
+        place.is_out = True
+        window = place.rung.window or 0
+        for other in self._places:
+            if (other.rung.window or 0) <= window:
+                other.is_out = True
+
+    def _has_others(self, place: _Place) -> bool:
+        """Whether another rung is left that may be contacted."""
+        return any(other is not place for other, _, _ in self._candidates(probing=False))
+
+    def admit(self, rung: Rung) -> None:
+        """`rung` may be tried after all: the request was made to fit it. Only this one is left then."""
+        self._fits = None
+        for place in self._places:
+            place.is_out = place.is_out or place.rung is not rung
+
+    def repeat(self, why: str) -> None:
+        """Take the last step once more, for a reason of the answer's own."""
+        assert self._step is not None, "a step was taken"
+        self._again = Step(self._step.rung, self._step.account, why)
+
+    # --- how it ended -------------------------------------------------------------------------------------------------
+
+    @property
+    def wait_s(self) -> float | None:
+        """The shortest wait that a provider, or a limit of ours, told us; None where nobody did."""
+        return max(0.0, min(self._until) - self._now()) if self._until else None
+
+    def verdict(self) -> ArbiterError:
+        """What the client is told: of the last contact, or why nobody was contacted."""
+        wait_s = self.wait_s
+        if self._last is not None:
+            if wait_s is not None and self._last.status == 429:
+                _say_when(self._last, wait_s)
+            return self._last
+        if wait_s is not None:
+            asked = ", ".join(sorted({provider for provider, _ in self._rests}))
+            why = f"{asked} asked us to wait" if asked else "the configured request limit is reached"
+            is_quota = bool(self._rests) and all(rest.is_quota for rest in self._rests.values())
+            return Resting(f"nobody was contacted: {why}; try again in {wait_s:.1f} s", wait_s, is_quota=is_quota)
+        if self._paused:
+            return Paused(f"an operator has paused the provider {', '.join(sorted(self._paused))}")
+        if self.unfit:
+            return Unavailable(
+                "the conversation is in the middle of a tool loop whose thinking only its own model accepts, and that "
+                "one cannot be asked now"
+            )
+        provider = self._places[0].rung.provider.name
+        return KeyRefused(
+            f"the provider {provider!r} refused every key that is configured for it; replace them and reload"
+        )
+
+
+def _say_when(error: ArbiterError, wait_s: float) -> None:
+    """Tell the client of a 429 the shortest wait of all accounts; the last one's own may be longer."""
+    advice = ("retry-after", str(whole_seconds(wait_s)))
+    if isinstance(error, UpstreamStatus):
+        rest = tuple(pair for pair in error.upstream_headers if pair[0] not in ("retry-after", "retry-after-ms"))
+        error.upstream_headers = (*rest, advice)
+    else:
+        error.headers = (*(pair for pair in error.headers if pair[0] != "retry-after"), advice)
+
+
+def in_order(
+    accounts: Sequence[Account], pinned: str | None, slot: bytes | None, draw: Callable[[], float]
+) -> list[Account]:
+    """A pool's accounts as a conversation tries them: the pinned one, then by an order of the conversation's own.
+
+    One conversation always comes to the same order, whoever asks, so that two first requests of it meet in one cache;
+    many conversations spread over all. Without a slot the order is drawn.
+    """
+    if len(accounts) == 1:
+        return list(accounts)
+    seed = slot if slot is not None else str(draw()).encode()
+    order = sorted(accounts, key=lambda account: xxh3_64_intdigest(seed + (account.label or "").encode()))
+    return sorted(order, key=lambda account: account.label != pinned) if pinned is not None else order

@@ -1,0 +1,53 @@
+"""One conversation, as far as a request belongs to one: who served it before, and who serves it now (SPEC 5.7)."""
+
+from __future__ import annotations
+
+from arbiter.config.snapshot import Account
+from arbiter.routing.plan import Pinned, Rung
+from arbiter.state.base import Pin, State
+
+
+class Conversation:
+    """The pin of one request's conversation. `slot` None: it is never pinned, and nothing here does anything.
+
+    `keeps` is False for a request that may follow the pin and leaves no trace of its own (count_tokens).
+    """
+
+    __slots__ = ("_asked", "_keeps", "_pin", "_state", "pinned", "slot")
+
+    def __init__(self, state: State, slot: bytes | None, asked: str, *, keeps: bool) -> None:
+        self._state = state
+        self._asked = asked
+        self._keeps = keeps
+        self.slot = slot
+        self._pin: Pin | None = state.pin(slot) if slot is not None else None
+        pin = self._pin
+        # Another model was asked for: the pin is no longer wanted, and what serves now takes its place.
+        self.pinned = Pinned(pin.provider, pin.model, pin.account, pin.moved) if pin and pin.asked == asked else None
+
+    def dispatched(self, rung: Rung, account: Account) -> None:
+        """A request goes out; where that is to the pin's target, the pin lives on."""
+        if self.slot is not None and self._keeps and self._is_pinned_to(rung, account):
+            self._state.refresh_pin(self.slot, rung.provider.pin_ttl_s)
+
+    def served(self, rung: Rung, account: Account) -> str | None:
+        """The first output is here: what served becomes the pin. Returns what became of it: new, kept or moved."""
+        if self.slot is None or not self._keeps:
+            return None
+        if self._is_pinned_to(rung, account):
+            return "kept"
+        pin = self._pin
+        is_elsewhere = pin is not None and (pin.provider, pin.model) != (rung.provider.name, rung.model)
+        moved = is_elsewhere or (pin is not None and pin.moved)
+        made = Pin(self._asked, rung.provider.name, rung.model, account.label or "", moved)
+        self._state.set_pin(self.slot, made, rung.provider.pin_ttl_s)
+        return "new" if self.pinned is None else "moved"
+
+    def _is_pinned_to(self, rung: Rung, account: Account) -> bool:
+        pinned = self.pinned
+        return (
+            pinned is not None
+            and pinned.model == rung.model
+            and pinned.provider == rung.provider.name
+            and pinned.account == (account.label or "")
+        )
