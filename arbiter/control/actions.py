@@ -6,6 +6,7 @@ user's alone. What was asked is a JSON object in the body, or the same names in 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -38,11 +39,27 @@ Members = dict[str, Any]
 
 
 class Actions:
-    """The endpoints that change something. `state` None: there is nothing that they could reach."""
+    """The endpoints that change something. `state` None: there is nothing that they could reach.
+
+    A state is for one thread, and requests are answered in many: in the control process all that is done with it is
+    done here, one at a time.
+    """
 
     def __init__(self, state: Administered | None, snapshot: Callable[[], Snapshot]) -> None:
         self._state = state
         self._snapshot = snapshot
+        self._using = threading.Lock()
+
+    def describe(self) -> dict[str, Any]:
+        """See `describe`, of the state and the configuration as they are now."""
+        with self._using:
+            return describe(self._state, self._snapshot())
+
+    def look(self) -> None:
+        """To be called each second: see `State.look`."""
+        if self._state is not None:
+            with self._using:
+                self._state.look()
 
     def routes(self) -> list[Route]:
         return [
@@ -100,14 +117,16 @@ class Actions:
             wanted = _parse(request, body, members)
             if self._state is None:
                 return fault(503, STATE_OFF, reason="state_off")
-            done = act(self._state, wanted)
+            with self._using:
+                done = act(self._state, wanted)
+                reason = self._state.reason
         except BadParameter as error:
             return fault(400, str(error), parameter=error.name)
         except _Malformed as error:
             return fault(400, str(error))
         # A state never raises: one that cannot reach the others acts on its own memory, which moves no worker.
-        if self._state.reason:
-            return fault(503, f"the workers cannot be told: {self._state.reason}", reason="state_not_shared")
+        if reason:
+            return fault(503, f"the workers cannot be told: {reason}", reason="state_not_shared")
         peer = request.headers.get("x-arbiter-peer", "")
         _log.info("an administrator acted", action=request.url.path, peer=peer, asked=wanted, done=done)
         return json(done)
