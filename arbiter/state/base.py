@@ -1,6 +1,7 @@
 """What the workers of one gateway share besides their rows: pins, cooldowns, breakers, refused keys, counters, pauses.
 
-One interface, two implementations: `lmdb.py`, shared by every process of a host, and `memory.py`, of one process.
+One interface: `lmdb_state.py` is shared by every process of a host, `memory.py` is of one process, and `shared.py`,
+which workers use, is the first for as long as it works and the second while it does not.
 Everything is keyed by names of the configuration (provider, account label, client); no key, no prompt and no message
 is ever stored. Durations go in and come out as seconds from now: which clock they are kept by is the
 implementation's own business.
@@ -59,6 +60,8 @@ class Breaker:
     failures: int
     open_until: float = 0.0  # on the monotonic clock of this host
     openings: int = 0  # in a row; the wait grows with them
+    probe_until: float = 0.0  # somebody has leave to try it until then
+    failed_at: float = 0.0  # the latest failure; long ago, it says nothing any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,9 @@ class State(Protocol):
 
     def measures(self) -> Mapping[str, tuple[float, float]]:
         """Per target the medians of what all workers measured lately: (seconds to the first event, tokens/s)."""
+
+    def look(self) -> None:
+        """Called each second, never on the way of a request: what is broken is tried again, what is due is tidied."""
 
     def close(self) -> None: ...
 
