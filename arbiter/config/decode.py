@@ -54,7 +54,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word.lower()[:80], names, n=1, cutoff=0.6)
     if close:
         return f'; did you mean "{close[0]}"?'
-    return f"; valid here: {', '.join(names)}" if 0 < len(names) <= 20 else ""
+    return f"; valid here: {', '.join(names)}" if 0 < len(names) <= 30 else ""
 
 
 class Decoder:

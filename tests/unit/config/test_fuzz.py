@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from arbiter.config import units
+from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, parse
 from arbiter.config.reference import keys
 
@@ -54,7 +55,21 @@ VALUES = st.recursive(
 # Sections shaped nearly right reach further than noise does.
 NEARLY = st.fixed_dictionaries(
     {"providers": st.dictionaries(st.sampled_from(["up", "b", "x/y"]), st.one_of(VALUES, st.just({"type": "echo"})))},
-    optional=dict.fromkeys(("server", "limits", "clients", "aliases", "routing", "storage", "state", "admin"), VALUES),
+    optional=dict.fromkeys(
+        (
+            "server",
+            "limits",
+            "clients",
+            "models",
+            "aliases",
+            "routing",
+            "session_affinity",
+            "storage",
+            "state",
+            "admin",
+        ),
+        VALUES,
+    ),
 )
 
 
@@ -62,6 +77,8 @@ def judged(text: str) -> None:
     with contextlib.suppress(ConfigError):
         snapshot = parse(text, "fuzz.yaml", ENV)
         assert snapshot.providers and len(snapshot.epoch) == 12
+        for alias in snapshot.aliases.values():
+            assert list(targets(alias, snapshot.aliases))
 
 
 @settings(max_examples=150, deadline=None)
@@ -101,6 +118,26 @@ def test_any_damage_to_the_example(seed: int, times: int) -> None:
             case _:
                 lines[at] = " " * choose.randrange(6) + lines[at].lstrip(" ")
     judged("".join(lines))
+
+
+TARGETS = st.sampled_from(["gpt", "up/gpt", "up/x", "a", "b", "c", "d", "e/x"])
+ALIAS = st.fixed_dictionaries(
+    {},
+    optional={
+        "pin": TARGETS,
+        "group": st.lists(TARGETS, max_size=4),
+        "select": st.sampled_from(["ordered", "weighted", "fastest", "cheapest_input"]),
+        "weights": st.dictionaries(TARGETS, st.integers(0, 3), max_size=2),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from("abcd"), ALIAS, max_size=4), st.lists(TARGETS, max_size=3))
+def test_any_tangle_of_aliases(aliases: Any, fallback: list[str]) -> None:
+    """Whatever loads can be followed to its end."""
+    providers = {"up": {"type": "echo", "models": ["gpt"]}, "e": {"type": "echo"}}
+    judged(yaml.safe_dump({"providers": providers, "aliases": aliases, "routing": {"fallback": fallback}}))
 
 
 @settings(max_examples=150, deadline=None)

@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 from arbiter.config.load import ConfigError, Flags, Source, demo_snapshot, load, parse
-from arbiter.config.snapshot import Budgets, Model, Rate, Snapshot, key_digest
+from arbiter.config.snapshot import (
+    Account,
+    Budgets,
+    Model,
+    Rate,
+    RequestLimits,
+    Retry,
+    Routing,
+    SessionAffinity,
+    Sessions,
+    Snapshot,
+    key_digest,
+)
 
 ONE = "providers: { up: { type: openai, key: k, models: [gpt] } }\n"
 PRICED = "models:\n- {{ model: {}, input_usd_per_mtok: 1 }}\n"
@@ -44,9 +56,15 @@ def test_the_smallest_file_is_one_provider_with_a_key() -> None:
     """Everything else has a default, and the defaults are those of the target configuration."""
     snapshot = read("providers: { openai: { type: openai, key: '${K}' } }", {"K": "sk-1"})
     up = snapshot.providers["openai"]
-    assert up.key == "sk-1" and up.url == "https://api.openai.com/v1" and up.wire == "openai-chat"
+    assert (
+        up.accounts == (Account(None, "sk-1"),) and up.url == "https://api.openai.com/v1" and up.wire == "openai-chat"
+    )
     assert up.budgets == Budgets(10, 10, 60, 0, 0, 600, 0)
     assert (up.max_connections, up.idle_connections, up.idle_for_s) == (1000, 64, 60)
+    assert up.retry == Retry(8, 10.0, 0.25, 8.0, 2, 1) and up.request_limits == RequestLimits(0, 0)
+    assert (up.pin_ttl_s, up.speechless) == (25 * 3600, "flag")
+    assert snapshot.affinity == SessionAffinity("x-session-id", 25 * 3600, frozenset())
+    assert snapshot.sessions == Sessions(False, False) and snapshot.routing == Routing(None, (), False)
     assert (snapshot.server.bind, snapshot.server.port, snapshot.server.socket) == ("127.0.0.1", 8080, None)
     assert snapshot.server.trusts("127.0.0.1") and not snapshot.server.trusts("127.0.0.2")
     assert (snapshot.limits.body, snapshot.limits.headers, snapshot.limits.json_depth) == (32 << 20, 64 << 10, 200)
@@ -104,7 +122,7 @@ def test_prices_are_found_by_the_name_that_a_model_is_asked_for_by() -> None:
 def test_two_names_of_one_model_have_one_price() -> None:
     text = provider("models: [a, { id: b, upstream: a }]") + PRICED.format("up/a")
     error = fault(text + "- { model: up/b, input_usd_per_mtok: 2 }\n")
-    assert (error.path, error.message) == ("models[1].model", '"a" of up has a price already')
+    assert (error.path, error.message) == ("models[1].model", '"a" of up has a row already')
 
 
 def test_a_changed_price_is_another_configuration() -> None:
@@ -174,11 +192,42 @@ def test_a_test_run_can_cap_every_budget_even_those_that_are_off() -> None:
     assert "ARBITER_PROVIDER_TIMEOUT_MS" in str(fault(ONE, {"ARBITER_PROVIDER_TIMEOUT_MS": "2s"}))
 
 
+def test_the_cap_leaves_retries_alone_which_end_by_their_own_keys() -> None:
+    text = provider("retry: { attempts: 3, budget: 20s }\n    timeouts: { connect: 1s }")
+    up = read(text, {"ARBITER_PROVIDER_TIMEOUT_MS": "2500"}).providers["up"]
+    assert (up.budgets.connect_s, up.budgets.unary_s, up.budgets.total_s) == (1, 2.5, 2.5)
+    assert up.retry == Retry(attempts=3, budget_s=20)
+
+
+def test_a_provider_says_how_it_is_tried_and_how_much_it_may_be_asked() -> None:
+    text = provider(
+        "retry: { attempts: 4, budget: 1s, base: 10ms, cap: 1s, before_fallback: 3, accepted_timeout: 0 }\n"
+        "    limits: { requests_per_minute: 60, requests_per_day: 1000 }\n    speechless: nudge\n    cache_ttl: 5m"
+    )
+    up = read(text).providers["up"]
+    assert up.retry == Retry(4, 1.0, 0.01, 1.0, 3, 0) and up.request_limits == RequestLimits(60, 1000)
+    assert (up.speechless, up.pin_ttl_s) == ("nudge", 300)
+    assert read(text).epoch != read(text.replace("attempts: 4", "attempts: 5")).epoch
+
+
+def test_conversations_stay_as_long_with_every_provider_that_says_nothing_else() -> None:
+    text = (
+        "session_affinity: { ttl: 2h, header: X-Conversation, no_pin: [title, keepwarm] }\n"
+        "sessions: { trust_user_agent: true, prompt_cache_key: true }\n"
+        "providers: { a: { type: ollama }, b: { type: ollama, cache_ttl: 5m }, c: { type: ollama, cache_ttl: 0 } }\n"
+    )
+    snapshot = read(text)
+    assert [up.pin_ttl_s for up in snapshot.providers.values()] == [7200, 300, 0]
+    assert snapshot.affinity == SessionAffinity("x-conversation", 7200, frozenset({"title", "keepwarm"}))
+    assert snapshot.sessions == Sessions(trust_user_agent=True, prompt_cache_key=True)
+    assert snapshot.epoch != read(text.replace("2h", "3h")).epoch
+
+
 def test_an_alias_reads_its_pin_as_a_request_would() -> None:
     """A declared model first, then provider/model, then another alias."""
     text = ONE + "aliases: { a: { pin: b }, b: { pin: up/gpt }, c: { pin: gpt, advertise_as: claude-c } }"
     snapshot = read(text)
-    assert {alias.members[0].name for alias in snapshot.aliases.values()} == {"up/gpt"}
+    assert [alias.members[0].name for alias in snapshot.aliases.values()] == ["b", "up/gpt", "up/gpt", "up/gpt"]
     assert snapshot.aliases["claude-c"] is snapshot.aliases["c"]
     assert list(snapshot.redacted()["aliases"]) == ["a", "b", "c"]
 
@@ -215,7 +264,7 @@ def test_a_secret_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -
     (tmp_path / "key").write_text("sk-from-file\n")
     config = tmp_path / "arbiter.yaml"
     config.write_text("providers: { up: { type: openai, key_file: key } }")
-    assert load(config, {}).providers["up"].key == "sk-from-file"
+    assert load(config, {}).providers["up"].accounts[0].key == "sk-from-file"
     (tmp_path / "key").write_text(" \n")
     with pytest.raises(ConfigError, match=r"key_file: .*key is empty"):
         load(config, {})
@@ -227,7 +276,7 @@ def test_a_secret_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) -
 def test_every_variable_may_be_given_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("sk-9\n")
     text = "providers: { up: { type: openai, key: '${OPENAI_API_KEY}' } }"
-    assert read(text, {"OPENAI_API_KEY_FILE": str(tmp_path / "secret")}).providers["up"].key == "sk-9"
+    assert read(text, {"OPENAI_API_KEY_FILE": str(tmp_path / "secret")}).providers["up"].accounts[0].key == "sk-9"
     assert "OPENAI_API_KEY_FILE" in str(fault(text, {"OPENAI_API_KEY_FILE": str(tmp_path / "missing")}))
 
 
@@ -247,7 +296,7 @@ def test_every_variable_may_be_given_as_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_variables_expand_once_as_in_a_shell(written: str, env: dict[str, str], key: str) -> None:
-    assert read(provider(f"key: '{written}'"), env).providers["up"].key == key
+    assert read(provider(f"key: '{written}'"), env).providers["up"].accounts[0].key == key
 
 
 def test_a_value_from_the_environment_cannot_add_keys() -> None:
@@ -377,10 +426,31 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("headers: { Host: x }"), 4, "providers.up.headers.Host", "use host:"),
         (provider("headers: { 'a b': x }"), 4, 'providers.up.headers."a b"', "not the name of a header"),
         (provider("forward_headers: [Authorization]"), 4, "providers.up.forward_headers[0]", "never forwarded"),
-        (provider("keys: []"), 4, "providers.up.keys", "several keys are not built yet; `key:` takes one"),
         (provider("endpoint: api.openai.com"), 4, "providers.up.endpoint", "write https:// (or http://) in front"),
         (provider("endpoint: localhost:8000/v1"), 4, "providers.up.endpoint", "write https:// (or http://) in front"),
-        (provider("retry: { attempts: 1 }"), 4, "providers.up.retry", "not built yet"),
+        (provider("retry: { attempts: 0 }"), 4, "providers.up.retry.attempts", "must be at least 1"),
+        (provider("retry: { attempts: 101 }"), 4, "providers.up.retry.attempts", "must be at most 100"),
+        (provider("retry: { before_fallback: 0 }"), 4, "providers.up.retry.before_fallback", "must be at least 1"),
+        (provider("retry: { accepted_timeout: 11 }"), 4, "providers.up.retry.accepted_timeout", "must be at most 10"),
+        (provider("retry: { budget: 10 }"), 4, "providers.up.retry.budget", "expected a duration"),
+        (provider("retry: { max_retries: 1 }"), 4, "providers.up.retry.max_retries", 'it is called "attempts" here'),
+        (provider("retry: { base: 10s }"), 4, "providers.up.retry.base", "retry.cap (8s) is below retry.base (10s)"),
+        (provider("retry: { cap: 0 }"), 4, "providers.up.retry.cap", "retry.cap (0) is below retry.base (250ms)"),
+        (provider("retries: 3"), 4, "providers.up.retries", 'it is called "retry" here'),
+        (provider("limits: { rpm: 3 }"), 4, "providers.up.limits.rpm", 'it is called "requests_per_minute" here'),
+        (provider("limits: { requests_per_day: -1 }"), 4, "providers.up.limits.requests_per_day", "at least 0"),
+        (provider("speechless: ask"), 4, "providers.up.speechless", 'expected "flag" or "nudge", got "ask"'),
+        (provider("cache_ttl: 1"), 4, "providers.up.cache_ttl", "expected a duration"),
+        ("session_affinity: { header: Host }\n" + ONE, 1, "session_affinity.header", "belongs to the connection"),
+        ("session_affinity: { header: 'a b' }\n" + ONE, 1, "session_affinity.header", "not the name of a header"),
+        (
+            "session_affinity: { no_pin: [titel] }\n",
+            1,
+            "session_affinity.no_pin[0]",
+            '"title" or "workflow", got "titel"',
+        ),
+        ("sessions: { idle_timeout: 5m }\n", 1, "sessions.idle_timeout", "not built yet"),
+        (provider("auth: passthrough"), 4, "providers.up.auth", "not built yet"),
         (provider("base_url: https://h/v1"), 4, "providers.up.base_url", 'it is called "endpoint" here'),
         (provider("url: https://h/v1"), 4, "providers.up.url", 'it is called "endpoint" here'),
         (provider("api_base: https://h/v1"), 4, "providers.up.api_base", 'it is called "endpoint" here'),
@@ -416,7 +486,7 @@ def test_no_error_repeats_a_secret(text: str) -> None:
             "models[0].cache_read_usd_per_mtok",
             'did you mean "cached_input_usd_per_mtok"?',
         ),
-        (ONE + PRICED.format("up/gpt, max_input_tokens: 1"), 3, "models[0].max_input_tokens", "not built yet"),
+        (ONE + PRICED.format("up/gpt, metadata: {}"), 3, "models[0].metadata", "not built yet"),
         (ONE + PRICED.format("up/gpt, max_output_tokens: 1"), 3, "models[0].max_output_tokens", "the provider's model"),
         (ONE + PRICED.format("up/gpt, output_usd_per_mtok: -1"), 3, "models[0].output_usd_per_mtok", 'got "-1"'),
         (ONE + PRICED.format("up/gpt, output_usd_per_mtok: 1e-3"), 3, "models[0].output_usd_per_mtok", "expected USD"),
@@ -442,7 +512,6 @@ def test_no_error_repeats_a_secret(text: str) -> None:
             "routing.default_provider",
             "no such provider; valid here: up",
         ),
-        (ONE + "aliases: { a: { group: [x] } }\n", 2, "aliases.a.group", "not built yet"),
         (ONE + "aliases: { a: { pin: gtp } }\n", 2, "aliases.a.pin", 'did you mean "gpt"'),
         (
             ONE + "aliases: { a: { pin: up/gtp } }\n",
@@ -453,7 +522,10 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (ONE + "aliases: { a: { pin: b }, b: { pin: a } }\n", 2, "aliases.b.pin", "point at each other: a → b → a"),
         (ONE + "aliases: { a: { pin: a } }\n", 2, "aliases.a.pin", "point at each other: a → a"),
         (
-            ONE + "aliases: { " + ", ".join(f"a{n}: {{ pin: a{n + 1} }}" for n in range(40)) + ", a40: { pin: m } }\n",
+            ONE
+            + "aliases: { "
+            + ", ".join(f"a{n}: {{ pin: a{n + 1} }}" for n in range(40))
+            + ", a40: { pin: gpt } }\n",
             2,
             "aliases.a7.pin",
             "more than 8 aliases",

@@ -96,3 +96,13 @@ def test_anything_else_is_no_price(text: str) -> None:
 @pytest.mark.parametrize(("pd", "text"), [(0, "0"), (10_000_000, "10"), (300_000, "0.3"), (1, "0.000001")])
 def test_a_price_is_written_as_it_would_be_in_the_file(pd: int, text: str) -> None:
     assert units.price(pd) == text
+
+
+@pytest.mark.parametrize(("text", "number"), [("1", 1.0), ("2.5", 2.5), ("0.000001", 0.000001), ("007", 7.0)])
+def test_a_number_is_above_nothing(text: str, number: float) -> None:
+    assert units.number(text) == number and units.number(units.written(number)) == number
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0", "-1", "1e3", ".5", "1.", "inf", "nan", "1\n", "1234567890", "١"])
+def test_anything_else_is_no_number(text: str) -> None:
+    assert units.number(text) is None
