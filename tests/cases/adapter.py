@@ -2,8 +2,9 @@
 
     python tests/cases/run_cases.py --emit-config | python tests/cases/adapter.py DATA_DIR > arbiter.yaml
 
-A target becomes a provider named after it, with a dash where the target has a dot. Every policy sends to the first
-target until routing knows the others; targets of a format that is not built are left out.
+A target becomes a provider named after it, with a dash where the target has a dot. `single` declares the route's model
+there; `fallback` and `balance` become a group of that name, so their providers call the model by the target's name: a
+declared model would win over the alias. Targets of a format that is not built are left out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import yaml
 
 TYPES = {"openai-chat": "openai", "anthropic-messages": "anthropic"}
 PRICES = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
+SELECT = {"fallback": "ordered", "balance": "random"}
 ADMIN_TOKEN = "admin-token-dummy-0001"
 
 
@@ -25,34 +27,37 @@ def arbiter_config(neutral: dict[str, Any], data_dir: Path) -> dict[str, Any]:
     """Return what `arbiter.yaml` must say for the routes of `neutral`; rows and state go below `data_dir`."""
     providers: dict[str, Any] = {}
     models: list[dict[str, Any]] = []
+    aliases: dict[str, Any] = {}
     limits: dict[str, str] = {}
     for route in neutral["routes"]:
-        target = route["targets"][0]
-        if target["format"] not in TYPES:
-            continue
-        name = target["name"].replace(".", "-")
-        provider = providers.setdefault(
-            name,
-            {
-                "type": TYPES[target["format"]],
-                "endpoint": target["base_url"],
-                "key": target["api_key"],
-                "models": [],
-            },
-        )
-        provider["models"].append({"id": route["model"], "upstream": target["model"]})
-        if "prices" in route:
-            models.append({"model": f"{name}/{route['model']}", **_prices(route["prices"])})
-        patience = route.get("timeouts", {})
-        timeouts = {}
-        if "first_byte_s" in patience:
-            timeouts |= {"headers": f"{patience['first_byte_s']}s", "first_event": f"{patience['first_byte_s']}s"}
-        if "idle_s" in patience:
-            timeouts["idle"] = f"{patience['idle_s']}s"
-        if timeouts:
-            provider["timeouts"] = timeouts
-        if "request_read_s" in patience:
-            limits["slow_sender"] = f"{patience['request_read_s']}s"
+        select = SELECT.get(route["policy"])
+        timeouts = _timeouts(route.get("timeouts", {}))
+        group = []
+        for target in route["targets"]:
+            if target["format"] not in TYPES:
+                continue
+            name = target["name"].replace(".", "-")
+            provider = providers.setdefault(
+                name,
+                {
+                    "type": TYPES[target["format"]],
+                    "endpoint": target["base_url"],
+                    "key": target["api_key"],
+                    "models": [],
+                    "retry": {"attempts": 4},
+                },
+            )
+            model = route["model"] if select is None else target["name"]
+            provider["models"].append({"id": model, "upstream": target["model"]})
+            group.append(f"{name}/{model}")
+            if "prices" in route:
+                models.append({"model": f"{name}/{model}", **_prices(route["prices"])})
+            if timeouts:
+                provider["timeouts"] = timeouts
+        if select is not None and group:
+            aliases[route["model"]] = {"group": group, "select": select}
+        if group and "request_read_s" in route.get("timeouts", {}):
+            limits["slow_sender"] = f"{route['timeouts']['request_read_s']}s"
     config: dict[str, Any] = {
         "auth": {"mode": "require"},
         "clients": [
@@ -64,11 +69,22 @@ def arbiter_config(neutral: dict[str, Any], data_dir: Path) -> dict[str, Any]:
         "storage": {"url": f"sqlite:///{data_dir / 'arbiter.db'}"},
         "state": f"lmdb:///{data_dir / 'state'}",
     }
+    if aliases:
+        config["aliases"] = aliases
     if models:
         config["models"] = models
     if limits:
         config["limits"] = limits
     return config
+
+
+def _timeouts(patience: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    if "first_byte_s" in patience:
+        found |= {"headers": f"{patience['first_byte_s']}s", "first_event": f"{patience['first_byte_s']}s"}
+    if "idle_s" in patience:
+        found["idle"] = f"{patience['idle_s']}s"
+    return found
 
 
 def _prices(written: dict[str, Any]) -> dict[str, Any]:
