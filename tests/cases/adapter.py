@@ -79,7 +79,7 @@ def arbiter_config(neutral: dict[str, Any], data_dir: Path) -> dict[str, Any]:
 
 
 def _timeouts(patience: dict[str, Any]) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     if "first_byte_s" in patience:
         found |= {"headers": f"{patience['first_byte_s']}s", "first_event": f"{patience['first_byte_s']}s"}
     if "idle_s" in patience:
