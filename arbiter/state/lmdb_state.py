@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import lmdb
 
@@ -41,7 +41,7 @@ KEPT_WHEN_CROWDED = 1 / 4
 
 TAKEN_OVER_AT_ONCE = 256
 
-Transaction = lmdb.Transaction[bytes]
+Transaction: TypeAlias = "lmdb.Transaction[bytes]"
 
 
 class LmdbState:
