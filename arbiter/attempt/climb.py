@@ -85,21 +85,11 @@ class Climb:
         self._state = state
         self._now = now
         self._draw = draw
+        self._plan = plan
+        self._slot = slot
         self._fits = fits
         self._minds_cooldowns = minds_cooldowns
-        pinned = plan.pinned
-        self._places = [
-            _Place(
-                rung,
-                in_order(
-                    rung.provider.accounts,
-                    pinned.account if pinned is not None and pinned.provider == rung.provider.name else None,
-                    slot,
-                    draw,
-                ),
-            )
-            for rung in plan.rungs
-        ]
+        self._made: list[_Place] | None = None
         self._here: _Place | None = None  # where the last step was taken
         self._step: Step | None = None
         self._again: Step | None = None  # the next step, where it is clear already
@@ -120,12 +110,52 @@ class Climb:
         if self.is_over:
             return None
         step, self._again = self._again, None
+        if step is None and not self._tries:
+            step = self._at_once()
         if step is None:
             step = self._choose()
         self._step = step
         if step is not None:
             self._tries += 1
         return step
+
+    def _at_once(self) -> Step | None:
+        """The first step where nothing at all speaks against it, which is nearly always; else None."""
+        rung = self._plan.rungs[0]
+        provider = rung.provider
+        limits = provider.request_limits
+        standing = self._state.standing()
+        name = provider.name
+        if (
+            len(provider.accounts) > 1
+            or (self._fits is not None and not self._fits(rung))
+            or limits.per_minute
+            or limits.per_day
+            or name in standing.breakers
+            or ("provider", name) in standing.pauses
+        ):
+            return None
+        account = provider.accounts[0]
+        key = (name, account.label or "")
+        return None if key in standing.cooldowns or key in standing.refused else Step(rung, account, "first")
+
+    @property
+    def _places(self) -> list[_Place]:
+        if self._made is None:
+            pinned = self._plan.pinned
+            self._made = [
+                _Place(
+                    rung,
+                    in_order(
+                        rung.provider.accounts,
+                        pinned.account if pinned is not None and pinned.provider == rung.provider.name else None,
+                        self._slot,
+                        self._draw,
+                    ),
+                )
+                for rung in self._plan.rungs
+            ]
+        return self._made
 
     def _choose(self) -> Step | None:
         last_resort: tuple[_Place, Account] | None = None
@@ -194,8 +224,9 @@ class Climb:
 
     def failed(self, error: ArbiterError, hint_s: float | None = None) -> None:
         """The last step failed with `error`; the provider asked us to stay away for `hint_s`, where it did."""
-        place, step = self._here, self._step
-        assert place is not None and step is not None, "a step was taken"
+        step = self._step
+        assert step is not None, "a step was taken"
+        place = self._here = self._here or self._places[0]
         self._last = error
         now = self._now()
         self._first_failure = self._first_failure or now

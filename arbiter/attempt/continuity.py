@@ -15,35 +15,35 @@ from arbiter.state.base import Origin, State
 from arbiter.wire import bound, native
 
 
-class Continuity:
-    """What one request carries that binds it, read when a target first needs to be judged.
+def guard(ask: Ask, plan: Plan, conversation: Conversation, state: State) -> Continuity | None:
+    """The guard of one request, None where there is nothing to guard.
 
     Models that the caller named itself are its own affair: nothing is judged or taken out for them.
     """
+    if plan.is_explicit or ask.counts_tokens or ask.format.name != native.MESSAGES:
+        return None
+    if len(plan.rungs) == 1 and (conversation.pinned is None or not conversation.pinned.moved):
+        return None
+    return Continuity(ask, plan, conversation, state)
 
-    __slots__ = ("_applies", "_ask", "_makers", "_marks", "_pinned", "_state", "_urls")
+
+class Continuity:
+    """What one request carries that binds it, read when a target first needs to be judged."""
+
+    __slots__ = ("_ask", "_makers", "_marks", "_pinned", "_state", "_urls")
 
     def __init__(self, ask: Ask, plan: Plan, conversation: Conversation, state: State) -> None:
         pinned = conversation.pinned
-        first = plan.rungs[0]
-        is_at_home = (
-            pinned is not None
-            and not pinned.moved
-            and (pinned.provider, pinned.model) == (first.provider.name, first.model)
-        )
-        self._applies = not plan.is_explicit and ask.format.name == native.MESSAGES and not ask.counts_tokens
         self._ask = ask
         self._state = state
         self._pinned = pinned
         self._urls = {rung.provider.name: rung.url for rung in plan.rungs}
         self._marks: list[bytes] | None = None
         self._makers: list[tuple[str, str] | None] = []
-        if is_at_home and len(plan.rungs) == 1:
-            self._applies = False
 
     def fits(self, rung: Rung) -> bool:
         """Whether `rung` would take the conversation as it is."""
-        if not self._applies or not self._is_native(rung):
+        if not self._is_native(rung):
             return True
         pinned = self._pinned
         if (

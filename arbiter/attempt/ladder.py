@@ -17,7 +17,7 @@ from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Attempt, Books
 from arbiter.attempt.climb import Climb, Step
-from arbiter.attempt.continuity import Continuity
+from arbiter.attempt.continuity import guard
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
@@ -103,18 +103,18 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around)
     Errors: the last attempt's, or why nobody was contacted. A stream has shown the client nothing until this returns.
     """
     conversation = around.conversation
-    continuity = Continuity(ask, plan, conversation, around.state)
+    continuity = guard(ask, plan, conversation, around.state)
     steps = Climb(
         plan,
         around.state,
         monotonic,
         _random.random,
         slot=conversation.slot,
-        fits=continuity.fits,
+        fits=continuity.fits if continuity is not None else None,
         minds_cooldowns=not ask.counts_tokens,
     )
     live = await _climb(steps, ask, book, doors, around)
-    if live is None and steps.unfit and not steps.is_over:
+    if live is None and continuity is not None and not steps.is_over:
         # Nobody is left who takes the conversation as it is.
         for rung in steps.unfit:
             adapted = continuity.adapted(rung)

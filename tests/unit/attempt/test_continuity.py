@@ -1,0 +1,138 @@
+"""No fallback gets thinking that it would refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arbiter.attempt.ask import Ask
+from arbiter.attempt.continuity import Continuity, guard
+from arbiter.attempt.conversation import Conversation
+from arbiter.config.snapshot import Endpoint, Provider
+from arbiter.routing.plan import Plan, Rung
+from arbiter.state.base import Origin, Pin
+from arbiter.state.memory import Memory
+from arbiter.wire import bound
+from tests.fakes.asks import ask
+
+MESSAGES, CHAT = "anthropic-messages", "openai-chat"
+SLOT = b"0123456789abcdef"
+
+
+def rung(name: str, wire: str = MESSAGES, *, host: str = "", model: str = "m") -> Rung:
+    return Rung(Provider(name, "anthropic", wire, Endpoint("https", host or f"{name}.test", 443)), model)
+
+
+A, B, CHATTY = rung("a"), rung("b"), rung("chatty", CHAT)
+
+
+def thought(signature: str, *after: dict[str, Any]) -> dict[str, Any]:
+    content = [{"type": "thinking", "thinking": "hmm", "signature": signature}, {"type": "text", "text": "so"}, *after]
+    return {"role": "assistant", "content": content}
+
+
+USER = {"role": "user", "content": "go on"}
+CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
+RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]}
+CLOSED = [USER, thought("made by a"), USER]
+OPEN = [USER, thought("made by a", CALL), RESULT]
+
+
+def request(messages: list[dict[str, Any]]) -> Ask:
+    return ask(MESSAGES, {"model": "alias", "max_tokens": 9, "messages": messages})
+
+
+def the_guard(
+    asked: Ask, state: Memory, *, pin: Pin | None = None, rungs: tuple[Rung, ...] = (A, B), explicit: bool = False
+) -> Continuity | None:
+    if pin is not None:
+        state.set_pin(SLOT, pin, 60)
+    conversation = Conversation(state, SLOT, "alias", keeps=True)
+    return guard(asked, Plan(rungs, "", is_explicit=explicit), conversation, state)
+
+
+def remembering(asked: Ask, maker: Rung) -> Memory:
+    state = Memory()
+    state.remember(bound.marks(asked.opened.members), Origin(maker.provider.name, "", maker.model), 60)
+    return state
+
+
+def test_only_who_made_the_thinking_fits():
+    """SPEC 4.7a: fallback candidates that would reject it are filtered out."""
+    asked = request(CLOSED)
+    watching = the_guard(asked, remembering(asked, A))
+    assert watching is not None and watching.fits(A) and not watching.fits(B)
+
+
+def test_another_model_of_the_same_provider_does_not_fit():
+    asked = request(CLOSED)
+    other = rung("a", model="other")
+    watching = the_guard(asked, remembering(asked, A), rungs=(A, other))
+    assert watching is not None and not watching.fits(other)
+
+
+def test_the_same_place_under_another_name_fits():
+    """Two providers with one base URL and one model are one maker: signatures know nothing of our names."""
+    asked = request(CLOSED)
+    twin = rung("twin", host="a.test")
+    watching = the_guard(asked, remembering(asked, A), rungs=(A, twin))
+    assert watching is not None and watching.fits(twin)
+
+
+def test_what_nobody_remembers_was_made_by_who_the_conversation_is_pinned_to():
+    watching = the_guard(request(CLOSED), Memory(), pin=Pin("alias", "a", "m", ""))
+    assert watching is not None and watching.fits(A) and not watching.fits(B)
+
+
+def test_what_nobody_knows_of_binds_nobody():
+    watching = the_guard(request(CLOSED), Memory())
+    assert watching is not None and watching.fits(A) and watching.fits(B)
+
+
+def test_signatures_do_not_cross_formats_so_a_translated_target_fits():
+    asked = request(OPEN)
+    watching = the_guard(asked, remembering(asked, A), rungs=(A, CHATTY))
+    assert watching is not None and watching.fits(CHATTY)
+
+
+def test_closed_turns_lose_the_thinking_that_the_target_would_refuse():
+    """And nothing else: the bytes of every other message are what the client sent."""
+    asked = request(CLOSED)
+    watching = the_guard(asked, remembering(asked, A))
+    assert watching is not None
+    adapted = watching.adapted(B)
+    assert adapted is not None and adapted.edits and bound.marks(adapted.opened.members) == []
+    assert b'"text":"so"' in bytes(adapted.opened.members["messages"]).replace(b": ", b":")
+    assert adapted.opened.members["max_tokens"] == asked.opened.members["max_tokens"]
+
+
+def test_an_open_tool_loop_keeps_its_thinking_so_nobody_else_gets_it():
+    asked = request(OPEN)
+    watching = the_guard(asked, remembering(asked, A))
+    assert watching is not None and watching.adapted(B) is None
+
+
+def test_a_mixed_history_fits_nobody_and_is_made_to_fit_whoever_serves_it():
+    """SPEC 4.7a: a failover never leaves a session stuck. After it, both makers' thinking is in the history."""
+    asked = request([USER, thought("made by a"), USER, thought("made by b"), USER])
+    first, second = bound.marks(asked.opened.members)
+    state = Memory()
+    state.remember([first], Origin("a", "", "m"), 60)
+    state.remember([second], Origin("b", "", "m"), 60)
+    watching = the_guard(asked, state, pin=Pin("alias", "b", "m", "", moved=True))
+    assert watching is not None and not watching.fits(A) and not watching.fits(B)
+    adapted = watching.adapted(B)
+    assert adapted is not None and bound.marks(adapted.opened.members) == [second]
+
+
+@pytest.mark.parametrize("why", ["explicit", "one", "chat", "count"])
+def test_there_is_nothing_to_guard(why):
+    """A model that the caller named, a plan without choice, a format without signatures, a count of tokens."""
+    asked = request(CLOSED)
+    if why == "chat":
+        asked = ask(CHAT, {"model": "alias", "messages": [USER]})
+    elif why == "count":
+        asked = ask(MESSAGES, {"model": "alias", "messages": CLOSED}, path="/messages/count_tokens")
+    rungs = (A,) if why == "one" else (A, B)
+    assert the_guard(asked, Memory(), rungs=rungs, explicit=why == "explicit") is None
