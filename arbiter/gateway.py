@@ -44,6 +44,8 @@ from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.routing.plan import Asked, Caller
 from arbiter.routing.router import Router
+from arbiter.sessions.affinity import Affinity
+from arbiter.sessions.identity import identify
 from arbiter.state.base import State
 from arbiter.watch import Alarm
 from arbiter.wire import native
@@ -90,12 +92,11 @@ class ClientEnd(Taker, Protocol):
 
 @dataclass(slots=True)
 class Services:
-    """What one worker has for its requests. A reload replaces `snapshot`, `router` and `doors`; a call keeps
-    its own.
-    """
+    """What one worker has for its requests. A reload replaces the first four; a call keeps those it began with."""
 
     snapshot: Snapshot
     router: Router
+    affinity: Affinity
     doors: Doors
     journal: Journal | NullJournal
     metrics: Metrics
@@ -112,6 +113,7 @@ class Call:
     """One thing asked of us, before it was understood."""
 
     __slots__ = (
+        "affinity",
         "arrived_ns",
         "doors",
         "endpoint",
@@ -141,7 +143,7 @@ class Call:
         self.services = services
         # Whatever is reloaded meanwhile, a call goes on with what it began with.
         self.snapshot = snapshot = services.snapshot
-        self.router, self.doors = services.router, services.doors
+        self.router, self.affinity, self.doors = services.router, services.affinity, services.doors
         self.endpoint = endpoint  # "chat", "messages", "count_tokens"
         self.path = path  # of the endpoint, below the mount prefix
         self.format = wire
@@ -199,7 +201,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     if services.is_over:
         raise Unavailable("the gateway is shutting down")
     caller = call.identify()
-    row.client, row.agent = caller.name, caller.client.agent if caller.client is not None else None
+    row.client = caller.name
     body = await call.read_body()
     row.bytes_in = len(body)
     opened = native.open_body(body, call.snapshot.limits.json_depth)
@@ -207,7 +209,12 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
     row.model_asked = opened.model
     row.stream = stream = opened.stream and call.endpoint != "count_tokens"
-    slot: bytes | None = None
+    fields, members = call.incoming.fields, opened.members
+    identity = identify(fields, members, caller.client, call.snapshot.sessions)
+    row.session, row.parent_session, row.agent, row.request_kind, _ = identity
+    found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
+    slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
+    row.affinity_key = slot.hex() if slot is not None else None
     conversation = Conversation(services.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
     plan = call.router.plan(
         Asked(
@@ -360,6 +367,8 @@ def _is_json(error: UpstreamStatus) -> bool:
 
 def _own_headers(row: RequestRow, live: Live) -> Pairs:
     own = [("x-arbiter-warning", visible(row.warning))] if row.warning is not None else []
+    if row.session is not None:
+        own.append(("x-arbiter-session-id", visible(row.session)))
     return [
         *own,
         ("x-arbiter-trace-id", row.trace_id),
