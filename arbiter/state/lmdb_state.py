@@ -33,13 +33,15 @@ from arbiter.state.records import encode
 from arbiter.state.removal import remove, soonest
 
 MAP_BYTES = 256 << 20
-# LMDB runs out of map before it is full of payload, and needs free pages to delete. Above this share a sweep removes
-# what would expire first.
-CROWDED = 0.8
+# A map that is full to the last page cannot even be deleted from: deletes need pages too. So nothing grows above this
+# share of it, and long before that a sweep removes what would expire first.
+BOUND = 0.85
+CROWDED = 0.7
+CHECK_EVERY_WRITES = 64
 # Keys are hashes, so what goes is spread over all pages; only when most of a page goes LMDB merges it with another.
 KEPT_WHEN_CROWDED = 1 / 4
 
-TAKEN_OVER_AT_ONCE = 256
+TAKEN_OVER_AT_ONCE = 64
 
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"
 
@@ -68,6 +70,9 @@ class LmdbState:
         self._map_bytes = map_bytes
         self._last_standing = Standing()
         self._generation: bytes | None = b"none read yet"
+        self._is_closed = False
+        self._is_full = False
+        self._writes_to_check = 0
         self._own_samples: dict[str, measures.Samples] = {}
         self._said: dict[str, tuple[float, dict[str, int]]] = {}
         self._busy: dict[str, tuple[float, Mapping[str, int]]] = {}
@@ -184,6 +189,7 @@ class LmdbState:
         return record.pin if record is not None and record.expires_ms > self._now_ms() else None
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
+        self._check_room()
         raw = encode(records.PinRecord(self._now_ms() + round(ttl_s * 1000), pin))
         with self._env.begin() as txn:
             txn.put(slot, raw, db=self._pins)
@@ -210,6 +216,7 @@ class LmdbState:
         with self._env.read() as txn:
             due = [mark for mark in marks if self._is_news(txn.get(mark, db=self._artefacts), origin, ttl_s, now_ms)]
         if due:
+            self._check_room()
             raw = encode(records.ArtefactRecord(now_ms + round(ttl_s * 1000), origin))
             with self._env.begin() as txn:
                 for mark in due:
@@ -307,8 +314,19 @@ class LmdbState:
         used = self._env.used_bytes(self._standing, self._pins, self._artefacts, self._counters, self._measures)
         return used / self._map_bytes
 
+    def _check_room(self) -> None:
+        """Before anything that grows. Errors: lmdb.MapFullError."""
+        self._writes_to_check -= 1
+        if self._writes_to_check <= 0:
+            self._writes_to_check = CHECK_EVERY_WRITES
+            self._is_full = self.fullness() > BOUND
+        if self._is_full:
+            raise lmdb.MapFullError(f"it is full ({BOUND:.0%} of {self._map_bytes} bytes)")
+
     def try_write(self) -> None:
-        """Find out whether it can be written."""
+        """Find out whether it can be written, and has room. Errors: lmdb.Error."""
+        self._writes_to_check = 0
+        self._check_room()
         with self._env.begin() as txn:
             txn.put(records.TRIAL, encode(self._now_ms()), db=self._standing)
 
@@ -321,13 +339,16 @@ class LmdbState:
         many += [(self._artefacts, mark, artefact) for mark, artefact in artefacts.items()]
         now_ms = self._now_ms()
         for start in range(0, len(many), TAKEN_OVER_AT_ONCE):
+            self._check_room()
             with self._env.begin() as txn:
                 for database, key, record in many[start : start + TAKEN_OVER_AT_ONCE]:
                     if record.expires_ms > now_ms:
                         txn.put(key, encode(record), db=database)
 
     def close(self) -> None:
-        self._env.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._env.close()
 
     # --- what the administration does ---------------------------------------------------------------------------------
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import lmdb
-
 from arbiter.state import records
 from arbiter.state.environment import Environment
 
@@ -25,17 +23,8 @@ def remove(env: Environment, database: Any, is_meant: Callable[[bytes, bytes], b
     last: bytes | None = b""
     while last is not None:
         found, last = _search(env, database, last, is_meant)
-        size = REMOVED
-        while found:
-            try:
-                removed += _remove_batch(env, database, found[:size], is_meant)
-            except lmdb.MapFullError:
-                # To delete takes pages too; a smaller batch needs fewer.
-                if size == 1:
-                    raise
-                size //= 2
-            else:
-                found = found[size:]
+        for start in range(0, len(found), REMOVED):
+            removed += _remove_batch(env, database, found[start : start + REMOVED], is_meant)
     return removed
 
 

@@ -22,7 +22,7 @@ import lmdb
 from arbiter import clock
 from arbiter.log import Log
 from arbiter.state.base import AccountName, Administered, Counts, Origin, Pause, Pin, Standing
-from arbiter.state.lmdb_state import CROWDED, MAP_BYTES, LmdbState
+from arbiter.state.lmdb_state import BOUND, CROWDED, MAP_BYTES, LmdbState
 from arbiter.state.memory import Memory
 
 _log = Log(__name__)
@@ -33,8 +33,8 @@ DIRECTORY = "state"
 TRY_EVERY_S = 1.0
 # The same trouble again within this time is not told again.
 _TOLD_AGAIN_AFTER_S = 60.0
-# A map this full would only fill up again with the next requests.
-_ROOM_TO_RETURN = 0.9
+# A map this full would be so again with the next requests.
+_ROOM_TO_RETURN = (CROWDED + BOUND) / 2
 
 _BROKEN = (lmdb.Error, OSError)
 # What was written before is whole, and can be read.
@@ -124,7 +124,7 @@ class Shared:
             to = self._left if self._left is not None and self._is_in_place() else self._reopen()
             to.try_write()
             if to.fullness() > _ROOM_TO_RETURN:
-                raise lmdb.MapFullError("its map is full")
+                raise lmdb.MapFullError("it is nearly full")
             self._write_over(to)
         except _BROKEN as error:
             if isinstance(error, _ONLY_WRITING):
