@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from arbiter.app import linux
 from arbiter.app.rsgi import App
 from arbiter.app.worker import Worker
 from arbiter.config.snapshot import Snapshot
+from arbiter.lines import Line, Serving
 from arbiter.log import Log
 from arbiter.plugins import PluginFailed
 
@@ -37,28 +37,35 @@ _log = Log(__name__)
 CANNOT_START = 3
 """Exit code of a child that has said why it cannot start; trying again at once would change nothing."""
 
-RING = struct.Struct("<I")
-"""What is written to the supervisor's bell: the pid of a worker that begins to serve; 0 only wakes it."""
-
 STOPPING = "stopping"
 """A file in the run directory: the supervisor's word that the SIGTERM which control gets now is meant for it."""
 
 
-Control = Callable[[Snapshot, Path, int, Path], None]
-"""(snapshot, socket path, parent's pid, path of the file `STOPPING`)"""
+Control = Callable[[Snapshot, Path, int, Path, Line], None]
+"""(snapshot, socket path, parent's pid, path of the file `STOPPING`, line to the supervisor)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What a child is forked with. `control` is what the control process runs (`arbiter.control.main.run`, which the
-    command line knows and we do not); `bell` is the writing end of the supervisor's pipe.
+    command line knows and we do not). `line` is its end of the line to the supervisor; `others` are the supervisor's
+    own ends of all lines, and `bell` are the ends of its bell: a child has no business with them.
     """
 
     snapshot: Snapshot
     control: Control
     run_dir: Path
     parent: int
-    bell: int
+    line: Line
+    others: tuple[Line, ...]
+    bell: tuple[int, int]
+
+    def let_go(self) -> None:
+        """In the child: close what is the supervisor's. A line ends when nobody else holds an end of it."""
+        for other in self.others:
+            other.close()
+        for descriptor in self.bell:
+            os.close(descriptor)
 
 
 def run_control(setup: Setup, listener: socket.socket | None) -> None:
@@ -72,10 +79,13 @@ def run_control(setup: Setup, listener: socket.socket | None) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    setup.let_go()
     linux.release_signals()
     linux.name_process("arbiter-control")
     try:
-        setup.control(setup.snapshot, setup.run_dir / "control.sock", setup.parent, setup.run_dir / STOPPING)
+        setup.control(
+            setup.snapshot, setup.run_dir / "control.sock", setup.parent, setup.run_dir / STOPPING, setup.line
+        )
     except Exception as error:  # the process's own exit guard; the supervisor starts another one
         _log.error("control failed", error=error)
         sys.exit(CANNOT_START)
@@ -118,10 +128,17 @@ def run_worker(
         signal.signal(number, signal.SIG_IGN)
     # Until it serves there is nothing to drain.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    setup.let_go()
     linux.release_signals()
     linux.die_with_parent(setup.parent)
     linux.name_process(f"arbiter-w{worker_id}")
-    app = App(lambda loop: Worker(setup.snapshot, setup.run_dir, worker_id, loop))
+    made: list[Worker] = []
+
+    def make_worker(loop: asyncio.AbstractEventLoop) -> Worker:
+        made.append(Worker(setup.snapshot, setup.run_dir, worker_id, loop, setup.line))
+        return made[0]
+
+    app = App(make_worker)
     callback, begin, end = _callbacks_from_target(app)
     stopping = _granian.WorkerSignal()
     stopped = asyncio.Event()
@@ -132,7 +149,7 @@ def run_worker(
     def on_term() -> None:
         if app.drain():
             stopping.set()
-            loop.call_later(setup.snapshot.server.drain_s, stopped.set)
+            loop.call_later(made[0].services.snapshot.server.drain_s, stopped.set)
 
     stopping.add_cb(lambda: loop.call_soon_threadsafe(stopped.set))
     make: Any = _granian.RSGIWorker  # its stub knows fewer arguments than it takes
@@ -165,6 +182,6 @@ def run_worker(
     except Exception as error:  # the process's own exit guard: a worker that cannot start says why, on a line of ours
         _log.error("a worker cannot start", error=error)
         sys.exit(CANNOT_START)
-    os.write(setup.bell, RING.pack(os.getpid()))
+    setup.line.send(Serving())
     loop.run_until_complete(until_stopped())
     end(loop)

@@ -1,15 +1,15 @@
 """The supervisor: Granian's main process, which starts workers and control, watches them, and ends them in order.
 
     arbiter serve
-    |- supervisor    this process: no request, no file of anybody's is touched here
+    |- supervisor    this process: no request, and of files only the configuration's
     |- worker x N    the data plane
     `- control x 1   recorder, administration
 
-Theory of operation. One thread waits for three things at once: a child that ends, the bell (a pipe that a signal
-handler or a child that begins to serve writes to), and the moment at which a dead child's successor is due. There is
-no other thread, so a fork never copies a lock that somebody holds. Granian's own loop ends the server when a worker
-dies twice within seconds; ours brings it back, sooner or later by how its predecessors fared, and gives up only
-where no worker can even begin to serve.
+Theory of operation. One thread waits for everything at once: a child that ends or says something on its line, the bell
+(a pipe that our signal handlers write to), and the moment at which a dead child's successor is due. There is no other
+thread, so a fork never copies a lock that somebody holds. Granian's own loop ends the server when a worker dies twice
+within seconds; ours brings it back, sooner or later by how its predecessors fared, and gives up only where no worker
+can even begin to serve. A changed configuration is handed to the children that are there (`reload`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ from granian.server.mp import MPServer
 
 from arbiter import __version__, log
 from arbiter.app import linux, preflight
-from arbiter.app.children import CANNOT_START, RING, STOPPING, Control, Setup, run_control, run_worker
+from arbiter.app.child import Child
+from arbiter.app.children import CANNOT_START, STOPPING, Control, Setup, run_control, run_worker
 from arbiter.app.preflight import CannotStart
+from arbiter.app.reload import FileWatch, Reloads
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Snapshot
+from arbiter.lines import Line, Reload
 from arbiter.log import Log
 
 _log = Log(__name__)
@@ -49,10 +52,7 @@ _BACKLOG = 4096
 # files is to be met first.
 _BACKPRESSURE = 1 << 20
 _KILL_AFTER_S = 5.0  # beyond server.drain
-_QUICK_S = 5.0  # a child that lived shorter than this died young
 _GIVE_UP_AFTER = 5  # so many failed starts in a row while nobody serves
-_WAITS_S = (0.0, 0.1, 0.25, 0.5)  # before the successor of a child that had served
-_START_WAITS_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # before another try at a start that failed
 _CONTROL_STOPS_S = 15.0
 _TWICE_S = 1.0  # two signals closer than this are one: wrappers like to pass a console's signal on
 
@@ -60,8 +60,11 @@ _TWICE_S = 1.0  # two signals closer than this are one: wrappers like to pass a 
 _GRANIAN_LOG = {"loggers": {"_granian": {"handlers": [], "propagate": True}}}
 
 
-def serve(snapshot: Snapshot, control: Control, *, source: Source | None = None, demo: bool = False) -> int:
-    """Run the gateway until it is told to stop; returns the exit code (0, or 1 where it could not go on)."""
+def serve(snapshot: Snapshot, control: Control, *, source: Source, watch: FileWatch | None = None) -> int:
+    """Run the gateway until it is told to stop; returns the exit code (0, or 1 where it could not go on).
+
+    A reload asks `source` again; `watch` asks for one whenever the file changes.
+    """
     os.umask(0o077)  # SPEC 14.3: whatever any of our processes makes is for this user only
     linux.allow_open_files()
     try:
@@ -70,8 +73,11 @@ def serve(snapshot: Snapshot, control: Control, *, source: Source | None = None,
             run_dir = preflight.make_run_dir(snapshot.state_dir)
             try:
                 preflight.set_damage_aside(snapshot)
-                snapshot = _with_admin_token(snapshot)
-                return Supervisor(snapshot, control, run_dir, source=source, demo=demo).run()
+                token = _AdminToken()
+                snapshot = token(snapshot)
+                # Printed once means that no log line shows it again.
+                log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
+                return Supervisor(snapshot, control, run_dir, source, watch, token).run()
             finally:
                 shutil.rmtree(run_dir, ignore_errors=True)
     except CannotStart as error:
@@ -79,85 +85,51 @@ def serve(snapshot: Snapshot, control: Control, *, source: Source | None = None,
         return 1
 
 
-def _with_admin_token(snapshot: Snapshot) -> Snapshot:
-    """Reachable from elsewhere and no gate configured: make a token for this run, and print it once."""
-    admin, server = snapshot.admin, snapshot.server
-    if admin.token or admin.forward_auth_header or server.socket or server.bind in ("127.0.0.1", "::1", "localhost"):
-        return snapshot
-    token = secrets.token_urlsafe(24)
-    what = "/admin/ needs this token, made for this run only (set admin.token to keep one)"
-    print(f"arbiter: {what}: {token}", file=sys.stderr, flush=True)
-    snapshot = dataclasses.replace(snapshot, admin=dataclasses.replace(admin, token=token))
-    # Printed once means that no log line shows it again.
-    log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
-    return snapshot
+class _AdminToken:
+    """Reachable from elsewhere and no gate configured: a token is made for this run, printed once, and kept through
+    every reload."""
 
+    def __init__(self) -> None:
+        self._made = ""
 
-class Child:
-    """One place among the supervisor's children: who fills it, and how the predecessors fared.
-
-    Without a `process`, the next one starts when `due`.
-    """
-
-    def __init__(self, name: str, make: Callable[[], Any]) -> None:
-        self.name = name
-        self._make = make
-        self.process: Any = None
-        self.pid = 0
-        self.has_served = False
-        self.failed_starts = 0  # in a row
-        self.quick_deaths = 0  # in a row, of processes that had served
-        self.due = 0.0
-        self._born = 0.0
-
-    def start(self) -> None:
-        process = self._make()
-        with linux.signals_held():
-            process.start()
-        self.process, self.pid = process, process.pid
-        self.has_served = False
-        self._born = time.monotonic()
-
-    def bury(self) -> tuple[int, float]:
-        """The process has ended: its exit code, and how long its successor is to wait."""
-        self.process.join()
-        exit_code = self.process.exitcode
-        self.process.close()
-        self.process = None
-        now = time.monotonic()
-        if self.has_served:
-            self.failed_starts = 0
-            self.quick_deaths = self.quick_deaths + 1 if now - self._born < _QUICK_S else 0
-            wait_s = _WAITS_S[min(self.quick_deaths, len(_WAITS_S) - 1)]
-        else:
-            wait_s = _START_WAITS_S[min(self.failed_starts, len(_START_WAITS_S) - 1)]
-            self.failed_starts += 1
-        self.due = now + wait_s
-        return exit_code, wait_s
+    def __call__(self, snapshot: Snapshot) -> Snapshot:
+        admin, server = snapshot.admin, snapshot.server
+        is_near = server.socket is not None or server.bind in ("127.0.0.1", "::1", "localhost")
+        if admin.token or admin.forward_auth_header or is_near:
+            return snapshot
+        if not self._made:
+            self._made = secrets.token_urlsafe(24)
+            what = "/admin/ needs this token, made for this run only (set admin.token to keep one)"
+            print(f"arbiter: {what}: {self._made}", file=sys.stderr, flush=True)
+        return dataclasses.replace(snapshot, admin=dataclasses.replace(admin, token=self._made))
 
 
 class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so Any here
     """Granian's server with our worker in it, and control beside it."""
 
     def __init__(
-        self, snapshot: Snapshot, control: Control, run_dir: Path, *, source: Source | None, demo: bool
+        self,
+        snapshot: Snapshot,
+        control: Control,
+        run_dir: Path,
+        source: Source,
+        watch: FileWatch | None,
+        finish: Callable[[Snapshot], Snapshot],
     ) -> None:
         server = snapshot.server
-        self._snapshot = snapshot
+        self._control_main = control
         self._run_dir = run_dir
-        self._source = source
-        self._demo = demo
+        self._is_demo = source.demo
         self._exit_code = 0
         self._stops: list[float] = []  # when we were told to
-        self._hung_up = False
         self._has_served = False
         self._is_announced = False
         self._bell, self._ringer = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._ringer, False)
-        self._setup = Setup(snapshot, control, run_dir, os.getpid(), self._ringer)
         self._control = Child("control", self._make_control)
         self._workers = [Child(f"worker-{n + 1}", partial(self._make_worker, n)) for n in range(server.workers)]
+        self._reloads = Reloads(source, snapshot, self._control, self._workers, finish, watch)
         super().__init__(
             "arbiter",
             address=server.bind,
@@ -181,7 +153,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
         # Workers inherit the snapshot by being forked; nothing is read again or pickled.
         multiprocessing.set_start_method("fork", force=True)
         try:
-            self.serve(spawn_target=run_worker, target_loader=lambda: self._setup, wrap_loader=False)
+            self.serve(spawn_target=run_worker, target_loader=lambda: None, wrap_loader=False)
         finally:
             # Whatever went wrong: nobody may outlive us, and multiprocessing would wait for them.
             self._end(self._living(), "was left over")
@@ -194,7 +166,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
         self._ring()
 
     def signal_handler_reload(self, *args: Any, **kwargs: Any) -> None:
-        self._hung_up = True
+        self._reloads.want()  # Granian would respawn every worker, which a changed configuration does not need
         self._ring()
 
     def _init_shared_socket(self) -> None:
@@ -204,9 +176,8 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             raise CannotStart(f"cannot listen: {str(error).partition(chr(10))[0]}") from error
 
     def _spawn_workers(self, spawn_target: Any, target_loader: Any) -> None:
-        self._control.start()
-        for worker in self._workers:
-            worker.start()
+        for child in self._children:
+            child.start(self._reloads.number)
 
     def _serve_loop(self, spawn_target: Any, target_loader: Any) -> None:
         while not self._stops:
@@ -215,15 +186,13 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             if self._is_hopeless():
                 self._exit_code = 1
                 return
-            self._wait(self._children, None)
+            self._reloads.step()
+            self._wait(self._children, min(self._reloads.due(), default=None))
             self._announce_once()
-            if self._hung_up:
-                self._hung_up = False
-                # Granian would respawn every worker, which a changed configuration does not need.
-                _log.warn("reload is not built yet: restart to apply a changed configuration")
 
     def _stop_workers(self) -> None:
-        drain_s = self._snapshot.server.drain_s
+        drain_s = self._reloads.snapshot.server.drain_s
+        self._reloads.refuse_asks()
         _log.info("stopping: open requests may finish; once more stops at once", drain_s=drain_s)
         limit = time.monotonic() + drain_s + _KILL_AFTER_S
         for worker in self._workers:
@@ -252,41 +221,58 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
                 found.append(child)
         return found
 
-    def _make_worker(self, index: int) -> Any:
+    def _make_worker(self, index: int, ours: Line, theirs: Line) -> Any:
+        setup = self._setup(ours, theirs)
         # Granian knows its worker's twenty arguments; its watching thread we do without.
-        process = self._spawn_worker(index, run_worker, lambda: self._setup).inner
+        process = self._spawn_worker(index, run_worker, lambda: setup).inner
         process.name = f"arbiter-worker-{index + 1}"
         return process
 
-    def _make_control(self) -> Any:
+    def _make_control(self, ours: Line, theirs: Line) -> Any:
         context = multiprocessing.get_context("fork")
-        return context.Process(name="arbiter-control", target=run_control, args=(self._setup, self._sso))
+        setup = self._setup(ours, theirs)
+        return context.Process(name="arbiter-control", target=run_control, args=(setup, self._sso))
+
+    def _setup(self, ours: Line, theirs: Line) -> Setup:
+        others = [child.line for child in self._children if child.line is not None]
+        snapshot, bell = self._reloads.snapshot, (self._bell, self._ringer)
+        return Setup(snapshot, self._control_main, self._run_dir, os.getpid(), theirs, (*others, ours), bell)
 
     def _wait(self, children: Iterable[Child], limit: float | None) -> None:
-        """Wait until a child ends, the bell rings, a start is due, or `limit`; note who serves by now."""
+        """Wait until a child ends or says something, the bell rings, a start is due, or `limit`."""
         ends = [child.due for child in children if child.process is None]
         if limit is not None:
             ends.append(limit)
         sentinels = [child.process.sentinel for child in children if child.process is not None]
-        wait([self._bell, *sentinels], max(0.0, min(ends) - time.monotonic()) if ends else None)
+        lines = [child.line.fileno() for child in children if child.line is not None and child.line.is_open]
+        wait([self._bell, *lines, *sentinels], max(0.0, min(ends) - time.monotonic()) if ends else None)
         with contextlib.suppress(BlockingIOError):
-            for (pid,) in RING.iter_unpack(os.read(self._bell, 1024 * RING.size)):
-                for worker in self._workers:
-                    if pid and worker.pid == pid:
-                        worker.has_served = self._has_served = True
+            os.read(self._bell, 4096)
+        for child in children:
+            self._hear(child)
+
+    def _hear(self, child: Child) -> None:
+        for message in child.hear():
+            if isinstance(message, Reload):
+                self._reloads.want(message.ask)
+                if self._stops:
+                    self._reloads.refuse_asks()
+        if child.has_served and child is not self._control:
+            self._has_served = True
 
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):  # so full that it rings anyway
-            os.write(self._ringer, RING.pack(0))
+            os.write(self._ringer, b"!")
 
     def _look_after(self, child: Child) -> None:
         """Start whoever is due, and bury whoever has ended."""
         if child.process is not None and not child.process.is_alive():
             pid, is_control = child.pid, child is self._control
+            self._hear(child)
             if is_control:
-                # It had begun, as far as we can tell: nobody is to take what it left for a control that listens.
-                child.has_served = True
+                # Nobody is to take what it left for a control that listens.
                 (self._run_dir / "control.sock").unlink(missing_ok=True)
+                self._reloads.forget_asks()
             exit_code, wait_s = child.bury()
             what = "a worker ended and is replaced" if exit_code == 0 else "a worker died and is replaced"
             if is_control:
@@ -295,7 +281,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             if exit_code == CANNOT_START and not is_control and not self._has_served:
                 child.failed_starts = _GIVE_UP_AFTER  # the very first start, and it said why: no use in trying again
         if child.process is None and time.monotonic() >= child.due:
-            child.start()
+            child.start(self._reloads.number)
 
     def _is_hopeless(self) -> bool:
         """Nobody serves, and somebody cannot begin to however often it tries."""
@@ -329,11 +315,12 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
     def _announce_once(self) -> None:
         if not self._is_announced and all(worker.has_served for worker in self._workers):
             self._is_announced = True
-            server = self._snapshot.server
+            snapshot = self._reloads.snapshot
+            server = snapshot.server
             url = f"unix:{server.socket}" if server.socket else f"http://{_in_url(server.bind)}:{server.port}"
-            _log.info("serving", url=url, workers=server.workers, version=__version__, epoch=self._snapshot.epoch)
-            if self._demo:
-                _say_hello(self._snapshot)
+            _log.info("serving", url=url, workers=server.workers, version=__version__, epoch=snapshot.epoch)
+            if self._is_demo:
+                _say_hello(snapshot)
 
 
 def _told(exit_code: int | None) -> str | int | None:

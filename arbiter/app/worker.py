@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
-from arbiter import gateway, plugins
+from arbiter import gateway, log, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.ladder import Doors
+from arbiter.attempt.measured import Measured
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
 from arbiter.ledger.journal import Journal, NullJournal
+from arbiter.lines import Applied, Apply, Counted, Line, take_up
 from arbiter.log import Blotter, Log
 from arbiter.metrics import Metrics
 from arbiter.routing.router import Router
-from arbiter.state.base import State
+from arbiter.sessions.affinity import Affinity
+from arbiter.state.memory import Memory
+from arbiter.state.shared import Shared
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
 from arbiter.wire.headers import Incoming
@@ -35,7 +39,9 @@ _LAST_WORDS_S = 2.0  # SPEC 11.3: this long before the drain ends, what still st
 class Worker:
     """Everything of one worker process. Built after the fork, on the loop that uses it."""
 
-    def __init__(self, snapshot: Snapshot, run_dir: Path, number: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, snapshot: Snapshot, run_dir: Path, number: int, loop: asyncio.AbstractEventLoop, line: Line
+    ) -> None:
         self.loop = loop
         self.number = number
         self.on_unix_socket = snapshot.server.socket is not None
@@ -43,6 +49,7 @@ class Worker:
         self.started_s = int(time.time())
         self.started_iso = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started_s))
         self._run_dir = run_dir
+        self._line = line
         self._timer: asyncio.TimerHandle | None = None
         self._plugins = plugins.Plugins(snapshot.plugins)
         self._recorded_drops = 0
@@ -54,13 +61,17 @@ class Worker:
             if recorded
             else NullJournal()
         )
+        # The run's own directory names the run. Without rows there is no directory for a state either.
+        state = Shared(snapshot.state_dir, run_dir.name) if recorded else Memory()
         self.services = gateway.Services(
             snapshot,
             Router(snapshot),
+            Affinity(snapshot.affinity),
             Doors(Transport(), Echo(), Watch(loop), Blotter(snapshot.secrets())),
             journal,
             metrics,
-            cast("State", None),
+            state,
+            Measured(state, f"worker-{number}"),
         )
         self.keys = Keys(snapshot)
         self.gate = Gate(snapshot)
@@ -76,10 +87,12 @@ class Worker:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
+        self.loop.add_reader(self._line.fileno(), self._hear)
 
     async def stop(self) -> None:
         """Let go of everything, the journal's last rows first."""
         services = self.services
+        self.loop.remove_reader(self._line.fileno())
         if self._timer is not None:
             self._timer.cancel()
         await services.journal.aclose()
@@ -87,7 +100,39 @@ class Worker:
         await services.doors.echo.close()
         await services.doors.transport.close()
         await self._plugins.shutdown()
+        services.state.close()
         services.metrics.flush()
+
+    # --- reloads ------------------------------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        """The supervisor says something."""
+        for message, descriptor in self._line.receive():
+            if isinstance(message, Apply) and descriptor is not None:
+                self.apply(take_up(descriptor))
+                self._line.send(Applied(message.number))
+            elif isinstance(message, Counted):
+                self.services.metrics.count("arbiter_config_reloads_total", (message.result,))
+        if not self._line.is_open:
+            self.loop.remove_reader(self._line.fileno())
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """Serve by another snapshot from the next request on; those under way go on with what they began with.
+
+        Everything new is made before anything is replaced, and nothing waits in between: no request sees half of it.
+        """
+        services, old = self.services, self.services.snapshot
+        # What was sent under the old keys still comes back for a while.
+        secrets = old.secrets() | snapshot.secrets()
+        router, keys, gate = Router(snapshot), Keys(snapshot), Gate(snapshot)
+        doors = dataclasses.replace(services.doors, blot=Blotter(secrets))
+        services.snapshot, services.router, services.doors = snapshot, router, doors
+        services.affinity = Affinity(snapshot.affinity)
+        self.keys, self.gate = keys, gate
+        log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=secrets)
+        doors.transport.renew([provider.endpoint for provider in snapshot.providers.values()])
+
+    # --- its end ------------------------------------------------------------------------------------------------------
 
     def drain(self) -> bool:
         """No new work; what is open may go on until shortly before `server.drain` is over. False: it drains already."""
@@ -110,6 +155,8 @@ class Worker:
             if task is not None:
                 task.cancel()
 
+    # --- how it is ----------------------------------------------------------------------------------------------------
+
     def not_ready(self) -> list[str]:
         """Why this worker should get no traffic; empty while all is well."""
         services = self.services
@@ -118,6 +165,8 @@ class Worker:
             reasons.append("draining")
         if not services.journal.healthy:
             reasons.append(f"journal: {services.journal.reason}")
+        if services.state.reason:
+            reasons.append(f"state: {services.state.reason}")
         # Once, so that a deployment that never gets a control process is not taken for one that works.
         self._has_met_control = self._has_met_control or self._control_runs
         if not self._has_met_control:
@@ -144,6 +193,8 @@ class Worker:
         services = self.services
         metrics, journal = services.metrics, services.journal
         journal.look()
+        services.state.look()
+        services.measured.exchange()
         metrics.gauge("arbiter_open_streams", len(services.streams))
         metrics.gauge("arbiter_requests_in_flight", services.in_flight)
         if self.number == 1:  # the journal is shared: one worker speaks for it

@@ -13,37 +13,46 @@ from arbiter.config.load import Source
 
 if TYPE_CHECKING:
     from arbiter.config.snapshot import Snapshot
+    from arbiter.lines import Line
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "serve",
         help="run the gateway",
-        description="Run the gateway in the foreground. SIGTERM and SIGINT drain: open requests may finish.",
+        description="Run the gateway in the foreground. SIGTERM and SIGINT drain: open requests may finish. "
+        "SIGHUP reads the configuration again.",
         allow_abbrev=False,
     )
     options.add_config(command)
     options.add_listen(command, "server.workers, else one per core")
+    command.add_argument("--reload", action="store_true", help="read the configuration again whenever its file changes")
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return start(Source(arguments.config, dict(os.environ), options.flags(arguments)))
+    source = Source(arguments.config, dict(os.environ), options.flags(arguments))
+    return start(source, watches=arguments.reload)
 
 
-def start(source: Source) -> int:
+def start(source: Source, *, watches: bool = False) -> int:
     """Load, say what is doubtful, serve until told to stop."""
+    watch = None
+    if watches:
+        from arbiter.app.reload import FileWatch
+
+        watch = FileWatch(source)  # before it is read, so that no change is missed
     snapshot = source.load()
     set_up_log(snapshot)
     from arbiter.app.supervisor import serve  # the server and its event loop: only now
 
-    return serve(snapshot, _control, source=source, demo=source.demo)
+    return serve(snapshot, _control, source=source, watch=watch)
 
 
-def _control(snapshot: Snapshot, socket: Path, parent: int, stopping: Path) -> None:
+def _control(snapshot: Snapshot, socket: Path, parent: int, stopping: Path, line: Line) -> None:
     from arbiter.control.main import run  # its web framework has no place in the workers' memory
 
-    run(snapshot, socket, parent, stopping)
+    run(snapshot, socket, parent, stopping, line)
 
 
 def set_up_log(snapshot: Snapshot) -> None:

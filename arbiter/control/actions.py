@@ -61,6 +61,18 @@ class Actions:
             with self._using:
                 self._state.look()
 
+    def clear_refused(self) -> None:
+        """The configuration was read again: use refused keys again."""
+        if self._state is not None:
+            with self._using:
+                self._state.clear_refused()
+
+    def sweep(self) -> None:
+        """To be called hourly, in a thread: see `Administered.sweep`."""
+        if self._state is not None:
+            with self._using:
+                self._state.sweep()
+
     def routes(self) -> list[Route]:
         return [
             self._route("/admin/cooldowns/clear", self.clear_cooldowns, ("provider",)),

@@ -27,7 +27,7 @@ class Api:
         self,
         store: Readable | None,
         recorder_state: Callable[[], RecorderState] | None,
-        snapshot: Snapshot,
+        snapshot: Callable[[], Snapshot],
         extra: Callable[[], dict[str, Any]] | None,
     ) -> None:
         self._store = store
@@ -78,7 +78,7 @@ class Api:
 
     def describe(self) -> dict[str, Any]:
         """What `state` answers, as values."""
-        snapshot = self._snapshot
+        snapshot = self._snapshot()
         shown: dict[str, Any] = {
             "version": __version__,
             "epoch": snapshot.epoch,

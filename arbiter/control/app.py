@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.api import Api, fault
@@ -20,17 +21,20 @@ from arbiter.ledger.store import Readable
 def make_app(
     store: Readable | None,
     recorder_state: Callable[[], RecorderState] | None,
-    snapshot: Snapshot,
+    snapshot: Callable[[], Snapshot],
     *,
     extra: Callable[[], dict[str, Any]] | None = None,
+    actions: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """The administration. `store` None: nothing is recorded, and the answers say so.
 
-    `extra` adds members to /admin/api/state, for what other processes know.
+    `snapshot` gives the current one. `extra` adds members to /admin/api/state, for what other processes know; `actions`
+    are the routes that change something.
     """
     app = Starlette(
         routes=[
             *Api(store, recorder_state, snapshot, extra).routes(),
+            *actions,
             *Pages(store, recorder_state, snapshot).routes(),
         ],
         exception_handlers={HTTPException: _refused, Exception: _failed},

@@ -18,12 +18,17 @@ from types import FrameType
 
 import uvicorn
 
+from arbiter.clock import monotonic
 from arbiter.config.snapshot import Snapshot
+from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
+from arbiter.control.reload import Configuration
 from arbiter.ledger.recorder import Recorder
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Reader
+from arbiter.lines import Line
 from arbiter.log import setup
+from arbiter.state.shared import Shared
 
 PR_SET_PDEATHSIG = 1
 # Longer than the workers keep an idle connection to us: whoever closes first should be the one who knows.
@@ -32,15 +37,20 @@ GRACE_S = 3
 RECORDER_BUSY_S = 1.0
 # Readers share one connection: whoever scans for longer keeps the others from it.
 QUERY_S = 5.0
+LOOK_EVERY_S = 1.0
+FIRST_SWEEP_S = 60.0
+SWEEP_EVERY_S = 3600.0
 
 log = logging.getLogger("arbiter.control")
 
 
-def run(snapshot: Snapshot, socket_path: Path, parent_pid: int, stopping: Path | None = None) -> None:
+def run(
+    snapshot: Snapshot, socket_path: Path, parent_pid: int, stopping: Path | None = None, line: Line | None = None
+) -> None:
     """Be the control process until SIGTERM, or until `parent_pid` is gone. Blocks; call it in a process of its own.
 
     With `stopping`, SIGTERM counts once that file is there: a service manager sends it to all processes at once, and
-    the workers' last rows are still to come.
+    the workers' last rows are still to come. `line` leads to the supervisor, who reads the configuration again.
     """
     _end_with(parent_pid)
     setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
@@ -53,7 +63,17 @@ def run(snapshot: Snapshot, socket_path: Path, parent_pid: int, stopping: Path |
         recorder = Recorder(snapshot.state_dir, storage.journal_max, lambda: SqliteStore(path, busy_s=RECORDER_BUSY_S))
         reader = Reader(lambda: SqliteStore(path, readonly=True, query_s=QUERY_S))
         recorder.start()
-    app = make_app(reader, recorder.state if recorder is not None else None, snapshot)
+    # The run's own directory names the run.
+    state = Shared(snapshot.state_dir, socket_path.parent.name) if storage.url != "none" else None
+    current = Configuration(snapshot, line)
+    actions = Actions(state, current)
+    app = make_app(
+        reader,
+        recorder.state if recorder is not None else None,
+        current,
+        extra=actions.describe,
+        actions=[*current.routes(), *actions.routes()],
+    )
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -72,7 +92,15 @@ def run(snapshot: Snapshot, socket_path: Path, parent_pid: int, stopping: Path |
     listener = listen(socket_path)
     try:
         log.info("control is ready", extra={"socket": str(socket_path)})
-        asyncio.run(server.serve(sockets=[listener]))
+
+        async def serve() -> None:
+            current.listen(actions.clear_refused)
+            async with asyncio.TaskGroup() as group:
+                chores = group.create_task(_tend(actions))
+                await server.serve(sockets=[listener])
+                chores.cancel()
+
+        asyncio.run(serve())
     finally:
         listener.close()
         socket_path.unlink(missing_ok=True)
@@ -80,7 +108,20 @@ def run(snapshot: Snapshot, socket_path: Path, parent_pid: int, stopping: Path |
             recorder.stop()
         if reader is not None:
             reader.close()
+        if state is not None:
+            state.close()
     log.info("control has ended")
+
+
+async def _tend(actions: Actions) -> None:
+    """What the shared state wants done, for as long as we serve."""
+    sweep_at = monotonic() + FIRST_SWEEP_S
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.to_thread(actions.look)
+        if monotonic() >= sweep_at:
+            sweep_at = monotonic() + SWEEP_EVERY_S
+            await asyncio.to_thread(actions.sweep)
 
 
 class _Server(uvicorn.Server):

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from arbiter import __version__, clock
-from arbiter.config.snapshot import Snapshot
+from arbiter.config.snapshot import Alias, Provider, Snapshot
 from arbiter.control import show, timeline
 from arbiter.ledger import query
 from arbiter.ledger.query import BadParameter
@@ -55,7 +55,7 @@ class Pages:
         self,
         store: Readable | None,
         recorder_state: Callable[[], RecorderState] | None,
-        snapshot: Snapshot,
+        snapshot: Callable[[], Snapshot],
     ) -> None:
         self._store = store
         self._recorder_state = recorder_state
@@ -83,7 +83,6 @@ class Pages:
         )
         self._templates.globals.update(
             version=__version__,
-            epoch=snapshot.epoch,
             home=HOME,
             stretches=timeline.stretches,
             partial=show.PARTIAL,
@@ -157,7 +156,7 @@ class Pages:
             "again": urlencode(asked),
             "books": books,
             "try_line": self._try_line(),
-            "storage": self._snapshot.redacted()["storage"]["url"],
+            "storage": self._snapshot().redacted()["storage"]["url"],
         }
         shown["is_partial"] = any(entry.is_partial for entry in page.entries)
         known = (page.entries[0].request.id if page.entries else "", len(page.entries), books.healthy, books.reason)
@@ -166,14 +165,14 @@ class Pages:
 
     def _try_line(self) -> tuple[str, str]:
         """A first request for whoever sees an empty list: the gateway's address, and the rest of the command."""
-        snapshot = self._snapshot
+        snapshot = self._snapshot()
         model, wire = "MODEL", "any"
         for provider in snapshot.providers.values():
             if provider.models:
                 model, wire = provider.models[0].id, provider.wire
                 break
         for alias in list(snapshot.aliases.values())[:1]:
-            model, wire = alias.name, snapshot.providers[alias.members[0].provider or ""].wire
+            model, wire = alias.name, _first_provider(snapshot, alias).wire
         body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Say hello"}], "stream": True}
         path, headers = "/v1/chat/completions", ["content-type: application/json"]
         if wire == "anthropic-messages":
@@ -191,7 +190,8 @@ class Pages:
         )
 
     def _render(self, template: str, status: int = 200, **values: Any) -> Response:
-        text = self._templates.get_template(template).render(snapshot=self._snapshot, **values)
+        snapshot = self._snapshot()
+        text = self._templates.get_template(template).render(snapshot=snapshot, epoch=snapshot.epoch, **values)
         return Response(
             text,
             status,
@@ -203,6 +203,14 @@ class Pages:
                 "x-content-type-options": "nosniff",
             },
         )
+
+
+def _first_provider(snapshot: Snapshot, alias: Alias) -> Provider:
+    """Of a group the first member's, as deep as groups go; the configuration holds no circle."""
+    member = alias.members[0]
+    if member.provider is not None:
+        return snapshot.providers[member.provider]
+    return _first_provider(snapshot, snapshot.aliases[member.alias or ""])
 
 
 def _waiting(books: RecorderState) -> int:

@@ -20,6 +20,8 @@ from .pool import Origin, Pool
 from .tls import Contexts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..config.snapshot import Budgets, Endpoint
     from .compat import Compat
 
@@ -140,6 +142,19 @@ class Transport:
             for key, origin in self._pool.origins.items()
             if origin.open or origin.waiters
         ]
+
+    def renew(self, endpoints: Iterable[Endpoint]) -> None:
+        """The configuration was read again, and names these: idle connections to others close, TLS files are read anew.
+
+        Exchanges under way go on, wherever they go.
+        """
+        self._places.clear()
+        self._contexts = Contexts()
+        kept = {_key(endpoint) for endpoint in endpoints}
+        for key, origin in self._pool.origins.items():
+            if key not in kept:
+                origin.max_idle = 0  # whoever sends there again sets it again
+                origin.close()
 
     async def close(self) -> None:
         """Close every connection; exchanges in flight end with Cut."""

@@ -60,7 +60,7 @@ def test_the_figures_are_those_of_the_code():
 
 
 def test_every_route_is_documented():
-    app = make_app(None, None, demo_snapshot())
+    app = make_app(None, None, demo_snapshot)
     paths = [route.path for route in app.routes if isinstance(route, Route | Mount)]
     assert len(paths) >= 8
     for path in paths:

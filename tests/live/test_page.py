@@ -30,7 +30,7 @@ def test_a_browser_sees_requests_arrive_and_opens_them(tmp_path):
 
     listener = socket.create_server(("127.0.0.1", 0))
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    app = make_app(store, RecorderState, parse(CONFIG, "arbiter.yaml", {}))
+    app = make_app(store, RecorderState, lambda: parse(CONFIG, "arbiter.yaml", {}))
     with serving(app, listener), browser.page(tmp_path / "profile") as page:
         page.open(f"{base}/admin/ui/")
         assert page.js("document.querySelector('#nothing code').textContent").startswith(

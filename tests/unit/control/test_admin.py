@@ -78,7 +78,7 @@ class Site:
 
 @contextlib.contextmanager
 def site(tmp_path: Path, store: Any, state: Any = RecorderState, **options: Any) -> Iterator[Site]:
-    with serving(make_app(store, state, snapshot(), **options), listen(tmp_path / "control.sock")):
+    with serving(make_app(store, state, snapshot, **options), listen(tmp_path / "control.sock")):
         yield Site(tmp_path / "control.sock")
     if store is not None:
         store.close()
