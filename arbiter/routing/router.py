@@ -132,8 +132,9 @@ def _with_pin(plan: Plan, pinned: Pinned) -> Plan:
     A model that was named comes first whatever served before: then a pin chooses no more than its account.
     """
     rungs = plan.rungs
-    served = pinned.model, pinned.provider
-    at = next((n for n, rung in enumerate(rungs) if (rung.model, rung.provider.name) == served), -1)
+    at = len(rungs) - 1
+    while at >= 0 and (rungs[at].model != pinned.model or rungs[at].provider.name != pinned.provider):
+        at -= 1
     if at < 0 or (at and plan.alias is None):
         why = f"{plan.rationale}; the pin to {pinned.provider}/{pinned.model} does not fit"
         return Plan(rungs, why, plan.alias, plan.warning, plan.is_explicit)
