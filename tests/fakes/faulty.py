@@ -150,7 +150,8 @@ def _limited(
 
 
 def _then() -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=WAIT_S)
+    # Whole seconds, rounded down as dates are.
+    return datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=WAIT_S)
 
 
 def _overloaded(wire: Wire, stream: bool) -> Steps:
