@@ -10,8 +10,10 @@ from starlette.routing import Mount, Route
 
 from arbiter.config.load import demo_snapshot
 from arbiter.control import main
+from arbiter.control.actions import Actions
 from arbiter.control.api import Api
 from arbiter.control.app import make_app
+from arbiter.control.reload import Configuration
 from arbiter.ledger import journal, query, recorder, schema
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
@@ -60,12 +62,13 @@ def test_the_figures_are_those_of_the_code():
 
 
 def test_every_route_is_documented():
-    app = make_app(None, None, demo_snapshot)
+    current = Configuration(demo_snapshot(), None)
+    app = make_app(None, None, current, actions=[*current.routes(), *Actions(None, current).routes()])
     paths = [route.path for route in app.routes if isinstance(route, Route | Mount)]
-    assert len(paths) >= 8
+    assert len(paths) >= 13
     for path in paths:
-        assert f"`{path}`" in ADMIN or f"`{path}/`" in ADMIN or f"GET {path}`" in ADMIN, path
-    for path in re.findall(r"`GET (/admin/[^`]+)`", ADMIN):
+        assert re.search(rf"`(GET |POST )?{re.escape(path)}/?`", ADMIN), path
+    for path in re.findall(r"`(?:GET|POST) (/admin/[^`]+)`", ADMIN):
         assert path in paths, path
 
 
@@ -77,7 +80,7 @@ def test_every_parameter_is_documented():
 
 
 def test_every_member_of_the_state_is_documented():
-    state = Api(None, RecorderState, demo_snapshot(), None).describe()
+    state = Api(None, RecorderState, demo_snapshot, Actions(None, demo_snapshot).describe).describe()
     documented = dict(rows(section(ADMIN, "`GET /admin/api/state`")))
     assert [name.strip("`") for name in documented] == list(state)
     for member, value in state.items():
