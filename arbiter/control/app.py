@@ -12,7 +12,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from arbiter.config.snapshot import Snapshot
+from arbiter.control.actions import describe
 from arbiter.control.api import Api, fault
+from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.store import Readable
@@ -28,14 +30,17 @@ def make_app(
 ) -> Starlette:
     """The administration. `store` None: nothing is recorded, and the answers say so.
 
-    `snapshot` gives the current one. `extra` adds members to /admin/api/state, for what other processes know; `actions`
-    are the routes that change something.
+    `snapshot` gives the current one. `extra` tells the state that the workers share, as `actions.describe` does;
+    without it they share none. `actions` are the routes that change something.
     """
+    pages = Pages(store, recorder_state, snapshot)
+    standing = extra if extra is not None else lambda: describe(None, snapshot())
     app = Starlette(
         routes=[
             *Api(store, recorder_state, snapshot, extra).routes(),
             *actions,
-            *Pages(store, recorder_state, snapshot).routes(),
+            *Limits(standing, snapshot, pages.render).routes(),
+            *pages.routes(),
         ],
         exception_handlers={HTTPException: _refused, Exception: _failed},
     )

@@ -104,21 +104,21 @@ class Pages:
         """The whole page, with the request of the path opened where there is one; `fragment=1`: only that request."""
         opened = request.path_params.get("id")
         if self._store is None:
-            return self._render("off.html", 503)
+            return self.render("off.html", 503)
         try:
             entry = self._store.request(opened) if opened is not None else None
             if request.query_params.get("fragment") == "1":
                 found = 404 if opened is not None and entry is None else 200
-                return self._render("detail.html", found, entry=entry, opened=opened)
+                return self.render("detail.html", found, entry=entry, opened=opened)
             listing = self._list(request)
         except QueryTooSlow as error:
-            return self._render("slow.html", 503, reason=str(error))
+            return self.render("slow.html", 503, reason=str(error))
         except StoreDown as error:
-            return self._render("down.html", 503, reason=str(error))
+            return self.render("down.html", 503, reason=str(error))
         except BadParameter as error:
-            return self._render("wrong.html", 400, reason=str(error))
+            return self.render("wrong.html", 400, reason=str(error))
         status = 404 if opened is not None and entry is None else 200
-        return self._render("page.html", status, entry=entry, opened=opened, **listing)
+        return self.render("page.html", status, entry=entry, opened=opened, **listing)
 
     def rows(self, request: Request) -> Response:
         """The list alone, as it refreshes itself; 204 when it would be what `seen` says is there already."""
@@ -132,7 +132,7 @@ class Pages:
             return Response(status_code=400)
         if request.query_params.get("seen") == listing["seen"]:
             return Response(status_code=204, headers={"cache-control": "no-store"})
-        return self._render("list.html", **listing)
+        return self.render("list.html", **listing)
 
     def _list(self, request: Request) -> dict[str, Any]:
         """What the list shows. Errors: StoreDown, BadParameter."""
@@ -189,7 +189,8 @@ class Pages:
             f"{path} {words} -d {shlex.quote(msgspec.json.encode(body).decode())}",
         )
 
-    def _render(self, template: str, status: int = 200, **values: Any) -> Response:
+    def render(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page made of a template and its values."""
         snapshot = self._snapshot()
         text = self._templates.get_template(template).render(snapshot=snapshot, epoch=snapshot.epoch, **values)
         return Response(

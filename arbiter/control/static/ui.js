@@ -95,7 +95,8 @@
     });
     // A list that is paused or that nobody looks at asks for nothing.
     document.body.addEventListener("htmx:beforeRequest", (event) => {
-      if (event.detail.elt.id === "list" && (!live || document.hidden)) event.preventDefault();
+      const { id } = event.detail.elt;
+      if ((id === "list" && !live) || (["list", "standing"].includes(id) && document.hidden)) event.preventDefault();
     });
     document.body.addEventListener("htmx:afterRequest", (event) => {
       if (event.detail.elt.id === "list") showLive(event.detail.failed || !event.detail.xhr.status ? "Not reachable" : "");
