@@ -5,25 +5,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
+from arbiter.attempt import patience
 from arbiter.cli import options
 from arbiter.cli.table import render
 from arbiter.config import units
+from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, Source, config_path
-from arbiter.config.snapshot import Provider, Rate, Snapshot
+from arbiter.config.snapshot import Alias, Member, Provider, Rate, Snapshot
 
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
+_AFFINITY: dict[str, object] = {"header": "x-session-id", "ttl": "25h", "no_pin": []}
+_SESSIONS: dict[str, object] = {"trust_user_agent": False, "prompt_cache_key": False}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "check",
         help="validate the configuration and show what it comes to",
-        description="Validate the configuration; print the effective routing table, timeouts, what differs from the "
-        "defaults, prices, limits and warnings. Exit code 0: valid, 1: not valid. Nothing is contacted, no plugin is "
+        description="Validate the configuration; print the effective routing table with groups and fallbacks, "
+        "timeouts, retries, the longest waits that these come to, what differs from the defaults, prices, limits and "
+        "warnings. Exit code 0: valid, 1: not valid. Nothing is contacted, no plugin is "
         "imported.",
         allow_abbrev=False,
     )
@@ -56,6 +61,31 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A name that clients may ask for, and the targets that may serve it, in the listed order."""
+
+    name: str
+    targets: tuple[Member, ...]
+
+    def providers(self, snapshot: Snapshot) -> list[Provider]:
+        return [snapshot.providers[member.provider or ""] for member in self.targets]
+
+
+def asked_for(snapshot: Snapshot) -> Iterator[Asked]:
+    """Every name, with what it falls back to: what a client names explicitly only where the file says so."""
+    routing, aliases = snapshot.routing, snapshot.aliases
+    explicit = routing.fallback if routing.explicit_fallback else ()
+    for name, (provider, model) in snapshot.models.items():
+        yield Asked(name, tuple(targets((Member(provider.name, model.id), *explicit), aliases)))
+    for name, alias in aliases.items():
+        if name not in snapshot.models:  # a declared model wins
+            yield Asked(name, tuple(targets((*alias.members, *routing.fallback), aliases)))
+    if routing.default_provider is not None:
+        other = Member(routing.default_provider, "(the same name)")
+        yield Asked("(any other)", tuple(targets((other, *explicit), aliases)))
+
+
 def report(snapshot: Snapshot) -> dict[str, Any]:
     """What the configuration comes to, for programs."""
     return {
@@ -66,8 +96,24 @@ def report(snapshot: Snapshot) -> dict[str, Any]:
             for name, (provider, model) in snapshot.models.items()
         ],
         "aliases": [
-            {"alias": name, "members": [member.name for member in alias.members]}
+            {
+                "alias": name,
+                "select": alias.select if alias.is_group else None,
+                "members": [member.name for member in alias.members],
+                "targets": [member.name for member in targets(alias.members, snapshot.aliases)],
+            }
             for name, alias in snapshot.aliases.items()
+        ],
+        "waits": [
+            {
+                "asked_for": asked.name,
+                "targets": [member.name for member in asked.targets],
+                **{
+                    kind: {"seconds": wait.seconds, "reason": wait.reason}
+                    for kind, wait in _waits(asked.providers(snapshot)).items()
+                },
+            }
+            for asked in asked_for(snapshot)
         ],
         "config": snapshot.redacted(),
     }
@@ -75,80 +121,234 @@ def report(snapshot: Snapshot) -> dict[str, Any]:
 
 def text(snapshot: Snapshot, file: str) -> str:
     """The same for people."""
-    server, limits = snapshot.server, snapshot.limits
+    server = snapshot.server
     where = f"unix:{server.socket}" if server.socket else f"{server.bind}:{server.port}"
-    parts = [f"{file} is valid (epoch {snapshot.epoch})\n"]
-    parts.append(
+    parts = [
+        f"{file} is valid (epoch {snapshot.epoch})\n",
         f"\nListens on {where}, with {_count(server.workers, 'worker')}. "
         f"auth.mode is {snapshot.auth.mode}, with {_count(len(snapshot.clients), 'client')}.\n"
-        f"Rows go to {snapshot.storage.url}, state is in {snapshot.state_dir}.\n"
-    )
-    names: list[tuple[str | None, ...]] = [
-        (name, p.name, p.wire, m.upstream, "") for name, (p, m) in snapshot.models.items()
+        f"Rows go to {snapshot.storage.url}, state is in {snapshot.state_dir}.\n",
+        _models(snapshot),
+        _groups(snapshot),
+        _providers(snapshot),
+        _longest(snapshot),
+        _set_apart(snapshot),
+        _catalog(snapshot),
+        _limits(snapshot),
     ]
-    names += [
-        (
-            name,
-            alias.members[0].provider,
-            snapshot.providers[alias.members[0].provider or ""].wire,
-            model.upstream if model else None,
-            f"alias of {alias.members[0].name}",
-        )
-        for name, alias in snapshot.aliases.items()
-        if name not in snapshot.models  # a declared model wins
-        for model in [snapshot.providers[alias.members[0].provider or ""].model(alias.members[0].model)]
-    ]
-    if snapshot.routing.default_provider:
-        default = snapshot.providers[snapshot.routing.default_provider]
-        names.append(("(any other)", default.name, default.wire, "the same name", "routing.default_provider"))
-    head = ("asked for", "provider", "format", "sent as", "why")
-    columns = len(head) if any(row[-1] for row in names) else len(head) - 1
-    parts.append("\nModels\n" + render(head[:columns], [row[:columns] for row in names]))
-    phases = [phase for phase, _ in next(iter(snapshot.providers.values())).budgets.items()]
-    parts.append(
-        "\nProviders and timeouts (- is off)\n"
-        + render(
-            ("provider", "type", "endpoint", "key", *phases),
-            [
-                (
-                    provider.name,
-                    provider.type,
-                    f"{provider.url} (HTTP/2)" if provider.endpoint.http2 else provider.url,
-                    "yes" if provider.accounts[0].key else "no",
-                    *(units.duration(budget) if budget else None for _, budget in provider.budgets.items()),
-                )
-                for provider in snapshot.providers.values()
-            ],
-        )
-    )
-    if set_apart := list(_set_apart(snapshot)):
-        parts.append("\nWhat differs from the defaults\n" + render(("where", "key", "value"), set_apart))
-    prices: list[tuple[str | None, ...]] = []
-    for name, rate in snapshot.rates():
-        for above, tier in ((0, rate), *reversed(rate.tiers)):
-            shown = (None if pd is None else units.price(pd) for _, pd in tier.items())
-            prices.append((f"{name}, input above {above}" if above else name, *shown))
-    if prices:
-        kinds = [name.replace("_", " ") for name, _ in Rate().items()]
-        parts.append("\nPrices, USD per million tokens (- is unknown)\n" + render(("model", *kinds), prices))
-    sizes = ("body", "headers", "event", "answer", "stream_buffer")
-    rows = [(name, units.size(getattr(limits, name))) for name in sizes]
-    rows += [("slow_sender", units.duration(limits.slow_sender_s)), ("json_depth", str(limits.json_depth))]
-    parts.append("\nLimits\n" + render(("limit", "value"), rows))
     if snapshot.warnings:
         parts.append("\nWarnings\n" + "".join(f"  {warning}\n" for warning in snapshot.warnings))
     return "".join(parts)
 
 
-def _set_apart(snapshot: Snapshot) -> Iterator[tuple[str, str, object]]:
-    """What was chosen of how requests are sent: of a provider, or of its model."""
+def _models(snapshot: Snapshot) -> str:
+    """Every name that stands for one model."""
+    names: list[tuple[str | None, ...]] = [
+        (name, p.name, p.wire, m.upstream, "") for name, (p, m) in snapshot.models.items()
+    ]
+    for name, alias in snapshot.aliases.items():
+        if name in snapshot.models:
+            continue
+        only, *others = targets(alias.members, snapshot.aliases)
+        if not others and not alias.is_group:
+            provider = snapshot.providers[only.provider or ""]
+            model = provider.model(only.model)
+            names.append(
+                (name, provider.name, provider.wire, model.upstream if model else only.model, f"alias of {only.name}")
+            )
+    if snapshot.routing.default_provider:
+        default = snapshot.providers[snapshot.routing.default_provider]
+        names.append(("(any other)", default.name, default.wire, "the same name", "routing.default_provider"))
+    head = ("asked for", "provider", "format", "sent as", "why")
+    columns = len(head) if any(row[-1] for row in names) else len(head) - 1
+    return "\nModels\n" + render(head[:columns], [row[:columns] for row in names])
+
+
+def _groups(snapshot: Snapshot) -> str:
+    """Every alias that stands for several, as a tree, and what is tried after them."""
+    lines = []
+    for name, alias in snapshot.aliases.items():
+        ends = list(targets(alias.members, snapshot.aliases))
+        if name != alias.name or name in snapshot.models or (not alias.is_group and len(ends) == 1):
+            continue
+        also = f", also {alias.advertise_as}" if alias.advertise_as not in (None, name) else ""
+        lines.append(f"{name}{also}: {_selected(alias)}")
+        lines += _branches(alias, snapshot, "  ")
+    title = "Groups (the members that were not selected are the fallbacks)"
+    shown = f"\n{title}\n" + "".join(f"{line}\n" for line in lines)
+    parts = [shown] if lines else []
+    if fallback := snapshot.routing.fallback:
+        whom = "every model" if snapshot.routing.explicit_fallback else "aliases; not for a model that a client names"
+        order = " → ".join(member.name for member in targets(fallback, snapshot.aliases))
+        parts.append(f"\nFallbacks, for {whom}\n{order}\n")
+    return "".join(parts)
+
+
+def _selected(alias: Alias) -> str:
+    return f"{alias.select} of" if alias.is_group else "stands for"
+
+
+def _branches(alias: Alias, snapshot: Snapshot, indent: str) -> Iterator[str]:
+    for member in alias.members:
+        weight = f" (weight {units.written(member.weight)})" if alias.select == "weighted" else ""
+        if member.alias is None:
+            yield f"{indent}{member.name}{weight}"
+        else:
+            nested = snapshot.aliases[member.alias]
+            yield f"{indent}{member.name}{weight}: {_selected(nested)}"
+            yield from _branches(nested, snapshot, indent + "  ")
+
+
+def _providers(snapshot: Snapshot) -> str:
+    providers = snapshot.providers.values()
+    phases = [phase for phase, _ in next(iter(providers)).budgets.items()]
+    timeouts = render(
+        ("provider", "type", "endpoint", "key", *phases),
+        [
+            (
+                provider.name,
+                provider.type,
+                f"{provider.url} (HTTP/2)" if provider.endpoint.http2 else provider.url,
+                _keys(provider),
+                *(units.duration(budget) if budget else None for _, budget in provider.budgets.items()),
+            )
+            for provider in providers
+        ],
+    )
+    head = (
+        "attempts",
+        "budget",
+        "base",
+        "cap",
+        "before fallback",
+        "accepted timeout",
+        "a minute",
+        "a day",
+        "pinned for",
+    )
+    retries = render(
+        ("provider", *head),
+        [
+            (
+                provider.name,
+                provider.retry.attempts,
+                units.duration(provider.retry.budget_s),
+                units.duration(provider.retry.base_s),
+                units.duration(provider.retry.cap_s),
+                provider.retry.before_fallback,
+                provider.retry.accepted_timeout,
+                provider.request_limits.per_minute or None,
+                provider.request_limits.per_day or None,
+                units.duration(provider.pin_ttl_s) if provider.pin_ttl_s else None,
+            )
+            for provider in providers
+        ],
+    )
+    return (
+        f"\nProviders and timeouts (- is off)\n{timeouts}"
+        f"\nRetries, request limits, and how long a conversation stays (- is none)\n{retries}"
+    )
+
+
+def _keys(provider: Provider) -> str:
+    labels = [account.label for account in provider.accounts if account.label is not None]
+    if labels:
+        return ", ".join(labels)
+    return "yes" if provider.accounts[0].key else "no"
+
+
+def _waits(providers: list[Provider]) -> dict[str, patience.Wait]:
+    return {
+        "unary": patience.unary(providers),
+        "stream": patience.stream(providers),
+        "unaccepted": patience.unaccepted(providers),
+    }
+
+
+def _longest(snapshot: Snapshot) -> str:
+    """What timeouts, retries and fallbacks add up to. Names with the same targets' providers share a row."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for asked in asked_for(snapshot):
+        alike.setdefault(tuple(provider.name for provider in asked.providers(snapshot)), []).append(asked.name)
+    rows: list[tuple[object, ...]] = []
+    for order, names in alike.items():
+        waits = _waits([snapshot.providers[name] for name in order])
+        for kind, what in (("unary", "an answer that is not streamed"), ("stream", "a stream's first event")):
+            wait = waits[kind]
+            lead = (_listed(names), len(order)) if kind == "unary" else ("", "")
+            if wait.seconds is not None:
+                rows.append((*lead, what, _seconds(wait.seconds), f"mostly {wait.reason}"))
+                continue
+            rows.append((*lead, what, "no limit", wait.reason))
+            before = waits["unaccepted"]
+            if kind == "stream" and before.seconds is not None:
+                rows.append(("", "", "  while nobody accepts it", _seconds(before.seconds), f"mostly {before.reason}"))
+    if not rows:
+        return ""
+    return "\nLongest waits, retries and fallbacks included (docs/timeouts.md)\n" + render(
+        ("asked for", "targets", "waiting for", "at most", "because"), rows
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{round(seconds, 3):.10g}s"
+
+
+def _set_apart(snapshot: Snapshot) -> str:
+    """What was chosen of how requests are sent: of a provider, of its model, or of conversations."""
+    rows: list[tuple[str, str, object]] = []
     for provider in snapshot.providers.values():
-        for key in ("relay", "prompt_cache", "prompt_cache_ttl", "attribution"):
+        for key in ("relay", "prompt_cache", "prompt_cache_ttl", "attribution", "speechless"):
             if (value := getattr(provider, key)) != _DEFAULTS[key]:
-                yield provider.name, key, value
+                rows.append((provider.name, key, value))
         for model in provider.models:
             if model.max_output is not None:
-                yield f"{provider.name}/{model.id}", "max_output_tokens", model.max_output
+                rows.append((f"{provider.name}/{model.id}", "max_output_tokens", model.max_output))
+    resolved = snapshot.redacted()
+    for section, default in (("session_affinity", _AFFINITY), ("sessions", _SESSIONS)):
+        for key, value in resolved[section].items():
+            if value != default[key]:
+                rows.append((section, key, _plain(value)))
+    return "\nWhat differs from the defaults\n" + render(("where", "key", "value"), rows) if rows else ""
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _catalog(snapshot: Snapshot) -> str:
+    prices: list[tuple[str | None, ...]] = []
+    facts: list[tuple[object, ...]] = []
+    for name, rate, card in snapshot.catalog():
+        for above, tier in ((0, rate), *reversed(rate.tiers)) if rate is not None else ():
+            shown = (None if pd is None else units.price(pd) for _, pd in tier.items())
+            prices.append((f"{name}, input above {above}" if above else name, *shown))
+        if card is not None:
+            latency = card.latency_ms_p50
+            modalities = ", ".join(card.input_modalities) if card.input_modalities is not None else None
+            facts.append((name, card.max_input, None if latency is None else units.written(latency), modalities))
+    kinds = [name.replace("_", " ") for name, _ in Rate().items()]
+    parts = []
+    if prices:
+        parts.append("\nPrices, USD per million tokens (- is unknown)\n" + render(("model", *kinds), prices))
+    if facts:
+        head = ("model", "input tokens", "ms to first token", "takes in")
+        parts.append("\nWhat is known of models (- is unknown)\n" + render(head, facts))
+    return "".join(parts)
+
+
+def _limits(snapshot: Snapshot) -> str:
+    limits = snapshot.limits
+    sizes: Iterable[str] = ("body", "headers", "event", "answer", "stream_buffer")
+    rows = [(name, units.size(getattr(limits, name))) for name in sizes]
+    rows += [("slow_sender", units.duration(limits.slow_sender_s)), ("json_depth", str(limits.json_depth))]
+    return "\nLimits\n" + render(("limit", "value"), rows)
 
 
 def _count(number: int, what: str) -> str:

@@ -7,7 +7,7 @@ more than `MAX_TARGETS` targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from arbiter.config import schema
@@ -189,7 +189,7 @@ class Names:
         """Warn of a selection that has nothing to go by."""
         if not alias.select.startswith("cheapest") and alias.select != "fastest":
             return
-        for member in targets(alias, found):
+        for member in targets(alias.members, found):
             provider = self._providers[member.provider or ""]
             model = provider.model(member.model)
             asked = model.upstream if model is not None else member.model
@@ -213,18 +213,18 @@ class Names:
         )
 
 
-def targets(alias: Alias, found: Mapping[str, Alias]) -> Iterator[Member]:
-    """The members that are models, each once, in the listed order, those of nested aliases in their place."""
+def targets(members: Iterable[Member], aliases: Mapping[str, Alias]) -> Iterator[Member]:
+    """The models that `members` come to, each once, in the listed order, those of nested aliases in their place."""
     seen: set[tuple[str | None, str]] = set()
-    for member in _leaves(alias, found):
+    for member in _leaves(members, aliases):
         if (member.provider, member.model) not in seen:
             seen.add((member.provider, member.model))
             yield member
 
 
-def _leaves(alias: Alias, found: Mapping[str, Alias]) -> Iterator[Member]:
-    for member in alias.members:
+def _leaves(members: Iterable[Member], aliases: Mapping[str, Alias]) -> Iterator[Member]:
+    for member in members:
         if member.alias is None:
             yield member
         else:
-            yield from _leaves(found[member.alias], found)
+            yield from _leaves(aliases[member.alias].members, aliases)

@@ -29,7 +29,7 @@ def fault(text: str) -> ConfigError:
 
 
 def names(snapshot: Snapshot, alias: str) -> list[str]:
-    return [member.name for member in targets(snapshot.aliases[alias], snapshot.aliases)]
+    return [member.name for member in targets(snapshot.aliases[alias].members, snapshot.aliases)]
 
 
 def test_a_pin_is_one_model_and_no_group() -> None:

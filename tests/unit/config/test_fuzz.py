@@ -78,7 +78,7 @@ def judged(text: str) -> None:
         snapshot = parse(text, "fuzz.yaml", ENV)
         assert snapshot.providers and len(snapshot.epoch) == 12
         for alias in snapshot.aliases.values():
-            assert list(targets(alias, snapshot.aliases))
+            assert list(targets(alias.members, snapshot.aliases))
 
 
 @settings(max_examples=150, deadline=None)
