@@ -79,6 +79,10 @@ class Facts(Protocol):
         """Medians of what was measured lately: (seconds to the first event, tokens per second)."""
 
 
+BYTES_PER_TOKEN = 4
+"""Of a request's JSON, about: enough to choose by a price, not to bill by."""
+
+
 class Asked(msgspec.Struct, frozen=True):
     """What a plan is made for. All but the model only puts targets into order, or says who may ask.
 

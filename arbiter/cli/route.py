@@ -1,0 +1,197 @@
+"""`arbiter route`: where a request would go, what comes behind that, and why. Nothing is contacted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from arbiter.cli import CommandError, options
+from arbiter.cli.table import plain, render
+from arbiter.config.load import Source
+from arbiter.config.snapshot import Client, Snapshot
+from arbiter.errors import ArbiterError, TooLarge
+from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller, Rung
+from arbiter.routing.router import Router
+from arbiter.sessions.affinity import Affinity
+from arbiter.sessions.identity import identify
+from arbiter.wire import native
+from arbiter.wire.headers import Incoming
+
+FORMATS = {"chat": "openai-chat", "messages": "anthropic-messages"}
+
+LIVE = (
+    "The state of a running gateway was not looked at. A pin puts its target first; cooldowns, breakers and pauses\n"
+    "take targets out; what is under way and what was measured decides `least_busy` and `fastest_measured`."
+)
+ALONE = "Nothing tells which conversation this request belongs to: where a group draws, it draws anew for each of them."
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "route",
+        help="show where a request would go, and why",
+        description="Show which target a request would go to, which come behind it, and why; which session and which "
+        "conversation it belongs to. Nothing is contacted, and the state of a running gateway is not looked at.",
+        allow_abbrev=False,
+    )
+    command.add_argument("request", metavar="REQUEST.json", help="the body of the request; - reads standard input")
+    options.add_config(command)
+    command.add_argument("--client", metavar="NAME", help="who asks: a name of `clients` (default: nobody we know)")
+    command.add_argument(
+        "--format",
+        choices=tuple(FORMATS),
+        help="the endpoint it is for (default: messages for a body with a `system` member, else chat)",
+    )
+    command.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="a header of the request; may be given several times",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    snapshot = Source(arguments.config, dict(os.environ)).load()
+    caller = _caller(snapshot, arguments.client)
+    fields = Incoming(_pairs(arguments.header)).fields
+    try:
+        body = _read(arguments.request, snapshot.limits.body)
+        found = report(snapshot, caller, body, fields, arguments.format)
+    except ArbiterError as error:
+        if not arguments.json:
+            raise CommandError(f"{error.status} {error.code.value}: {error}") from error
+        refused = {"class": error.code.value, "status": error.status, "message": str(error)}
+        print(json.dumps({"ok": False, "error": refused}, ensure_ascii=False, indent=2))
+        return 1
+    print(json.dumps({"ok": True, **found}, ensure_ascii=False, indent=2) if arguments.json else text(found))
+    return 0
+
+
+def report(
+    snapshot: Snapshot, caller: Caller, body: bytes, fields: dict[str, str], format: str | None
+) -> dict[str, Any]:
+    """What becomes of a request, for programs. Errors: ArbiterError, as its client would get it."""
+    opened = native.open_body(body, snapshot.limits.json_depth)
+    wire = FORMATS[format or ("messages" if "system" in opened.members else "chat")]
+    session, parent, agent, kind, source = identify(fields, opened.members, caller.client, snapshot.sessions)
+    affinity = Affinity(snapshot.affinity)
+    found = affinity.slot(wire, opened.members, fields, session, caller.name)
+    is_pinned = found is not None and affinity.pins(kind)
+    slot = found.key if found is not None and is_pinned else None
+    asked = Asked(opened.model, caller, slot=slot, tokens=len(body) // BYTES_PER_TOKEN)
+    plan = Router(snapshot).plan(asked)
+    return {
+        "model": opened.model,
+        "format": wire,
+        "client": caller.name,
+        "targets": [_target(rung, wire) for rung in plan.rungs],
+        "alias": plan.alias,
+        "is_explicit": plan.is_explicit,
+        "rationale": plan.rationale,
+        "session": {"id": session, "parent": parent, "source": source},
+        "agent": agent,
+        "kind": kind,
+        "affinity": {
+            "key": found.key.hex() if found is not None else None,
+            "source": found.source if found is not None else None,
+            "pins": is_pinned,
+        },
+        "warnings": [*([plan.warning] if plan.warning else []), *_warnings(snapshot, caller)],
+        "notes": [ALONE, LIVE] if slot is None and len(plan.rungs) > 1 else [LIVE],
+    }
+
+
+def text(found: dict[str, Any]) -> str:
+    """The same for people."""
+    targets, session, affinity = found["targets"], found["session"], found["affinity"]
+    rows = [
+        (place, one["provider"], one["model"], one["format"], one["lane"], ", ".join(one["accounts"]) or None)
+        for place, one in enumerate(targets, 1)
+    ]
+    told = f"{session['id']} (from {session['source']})" if session["id"] else "none is told"
+    if affinity["source"] is None:
+        slot = "none: it tells too little, so it is never pinned"
+    elif affinity["pins"]:
+        slot = f"{affinity['key']} (from: {affinity['source']})"
+    else:
+        slot = f"none: `session_affinity.no_pin` lists {found['kind']}"
+    facts = [
+        ("asked for", f"{found['model']}, {found['format']}, by {found['client'] or 'a caller that is not known'}"),
+        ("routed", found["rationale"]),
+        ("behind it", "no other target: the model was named itself" if found["is_explicit"] else _behind(len(targets))),
+        ("session", told),
+        ("parent", session["parent"]),
+        ("agent", found["agent"]),
+        ("kind", found["kind"]),
+        ("affinity", slot),
+    ]
+    lines = [f"{name:<12}{plain(value)}" for name, value in facts if value is not None]
+    lines += ["", render(("", "provider", "sent as", "format", "lane", "keys"), rows).rstrip("\n")]
+    if found["warnings"]:
+        lines += ["", "Warnings", *(f"  {plain(warning)}" for warning in found["warnings"])]
+    return "\n".join([*lines, "", *found["notes"]])
+
+
+def _behind(targets: int) -> str:
+    return "no other target" if targets == 1 else f"{targets - 1} more, in this order"
+
+
+def _target(rung: Rung, wire: str) -> dict[str, Any]:
+    provider = rung.provider
+    is_native = provider.relay == "native" and provider.wire in ("any", wire)
+    return {
+        "provider": provider.name,
+        "model": rung.model,
+        "format": wire if provider.wire == "any" else provider.wire,
+        "lane": "native" if is_native else "translated",
+        "endpoint": provider.url,
+        "accounts": [account.label for account in provider.accounts if account.label is not None],
+    }
+
+
+def _warnings(snapshot: Snapshot, caller: Caller) -> Sequence[str]:
+    if snapshot.auth.mode == "require" and caller.client is None:
+        return ["auth.mode is require: without a key of `clients` the answer is 401"]
+    return []
+
+
+def _caller(snapshot: Snapshot, name: str | None) -> Caller:
+    if name is None:
+        return Caller()
+    clients: dict[str, Client] = {client.name: client for client in snapshot.clients}
+    if name not in clients:
+        known = f"clients: {', '.join(clients)}" if clients else "there are none"
+        raise CommandError(f"--client: no client is called {name!r}; {known}")
+    return Caller(clients[name])
+
+
+def _pairs(headers: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for header in headers:
+        name, colon, value = header.partition(":")
+        if not colon or not name.strip():
+            raise CommandError(f"--header {header!r}: expected 'Name: value'")
+        pairs.append((name.strip().lower(), value.strip()))
+    return pairs
+
+
+def _read(path: str, limit: int) -> bytes:
+    """The request's body. Errors: TooLarge over `limits.body`."""
+    try:
+        if path == "-":
+            body = sys.stdin.buffer.read(limit + 1)
+        else:
+            with open(path, "rb") as file:
+                body = file.read(limit + 1)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or type(error).__name__}") from None
+    if len(body) > limit:
+        raise TooLarge(f"the request body is over the limit of {limit} bytes (`limits.body`)")
+    return body

@@ -1,0 +1,193 @@
+"""`arbiter route`: where a request would go, without asking anybody."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from arbiter.cli import main
+from arbiter.config.load import parse
+from arbiter.config.snapshot import key_digest
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "docs/examples/session-affinity.yaml"
+
+CONFIG = f"""\
+providers:
+  openai:
+    type: openai
+    keys: [{{ label: a, key: SECRET-1 }}, {{ label: b, key: SECRET-2 }}]
+    models: [gpt-5.2, {{ id: mini, upstream: mini-2026 }}]
+  anthropic: {{ type: anthropic, key: SECRET-3, models: [claude] }}
+aliases:
+  cheap: {{ group: [openai/mini, anthropic/claude], select: random }}
+routing: {{ fallback: [openai/gpt-5.2] }}
+session_affinity: {{ no_pin: [compaction] }}
+clients:
+  - {{ name: ci, key_hash: "sha256:{key_digest("k")}", agent: codex, allow: [cheap] }}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("ARBITER_CONFIG", "ARBITER_DATA_DIR", "ARBITER_ADMIN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "arbiter.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def body(model: str, **more: Any) -> str:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": "Please repair the build."}], **more})
+
+
+def routed(
+    capsys: pytest.CaptureFixture[str], model: str, *flags: str, config: Path, expected: int = 0, **more: Any
+) -> dict[str, Any]:
+    (config.parent / "request.json").write_text(body(model, **more))
+    assert main(["route", "request.json", "--json", *flags]) == expected
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_named_model_has_one_target(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = routed(capsys, "mini", config=config)
+    assert found["ok"] and found["is_explicit"] and found["alias"] is None
+    assert found["rationale"] == "model mini -> openai/mini-2026"
+    assert found["targets"] == [
+        {
+            "provider": "openai",
+            "model": "mini-2026",
+            "format": "openai-chat",
+            "lane": "native",
+            "endpoint": "https://api.openai.com/v1",
+            "accounts": ["a", "b"],
+        }
+    ]
+
+
+def test_an_alias_shows_who_comes_behind_whom_and_how_each_is_asked(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = routed(capsys, "cheap", config=config, system="You are careful.")
+    targets = {(one["provider"], one["model"]): (one["format"], one["lane"]) for one in found["targets"]}
+    assert found["format"] == "anthropic-messages"  # a body with `system` is one of Messages
+    assert targets == {
+        ("openai", "mini-2026"): ("openai-chat", "translated"),
+        ("anthropic", "claude"): ("anthropic-messages", "native"),
+        ("openai", "gpt-5.2"): ("openai-chat", "translated"),
+    }
+    assert found["targets"][-1]["model"] == "gpt-5.2"
+    assert found["rationale"].startswith("alias cheap (random) -> ")
+    assert found["rationale"].endswith("; fallback openai/gpt-5.2")
+
+
+def test_the_draw_is_the_one_that_the_gateway_makes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It hangs on the conversation, and with a header that names one on nothing else."""
+    drawn = set()
+    for n in range(20):
+        flags = ["--header", f"X-Session-Id: s{n}"]
+        once, again = (routed(capsys, "cheap", *flags, config=config, top_p=top_p) for top_p in (0, 1))
+        assert once["targets"] == again["targets"]
+        drawn.add(once["targets"][0]["provider"])
+    assert drawn == {"openai", "anthropic"}
+
+
+def test_headers_and_the_client_tell_the_session(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--header", "Session-Id: s1", "--header", "x-openai-subagent: review"]
+    found = routed(capsys, "cheap", *flags, "--client", "ci", config=config)
+    assert found["session"] == {"id": "s1", "parent": None, "source": "session-id"}
+    assert (found["client"], found["agent"], found["kind"]) == ("ci", "codex", "subagent")
+    assert (found["affinity"]["source"], found["affinity"]["pins"]) == ("session", True)
+    stranger = routed(capsys, "cheap", *flags, config=config)
+    assert stranger["session"]["id"] is None
+    assert stranger["affinity"]["source"] == "header session-id"
+
+
+def test_a_kind_that_pins_nothing_says_so(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (config.parent / "request.json").write_text(body("cheap"))
+    assert main(["route", "request.json", "--header", "x-openai-subagent: compact"]) == 0
+    out = capsys.readouterr().out
+    assert "none: `session_affinity.no_pin` lists compaction" in out
+    assert "it draws anew for each of them" in out
+
+
+def test_people_get_a_table(config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(body("gpt-5.2").encode())))
+    assert main(["route", "-"]) == 0
+    out = capsys.readouterr().out
+    assert "no other target: the model was named itself" in out
+    assert "(from: opener)" in out
+    assert "a caller that is not known" in out
+    assert "The state of a running gateway was not looked at" in out
+    assert "SECRET" not in out
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "status", "words"),
+    [
+        ("chaep", (), 404, "did you mean 'cheap'"),
+        ("mini", ("--client", "ci"), 403, "may not use"),
+        ("", (), 400, "`model` is empty"),
+    ],
+)
+def test_a_request_that_is_refused_shows_what_its_client_would_get(
+    model: str, flags: tuple[str, ...], status: int, words: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = routed(capsys, model, *flags, config=config, expected=1)
+    assert found["ok"] is False and found["error"]["status"] == status
+    assert words in found["error"]["message"]
+    assert main(["route", "request.json", *flags]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and words in printed.err and f"arbiter: {status} " in printed.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["missing.json"], "missing.json cannot be read: No such file"),
+        (["request.json", "--client", "nobody"], "no client is called 'nobody'; clients: ci"),
+        (["request.json", "--header", "no colon"], "expected 'Name: value'"),
+    ],
+)
+def test_a_command_that_cannot_be_followed_says_why(
+    flags: list[str], words: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config.parent / "request.json").write_text(body("cheap"))
+    assert main(["route", *flags]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_body_over_the_limit_is_refused_as_by_the_gateway(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(CONFIG + "limits: { body: 1KiB }\n")
+    found = routed(capsys, "cheap", config=config, expected=1, more="x" * 2000)
+    assert found["error"]["class"] == "too_large"
+
+
+def test_a_key_that_is_required_is_a_warning(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(CONFIG + "auth: { mode: require }\n")
+    assert "401" in routed(capsys, "cheap", config=config)["warnings"][0]
+    assert routed(capsys, "cheap", "--client", "ci", config=config)["warnings"] == []
+
+
+def test_the_example_of_session_affinity_loads_without_a_warning() -> None:
+    """What people copy has to work, and to say all that there is to say."""
+    text = EXAMPLE.read_text("utf-8")
+    snapshot = parse(text, str(EXAMPLE), {"ANTHROPIC_KEY_A": "a", "ANTHROPIC_KEY_B": "b"})
+    assert snapshot.warnings == ()
+    assert snapshot.affinity.header == "x-conversation-id"
+    assert snapshot.affinity.no_pin == {"title", "auxiliary"}
+    assert {name: one.pin_ttl_s for name, one in snapshot.providers.items()} == {
+        "anthropic": 3600.0,
+        "local": snapshot.affinity.ttl_s,
+    }
+    assert [account.label for account in snapshot.providers["anthropic"].accounts] == ["team-a", "team-b"]
+    for option in ("header", "ttl", "no_pin", "cache_ttl", "prompt_cache_key", "trust_user_agent"):
+        assert f" {option}:" in text, option
