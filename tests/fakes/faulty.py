@@ -27,7 +27,7 @@ from .wires import EVENT_STREAM, JSON, MESSAGES, Wire, begun, sse, sse_head
 SAID = "all of it"
 HALF = "half "
 """What a stream has said when it fails in the middle."""
-WAIT_S = 30
+WAIT_S = 600
 """For how long a rate limit of theirs asks to stay away, in every spelling."""
 PAGE = b"<!DOCTYPE html><html><head><title>Bad Gateway</title></head><body><h1>nginx</h1></body></html>"
 

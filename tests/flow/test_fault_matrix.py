@@ -293,9 +293,9 @@ async def run_one(cell: Cell, port: int, upstreams: list[Upstream], turns: async
     asked = request(cell.wire.path, cell.wire.ask("hi", stream=cell.stream, model=model))
     async with turns, await Caller.connect(port) as caller:
         seen = Seen(await caller.exchange(asked), [upstream.reached for upstream in upstreams])
-    if cell.is_asked_again:
-        async with turns, await Caller.connect(port) as caller:
-            seen.again = await caller.exchange(asked)
+        if cell.is_asked_again:
+            async with await Caller.connect(port) as another:
+                seen.again = await another.exchange(asked)
             seen.reached_again = [upstream.reached for upstream in upstreams]
     return seen
 
@@ -368,7 +368,8 @@ def _expect_rows(cell: Cell, seen: Seen, expect: Any) -> None:
 
 
 def _is_near(wait_s: float) -> bool:
-    return WAIT_S - 5 < wait_s <= WAIT_S
+    # What was told is long, so that a busy machine's own seconds do not matter.
+    return WAIT_S - 200 < wait_s <= WAIT_S
 
 
 def _expect_upstreams(cell: Cell, seen: Seen, expect: Any) -> None:
