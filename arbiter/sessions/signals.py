@@ -83,7 +83,7 @@ COMPACTION = "x-claude-code-compaction"
 SUBAGENT = "x-openai-subagent"
 TURN = "x-codex-turn-metadata"
 INTERACTION = "x-interaction-type"
-KIND_HEADERS = (REQUEST_CLASS, COMPACTION, SUBAGENT, TURN, INTERACTION)
+KIND_HEADERS = (REQUEST_CLASS, COMPACTION, SUBAGENT, INTERACTION, TURN)
 
 KINDS = ("main", "subagent", "workflow", "compaction", "auxiliary", "title", "keepwarm")
 """What a request may be for (SPEC 8.2a)."""
