@@ -91,7 +91,7 @@ def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> No
     snapshot = parse(text, str(tmp_path / "arbiter.yaml"), ENV)
     assert snapshot.server.socket and snapshot.admin.forward_auth_header
     assert snapshot.providers["anthropic"].endpoint.tls_ca == str(tmp_path / "private-ca.pem")
-    elsewhere = {"providers.<name>.key", "plugins[].use", "plugins[].required"}
+    elsewhere = {"providers.<name>.key", "providers.<name>.keys[].key_file", "plugins[].use", "plugins[].required"}
     assert written(text) | elsewhere >= {key.path for key in keys()}
 
 
@@ -99,9 +99,31 @@ def test_the_defaults_that_the_example_shows_are_the_defaults() -> None:
     """Sections whose comments do not say otherwise resolve to the same as when they are left out."""
     shown = parse(EXAMPLE, "a", ENV).redacted()
     bare = parse("providers: { anthropic: { type: anthropic, key: x } }", "a", ENV).redacted()
-    for section in ("server", "limits", "auth", "storage", "state", "admin", "telemetry", "plugins"):
+    for section in (
+        "server",
+        "limits",
+        "auth",
+        "storage",
+        "state",
+        "admin",
+        "telemetry",
+        "plugins",
+        "session_affinity",
+        "sessions",
+    ):
         assert shown[section] == bare[section]
-    for key in ("endpoint", "attribution", "timeouts", "connections", "headers", "forward_headers"):
+    kept = (
+        "endpoint",
+        "attribution",
+        "timeouts",
+        "retry",
+        "speechless",
+        "cache_ttl",
+        "limits",
+        "connections",
+        "headers",
+    )
+    for key in (*kept, "forward_headers"):
         assert shown["providers"]["anthropic"][key] == bare["providers"]["anthropic"][key]
 
 
@@ -125,6 +147,10 @@ def schema() -> Any:
         EXAMPLE,
         DEMO,
         "providers: { a: { type: echo } }",
+        "providers: { a: { type: openai, keys: ['${K}', { label: b, key_file: c }], cache_ttl: 0 } }",
+        "providers: { a: { type: openai, retry: { base: 10ms, attempts: '${A}' }, limits: { requests_per_day: 9 } } }",
+        "models: [{ model: a/b, latency_ms_p50: 4.5, input_modalities: [text] }]",
+        "aliases: { a: { group: [b], select: weighted, weights: { b: 0.5, c: '2', d: '${W}' } } }",
         "server: { port: '${PORT}', drain: '${D:-5s}', workers: 3, keepalive: 0 }\nlimits: { body: 4096 }",
     ],
 )
@@ -147,6 +173,12 @@ def test_the_json_schema_accepts_what_loads(schema: Any, text: str) -> None:
         "models: [{ model: a/b, input_usd_per_mtok: -1 }]",
         "models: [{ model: a/b, input_usd_per_mtok: cheap }]",
         "telemetry: { metrics: sometimes }",
+        "providers: { a: { type: openai, keys: [{ secret: x }] } }",
+        "providers: { a: { type: openai, retry: { attempts: 0 } } }",
+        "aliases: { a: { group: [x], select: best } }",
+        "aliases: { a: { group: [x], select: weighted, weights: { x: 0 } } }",
+        "models: [{ model: a/b, input_modalities: [smell] }]",
+        "session_affinity: { no_pin: [everything] }",
     ],
 )
 def test_the_json_schema_refuses_what_does_not(schema: Any, text: str) -> None:
