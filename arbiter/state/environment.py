@@ -3,8 +3,7 @@
 Theory of operation. LMDB maps one file into every process. Readers never wait; writers take turns on one lock that
 survives the death of its holder. Commits are not flushed to the disk one by one (`sync=False`): the kernel has every
 committed page, so a killed process loses nothing, and a thread flushes once a second for the sake of the machine's
-own death. The same thread frees the reader slots of processes that died while reading, once a minute.
-
+own XX
 An environment is opened in the process that uses it, never before a fork: LMDB's locks do not survive one. A process
 that finds itself the child of an opener refuses to touch it. LMDB also forbids to open the same files twice in one
 process, so a second `open_shared` gets the first one's environment, and the last `close` closes it.
@@ -19,8 +18,11 @@ from typing import Any
 
 import lmdb
 
+from arbiter.state.wakeups import Waker
+
 MAX_DBS = 16
 MAX_READERS = 512
+WAKE_EVERY_S = 0.25
 SYNC_EVERY_S = 1.0
 READER_CHECK_EVERY_S = 60.0
 
@@ -52,6 +54,7 @@ class Environment:
         self._databases_lock = threading.Lock()
         self.page_bytes: int = self.lmdb.stat()["psize"]
         self.lmdb.reader_check()
+        self._waker = Waker(self.path)
         self._stop = threading.Event()
         self._flusher = threading.Thread(target=self._flush_forever, name=f"lmdb-sync-{path.name}", daemon=True)
         self._flusher.start()
@@ -108,15 +111,19 @@ class Environment:
             self.lmdb.close()
 
     def _flush_forever(self) -> None:
-        left_s = READER_CHECK_EVERY_S
-        while not self._stop.wait(SYNC_EVERY_S):
-            left_s -= SYNC_EVERY_S
+        sync_in_s, check_in_s = SYNC_EVERY_S, READER_CHECK_EVERY_S
+        while not self._stop.wait(WAKE_EVERY_S):
+            self._waker.wake()
+            sync_in_s -= WAKE_EVERY_S
+            check_in_s -= WAKE_EVERY_S
             try:
-                if self.dirty:
-                    self.dirty = False
-                    self.lmdb.sync(True)
-                if left_s <= 0:
-                    left_s = READER_CHECK_EVERY_S
+                if sync_in_s <= 0:
+                    sync_in_s = SYNC_EVERY_S
+                    if self.dirty:
+                        self.dirty = False
+                        self.lmdb.sync(True)
+                if check_in_s <= 0:
+                    check_in_s = READER_CHECK_EVERY_S
                     self.lmdb.reader_check()
             except lmdb.Error:
                 # A full or broken disk. Whoever writes next meets the same error and reports it.
