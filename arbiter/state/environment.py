@@ -3,7 +3,9 @@
 Theory of operation. LMDB maps one file into every process. Readers never wait; writers take turns on one lock that
 survives the death of its holder. Commits are not flushed to the disk one by one (`sync=False`): the kernel has every
 committed page, so a killed process loses nothing, and a thread flushes once a second for the sake of the machine's
-own XX
+own death. The same thread frees the reader slots of processes that died while reading, once a minute, and four times
+a second wakes those that a killed process left asleep before a free lock (see `wakeups`).
+
 An environment is opened in the process that uses it, never before a fork: LMDB's locks do not survive one. A process
 that finds itself the child of an opener refuses to touch it. LMDB also forbids to open the same files twice in one
 process, so a second `open_shared` gets the first one's environment, and the last `close` closes it.
