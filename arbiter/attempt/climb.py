@@ -100,6 +100,8 @@ class Climb:
         self._rests: dict[tuple[str, str], Cooldown] = {}  # passed over, by account
         self._until: list[float] = []  # when somebody who may not be asked now may be asked again
         self._paused: set[str] = set()
+        self._only: Rung | None = None
+        self._is_last = True
         self.is_over = False
         self.unfit: list[Rung] = []  # passed over because they would refuse the conversation
 
@@ -177,7 +179,7 @@ class Climb:
         """Whoever may be contacted now, in order; True for those of whom nothing good is expected."""
         standing, now = self._state.standing(), self._now()
         for place in self._places:
-            if place.is_out:
+            if place.is_out or (self._only is not None and place.rung is not self._only):
                 continue
             provider = place.rung.provider
             if standing.pauses and ("provider", provider.name) in standing.pauses:
@@ -279,13 +281,14 @@ class Climb:
 
     def _has_others(self, place: _Place) -> bool:
         """Whether another rung is left that may be contacted."""
+        if not self._is_last:
+            return True
         return any(other is not place for other, _, _ in self._candidates(probing=False))
 
-    def admit(self, rung: Rung) -> None:
-        """`rung` may be tried after all: the request was made to fit it. Only this one is left then."""
+    def admit(self, rung: Rung, *, is_last: bool) -> None:
+        """`rung` may be tried after all, and only it: the request was made to fit it. `is_last`: no other will be."""
         self._fits = None
-        for place in self._places:
-            place.is_out = place.is_out or place.rung is not rung
+        self._only, self._is_last = rung, is_last
 
     def repeat(self, why: str) -> None:
         """Take the last step once more, for a reason of the answer's own."""

@@ -116,14 +116,14 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around)
     live = await _climb(steps, ask, book, doors, around)
     if live is None and continuity is not None and not steps.is_over:
         # Nobody is left who takes the conversation as it is.
-        for rung in steps.unfit:
-            adapted = continuity.adapted(rung)
-            if adapted is not None:
-                steps.admit(rung)
+        adaptable = [(rung, made) for rung in steps.unfit if (made := continuity.adapted(rung)) is not None]
+        for rung, adapted in adaptable:
+            steps.admit(rung, is_last=rung is adaptable[-1][0])
+            live = await _climb(steps, adapted, book, doors, around)
+            if live is not None:
                 around.warn(f"thinking_removed: made elsewhere, and {rung.name} would refuse it")
-                live = await _climb(steps, adapted, book, doors, around)
-                if live is not None or steps.is_over:
-                    break
+            if live is not None or steps.is_over:
+                break
     if live is None:
         raise steps.verdict()
     return live

@@ -400,7 +400,7 @@ def test_a_target_that_would_refuse_the_conversation_is_passed_over():
     walk = Walk([rung("a"), rung("b"), rung("c")], options={"fits": lambda rung: rung.provider.name != "b"})
     assert walk.failing_always(status(500)) == ["a first", "c fallback"]
     assert [rung.provider.name for rung in walk.climb.unfit] == ["b"]
-    walk.climb.admit(walk.climb.unfit[0])
+    walk.climb.admit(walk.climb.unfit[0], is_last=True)
     assert walk.step() == "b fallback"
     assert walk.fail(status(500)) is None
 
