@@ -43,6 +43,8 @@ _FIRST_BYTES, _MOST_BYTES = 16 << 10, 4 << 20
 _FIRST_TURNS, _MOST_TURNS = 2, 128
 """How much of a history the opener is looked for in: little at first, then more, and no more than the second."""
 _MOST_BLOCKS = 256
+_MOST_REMINDERS = 256
+"""Of one kind in one text. Agents put in a few; what somebody else writes is read as it stands."""
 _REMEMBERED = 4096
 
 
@@ -166,6 +168,7 @@ class Affinity:
                 yield said
 
     def _said(self, entry: bytes) -> _Said:
+        # Whoever makes two messages of one hash moves pins, and gets at nothing: a slot holds the client's name.
         key = xxh3_128_digest(entry)
         said = self._read.get(key)
         if said is None:
@@ -234,7 +237,10 @@ def _canonical(text: str) -> str:
         opening, closing = f"<{name}>", f"</{name}>"
         kept: list[str] = []
         at = 0
-        while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start)) >= 0:
+        while len(kept) < _MOST_REMINDERS and (start := text.find(opening, at)) >= 0:
+            end = text.find(closing, start)
+            if end < 0:
+                break
             kept.append(text[at:start])
             at = end + len(closing)
         if kept:
