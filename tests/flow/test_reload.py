@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import os
 import re
 import signal
@@ -18,9 +19,11 @@ import yaml
 
 from arbiter.config.snapshot import key_digest
 from tests.fakes.client import Answer, Caller, Ending, ask, request, run
-from tests.fakes.gateway import ADMIN, Gateway, Reply, connections, is_dead, until
+from tests.fakes.gateway import ADMIN, Gateway, Reply, connections, free_port, is_dead, until
 from tests.fakes.load import Load, call, new_name
 from tests.fakes.load import config as witnessed
+from tests.fakes.origin import Origin, Peer
+from tests.fakes.origin import Request as Asked
 from tests.fakes.witness import Witness
 
 PATH = "/v1/chat/completions"
@@ -332,6 +335,69 @@ def test_reloads_under_load_cost_no_request(witness: Witness, tmp_path: Path) ->
         assert all(outcome.is_whole for outcome in load.outcomes)
 
     with Gateway(witnessed(witness), tmp_path, workers=2) as gateway:
+        run(main)
+
+
+# --- what it leaves as it is ------------------------------------------------------------------------------------------
+
+
+def reply(status: int, body: dict[str, Any], *headers: str) -> bytes:
+    data = json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} x", "content-type: application/json", f"content-length: {len(data)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + data
+
+
+SAYS = {
+    "good": reply(200, {"choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}),
+    "bad": reply(401, {"error": {"message": "who are you?"}}),
+    "busy": reply(429, {"error": {"message": "slow down"}}, "retry-after: 300"),
+}
+
+
+def test_refused_keys_are_tried_again_while_cooldowns_and_pauses_stay(tmp_path: Path) -> None:
+    """Who reloads has perhaps mended a key; nobody has asked the provider to be less busy (SPEC 5.8)."""
+    port = free_port()
+    keys = [{"label": label, "key": f"sk-{label}-0123456789"} for label in SAYS]
+    up = {"type": "openai", "endpoint": f"http://127.0.0.1:{port}/v1", "keys": keys, "models": ["m"]}
+    config = {"providers": {"up": up, **echo("e")["providers"]}}
+    used: list[str] = []
+
+    async def script(peer: Peer, asked: Asked) -> None:
+        label = (asked.header("authorization") or "").split("-")[1]
+        used.append(label)
+        await peer.send(SAYS[label])
+
+    def state() -> dict[str, Any]:
+        found: dict[str, Any] = gateway.get("/admin/api/state", headers=ADMIN).json
+        return found
+
+    async def until_seen(what: set[str]) -> None:
+        """Conversations begin at different keys."""
+        number = 0
+        while not what <= set(used):
+            number += 1
+            async with await Caller.connect(gateway.port) as caller:
+                answer = await caller.exchange(question("m", f"conversation number {number}, which is another one"))
+            assert answer.status == 200
+
+    async def main() -> None:
+        async with Origin(script, port=port):
+            await until_seen({"good", "bad", "busy"})
+            paused = await asyncio.to_thread(gateway.get, "/admin/pause?provider=echo", method="POST", headers=ADMIN)
+            assert paused.status == 200
+            before = await asyncio.to_thread(state)
+            assert [one["account"] for one in before["refused"]] == ["bad"]
+            assert [one["account"] for one in before["cooldowns"]] == ["busy"]
+            used.clear()
+            assert (await asyncio.to_thread(reloaded, gateway))["pending"] == []
+            after = await asyncio.to_thread(state)
+            assert after["refused"] == [] and after["pins"] == before["pins"] > 0
+            assert [one["account"] for one in after["cooldowns"]] == ["busy"]
+            assert [one["name"] for one in after["pauses"]] == ["echo"]
+            await until_seen({"good", "bad"})
+            assert "busy" not in used
+
+    with Gateway(config, tmp_path, workers=2) as gateway:
         run(main)
 
 
