@@ -1,13 +1,14 @@
 """What is looked at before anything starts, so that what cannot work says so in one line and ends there.
 
-An address that is taken, a directory that cannot be written: `CannotStart`. A journal that a crash of the machine
-left damaged is no reason not to serve: it is moved aside, and a new one begins.
+An address that is taken, a directory that cannot be written: `CannotStart`. A journal or a shared state that a crash of
+the machine left damaged is no reason not to serve: it is moved aside, and a new one begins.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import faulthandler
 import fcntl
 import multiprocessing
 import os
@@ -24,13 +25,14 @@ from pathlib import Path
 import lmdb
 
 from arbiter.config.snapshot import Server, Snapshot
-from arbiter.ledger.journal import JournalFile
 from arbiter.log import Log
+from arbiter.state import environment, shared
 
 _log = Log(__name__)
 
 _RUN = "arbiter-run-"
 _PROBE_S = 30.0
+_PROBE_WHILE_SERVING_S = 5.0  # the supervisor looks after nobody meanwhile
 # What LMDB says of files that are no longer, or never were, an environment of its own.
 _DAMAGE = (
     lmdb.InvalidError,
@@ -40,6 +42,8 @@ _DAMAGE = (
     lmdb.VersionMismatchError,
     lmdb.IncompatibleError,
 )
+_DEATHS_BY_DAMAGE = (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT)
+_STATE_IS_LOST = "pins, counters and pauses that were only there are lost"
 
 
 class CannotStart(Exception):
@@ -208,38 +212,59 @@ def _check_directory(path: Path, key: str) -> None:
         ) from error
 
 
-# --- the journal ------------------------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------------------------------
 
 
 def set_damage_aside(snapshot: Snapshot) -> None:
-    """Move a damaged journal out of the way. Only the supervisor does this, while nobody has it open.
+    """Move a damaged journal, and a damaged shared state, out of the way, before anybody has them open.
 
-    It is read in a process of its own: damaged pages may kill their reader, and a supervisor that had opened LMDB
-    could not fork workers.
+    Only the supervisor does this. They are read in a process of its own: damaged pages may kill their reader, and a
+    supervisor that had opened LMDB could not fork workers.
     """
-    journal = snapshot.state_dir / "journal"
-    if snapshot.storage.url == "none" or not journal.exists():
-        return
-    reason = _damage(snapshot.state_dir, snapshot.storage.journal_max)
+    if snapshot.storage.url != "none":
+        journal, state = snapshot.state_dir / "journal", snapshot.state_dir / shared.DIRECTORY
+        _set_aside(journal, "the journal", "rows that were only there are lost", _PROBE_S)
+        _set_aside(state, "the shared state", _STATE_IS_LOST, _PROBE_S)
+
+
+def look_after_death(snapshot: Snapshot, exit_code: int | None) -> bool:
+    """A child has ended: if it did as one does that reads damaged pages, look at the shared state again.
+
+    Returns whether it was moved aside. Whoever has it open notices within a second, and opens its successor. The
+    journal stays where it is, because those who have it open would go on writing to what was moved.
+    """
+    if exit_code not in _DEATHS_BY_DAMAGE or snapshot.storage.url == "none":
+        return False
+    return _set_aside(snapshot.state_dir / shared.DIRECTORY, "the shared state", _STATE_IS_LOST, _PROBE_WHILE_SERVING_S)
+
+
+def _set_aside(path: Path, what: str, loss: str, limit_s: float) -> bool:
+    """Move an LMDB environment aside if it is damaged; returns whether it was."""
+    if not path.is_dir():
+        return False
+    reason = _damage(path, what, limit_s)
     if not reason:
-        return
-    aside = journal.with_name(f"journal.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}")
-    journal.rename(aside)
-    _log.warn(
-        "the journal is damaged and was moved aside; rows that were only there are lost", reason=reason, moved_to=aside
-    )
+        return False
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        _log.warn(f"{what} is damaged and cannot be moved aside; remove it", reason=reason, error=error, path=path)
+        return False
+    _log.warn(f"{what} is damaged and was moved aside; {loss}", reason=reason, moved_to=aside)
+    return True
 
 
-def _damage(state_dir: Path, limit_bytes: int) -> str:
-    """What is wrong with the journal; empty when nothing is, or when that is not known."""
+def _damage(path: Path, what: str, limit_s: float) -> str:
+    """What is wrong with an environment; empty when nothing is, or when that is not known."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    probe = context.Process(name="arbiter-probe", target=_read_all, args=(state_dir, limit_bytes, sender))
+    probe = context.Process(name="arbiter-probe", target=_try_out, args=(path, sender))
     probe.start()
     sender.close()
-    probe.join(_PROBE_S)
+    probe.join(limit_s)
     if probe.is_alive():
-        _log.warn("the journal could not be looked through in time; it is used as it is", seconds=_PROBE_S)
+        _log.warn(f"{what} could not be looked through in time; it is used as it is", seconds=limit_s)
         probe.kill()
         probe.join()
         return ""
@@ -253,19 +278,26 @@ def _damage(state_dir: Path, limit_bytes: int) -> str:
         receiver.close()
 
 
-def _read_all(state_dir: Path, limit_bytes: int, answer: Connection) -> None:
+def _try_out(path: Path, answer: Connection) -> None:
+    """Read all there is, and begin to write, which looks at what the free pages are."""
+    faulthandler.disable()  # that it may die of this is known
     try:
-        file = JournalFile(state_dir, limit_bytes)
-        with file.env.read() as txn:
-            for database in (file.open, file.done, file.workers, file.meta):
-                with txn.cursor(database) as cursor:
-                    for _ in cursor:
-                        pass
+        # As large as what is there, whatever is said here; nothing is added.
+        env = lmdb.open(str(path), map_size=1 << 20, max_dbs=environment.MAX_DBS, sync=False, mode=0o600, lib_version=0)
+        with env.begin() as txn, txn.cursor() as names:
+            found = list(names.iternext(values=False))
+        for database in [env.open_db(name, create=False) for name in found]:
+            with env.begin() as txn, txn.cursor(database) as cursor:
+                for _ in cursor:
+                    pass
+        txn = env.begin(write=True)
+        txn.put(b"probe", b"")
+        txn.abort()
         answer.send("")
     except _DAMAGE as error:
         answer.send(str(error))
     except (lmdb.Error, OSError):
-        answer.send("")  # full, forbidden: nothing that a new journal would cure; whoever writes to it will say so
+        answer.send("")  # full, forbidden: nothing that a new one would cure; whoever writes to it will say so
     finally:
         answer.close()
         os._exit(0)

@@ -2,9 +2,9 @@
 
 LMDB's locks survive the death of their holder, but a wake-up does not survive the death of who was woken: where a
 process waits for the lock, is woken because the lock was given back, and is killed before it could run, the others
-that wait sleep on, and nobody wakes them before two more happen to meet at the lock. (In a test with three writers,
-one of which is killed again and again, one of the others slept for good after a few dozen kills.) To be woken for nothing
-does no harm: whoever is looks at the lock, and sleeps again. So everybody wakes everybody, now and then.
+that wait sleep on, and nobody wakes them before two more happen to meet at the lock. (Of three writers of which one
+is killed again and again, one of the others slept for good after a few dozen kills.) To be woken for nothing does no
+harm: whoever is looks at the lock, and sleeps again. So everybody wakes everybody, now and then.
 
 A lock is a word in the file `lock.mdb`, which LMDB maps. The mapping is found by its file; to open that file here
 would end, when it is closed, the claim on it that this process has (POSIX locks).
