@@ -42,7 +42,7 @@ from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.row import RequestRow
 from arbiter.log import Log
 from arbiter.metrics import Metrics
-from arbiter.routing.plan import Asked, Caller
+from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.identity import identify
@@ -53,7 +53,6 @@ from arbiter.wire.format import Format
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
-_BYTES_PER_TOKEN = 4  # roughly, of a request's JSON
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
@@ -224,7 +223,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             slot=slot,
             draw=_unique.random(),
             facts=services.measured,
-            tokens=len(body) // _BYTES_PER_TOKEN,
+            tokens=len(body) // BYTES_PER_TOKEN,
         )
     )
     row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning

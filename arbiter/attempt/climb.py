@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from xxhash import xxh3_64_intdigest
-
 from arbiter.attempt import backoff
 from arbiter.config.snapshot import Account
 from arbiter.errors import (
@@ -35,6 +33,7 @@ from arbiter.errors import (
     UpstreamStatus,
     whole_seconds,
 )
+from arbiter.routing.groups import lot
 from arbiter.routing.plan import Plan, Rung
 from arbiter.state.base import Cooldown, State
 
@@ -348,5 +347,5 @@ def in_order(
     if len(accounts) == 1:
         return list(accounts)
     seed = slot if slot is not None else str(draw()).encode()
-    order = sorted(accounts, key=lambda account: xxh3_64_intdigest(seed + (account.label or "").encode()))
+    order = sorted(accounts, key=lambda account: lot(seed, (account.label or "").encode()))
     return sorted(order, key=lambda account: account.label != pinned) if pinned is not None else order
