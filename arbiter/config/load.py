@@ -318,6 +318,8 @@ class _Resolver:
         )
 
     def _retry(self, written: schema.Retry, path: str) -> Retry:
+        if not written.base_s:
+            raise self.error(join(path, "base"), "asks a failing provider again at once; write 10ms or more")
         if written.cap_s < written.base_s:
             base = units.duration(written.base_s)
             raise self.error(

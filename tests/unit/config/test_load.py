@@ -435,6 +435,7 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("retry: { budget: 10 }"), 4, "providers.up.retry.budget", "expected a duration"),
         (provider("retry: { max_retries: 1 }"), 4, "providers.up.retry.max_retries", 'it is called "attempts" here'),
         (provider("retry: { base: 10s }"), 4, "providers.up.retry.base", "retry.cap (8s) is below retry.base (10s)"),
+        (provider("retry: { base: 0 }"), 4, "providers.up.retry.base", "again at once; write 10ms or more"),
         (provider("retry: { cap: 0 }"), 4, "providers.up.retry.cap", "retry.cap (0) is below retry.base (250ms)"),
         (provider("retries: 3"), 4, "providers.up.retries", 'it is called "retry" here'),
         (provider("limits: { rpm: 3 }"), 4, "providers.up.limits.rpm", 'it is called "requests_per_minute" here'),
