@@ -476,17 +476,18 @@ def _told(of_setup: list[Cell], wrong: set[str] | frozenset[str]) -> str:
 
 
 def page() -> str:
-    rules = "\n".join(f"- {then.value[0].upper()}{then.value[1:]}." for then in Then if then is not Then.FINE)
+    said = [then.value.partition(" (")[0] for then in Then if then is not Then.FINE]  # without the SPEC's numbers
+    rules = "\n".join(f"- {one[0].upper()}{one[1:]}." for one in said)
     return f"""# What becomes of a request when its upstream fails
 
 Each line is a way to fail, each column what stands behind the model that was asked for. A cell names the attempts by
 why they were made (the row's `why`), and how the client's request ended: `ok` with the whole answer, once; a status,
 with an error in the client's own format, or with the upstream's own body where it sent one in that format; or `cut`:
 the output so far, an error event, and no clean end. Tests run every cell over real sockets, in both formats, with
-`retry.attempts: {TRIES}` and `retry.before_fallback: {RETRY["before_fallback"]}`. The page is written from what they
-expect: `python -m tests.flow.test_fault_matrix`.
+`retry.attempts: {TRIES}` and `retry.before_fallback: {RETRY["before_fallback"]}`, and write the page from what they expect:
+`python -m tests.flow.test_fault_matrix`.
 
-After a failure comes:
+After a failure comes one of these:
 
 {rules}
 
