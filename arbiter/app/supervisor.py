@@ -54,7 +54,6 @@ _BACKPRESSURE = 1 << 20
 _KILL_AFTER_S = 5.0  # beyond server.drain
 _GIVE_UP_AFTER = 5  # so many failed starts in a row while nobody serves
 _CONTROL_STOPS_S = 15.0
-_DAMAGED = (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT)  # how who reads damaged pages of LMDB ends
 _TWICE_S = 1.0  # two signals closer than this are one: wrappers like to pass a console's signal on
 
 # Through our log, as text of ours; Granian would print to standard output.
@@ -279,9 +278,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             if is_control:
                 what = "control died and is restarted; rows wait in the journal"
             _log.warn(what, process=child.name, pid=pid, exit=_told(exit_code), wait_s=wait_s)
-            if exit_code in _DAMAGED:
-                # Before its successor meets the same pages.
-                preflight.set_damage_aside(self._reloads.snapshot)
+            preflight.look_after_death(self._reloads.snapshot, exit_code)  # before its successor meets the same pages
             if exit_code == CANNOT_START and not is_control and not self._has_served:
                 child.failed_starts = _GIVE_UP_AFTER  # the very first start, and it said why: no use in trying again
         if child.process is None and time.monotonic() >= child.due:

@@ -183,14 +183,14 @@ def test_half_a_request_holds_a_drain_up_no_longer_than_its_limit(witness: Witne
         assert len(gateway.requests()) == 1
 
 
-def test_hanging_up_changes_nothing_and_a_worker_alone_can_be_drained(witness: Witness, tmp_path: Path) -> None:
-    """SIGHUP is survived by all (reload comes later). SIGTERM to one worker drains it, and another takes its place."""
+def test_hanging_up_ends_nobody_and_a_worker_alone_can_be_drained(witness: Witness, tmp_path: Path) -> None:
+    """SIGHUP is survived by all: it is a reload. SIGTERM to one worker drains it, and another takes its place."""
 
     async def main() -> None:
         old = gateway.worker
         os.killpg(gateway.pid, signal.SIGHUP)
         async with asyncio.timeout(10):
-            while "reload is not built yet" not in gateway.log:
+            while "the configuration was reloaded" not in gateway.log:
                 await asyncio.sleep(0.01)
         assert gateway.worker == old
         caller = await opened(gateway, call(new_name(), events=30, every_s=0.05), b'"0 "')

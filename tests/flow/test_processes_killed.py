@@ -91,6 +91,51 @@ def test_a_killed_worker_is_replaced_and_costs_only_its_own_streams(own_witness:
         assert gateway.get("/health/ready").status == 200
 
 
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT])
+def test_a_worker_that_died_as_of_bad_pages_is_replaced_and_sound_files_stay(
+    own_witness: Witness, tmp_path: Path, number: signal.Signals
+) -> None:
+    """They are looked through before its successor meets them; nothing is wrong with them, so no row is lost."""
+    witness = own_witness
+
+    async def main() -> None:
+        async with Load(gateway.port) as load:
+            await load.more(10)
+            victim = gateway.workers[0]
+            os.kill(victim, number)
+            await settled(lambda: len(gateway.workers) == 2 and victim not in gateway.workers, "a new worker")
+            await load.more(20)
+
+    with Gateway(config(witness), tmp_path, workers=2) as gateway:
+        run(main)
+        check_books(gateway, witness)
+        (line,) = [line for line in gateway.lines() if line["message"] == "a worker died and is replaced"]
+        assert line["exit"] == number.name
+        assert not list((gateway.data / "state").glob("*.damaged-*"))
+        assert gateway.get("/health/ready").status == 200
+
+
+def test_a_state_that_is_damaged_while_it_is_used_is_moved_aside(own_witness: Witness, tmp_path: Path) -> None:
+    """Whoever dies of it is the sign; the others go on with what they know, and all of them begin another one."""
+    witness = own_witness
+
+    async def main() -> None:
+        async with Load(gateway.port) as load:
+            await load.more(10)
+            victim = gateway.workers[0]
+            with (gateway.data / "state" / "state" / "data.mdb").open("r+b") as out:
+                out.write(os.urandom(64 << 10))
+            os.kill(victim, signal.SIGBUS)  # as the kernel does it to a reader, sooner or later
+            await settled(lambda: list((gateway.data / "state").glob("state.damaged-*")), "the move")
+            await settled(lambda: len(gateway.workers) == 2 and victim not in gateway.workers, "a new worker")
+            await load.more(20)
+
+    with Gateway(config(witness), tmp_path, workers=2) as gateway:
+        run(main)
+        check_books(gateway, witness)
+        until(lambda: gateway.get("/health/ready").status == 200, "every worker's return to a shared state")
+
+
 def test_a_killed_control_process_costs_nothing_but_time(own_witness: Witness, tmp_path: Path) -> None:
     """Requests are served all the while, rows wait in the journal, and all of them arrive."""
     witness = own_witness
