@@ -484,8 +484,8 @@ Each line is a way to fail, each column what stands behind the model that was as
 why they were made (the row's `why`), and how the client's request ended: `ok` with the whole answer, once; a status,
 with an error in the client's own format, or with the upstream's own body where it sent one in that format; or `cut`:
 the output so far, an error event, and no clean end. Tests run every cell over real sockets, in both formats, with
-`retry.attempts: {TRIES}` and `retry.before_fallback: {RETRY["before_fallback"]}`, and write the page from what they expect:
-`python -m tests.flow.test_fault_matrix`.
+`retry.attempts: {TRIES}` and `retry.before_fallback: {RETRY["before_fallback"]}`, and write the page from what they
+expect: `python -m tests.flow.test_fault_matrix`.
 
 After a failure comes one of these:
 
