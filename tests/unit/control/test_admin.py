@@ -404,6 +404,23 @@ def test_the_page_filters_as_the_api_does(running):
     assert running.get("/admin/ui/requests?status=x")[0] == 400
 
 
+def test_an_empty_page_suggests_a_group_in_the_format_of_its_first_target(tmp_path):
+    """However deep in groups of groups that stands."""
+    text = """
+providers:
+  claude: { type: anthropic, key: sk-test-0123456789, models: [c] }
+aliases:
+  outer: { group: [inner, claude/c] }
+  inner: { group: [claude/c] }
+"""
+    store = SqliteStore(tmp_path / "arbiter.db")
+    app = make_app(store, RecorderState, lambda: snapshot(text))
+    with serving(app, listen(tmp_path / "control.sock")):
+        page = Site(tmp_path / "control.sock").page()
+    store.close()
+    assert "outer" in page and "/v1/messages" in page
+
+
 def test_an_empty_page_says_what_to_do(tmp_path):
     path = tmp_path / "arbiter.db"
     SqliteStore(path).close()
