@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,16 @@ READER_CHECK_EVERY_S = 60.0
 
 _shared: dict[Path, Environment] = {}
 _shared_lock = threading.Lock()
+_all: weakref.WeakSet[Environment] = weakref.WeakSet()
+
+
+def _disown() -> None:
+    for environment in _all:
+        environment.is_ours = False
+
+
+# Not asked with each transaction, because that costs as much as to begin one.
+os.register_at_fork(after_in_child=_disown)
 
 
 class Environment:
@@ -40,6 +51,7 @@ class Environment:
         self.path = path
         self.pid = os.getpid()
         self.users = 1
+        self.is_ours = True  # False in the child of a fork
         self.dirty = False  # set by whoever commits; the flusher clears it
         self.lmdb: lmdb.Environment = lmdb.open(
             str(path),
@@ -52,6 +64,7 @@ class Environment:
             # The 0.9 engine: what the measurements and the format on disk were made with.
             lib_version=0,
         )
+        _all.add(self)
         self._databases: dict[bytes, Any] = {}
         self._databases_lock = threading.Lock()
         self.page_bytes: int = self.lmdb.stat()["psize"]
@@ -75,7 +88,7 @@ class Environment:
 
     def read(self) -> lmdb.Transaction[bytes]:
         """A read transaction: a consistent view, and nobody waits for it. Keep it short, it keeps old pages alive."""
-        if os.getpid() != self.pid:
+        if not self.is_ours:
             raise lmdb.Error("this LMDB environment was opened before a fork")
         return self.lmdb.begin()
 
@@ -84,7 +97,7 @@ class Environment:
 
         Errors: lmdb.Error also in a forked child, which must open its own environment.
         """
-        if os.getpid() != self.pid:
+        if not self.is_ours:
             raise lmdb.Error("this LMDB environment was opened before a fork")
         self.dirty = True
         return self.lmdb.begin(write=True)

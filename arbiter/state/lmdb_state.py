@@ -185,12 +185,11 @@ class LmdbState:
     def pin(self, slot: bytes) -> Pin | None:
         with self._env.read() as txn:
             raw = txn.get(slot, db=self._pins)
-        record = records.read_pin(raw)
-        return record.pin if record is not None and record.expires_ms > self._now_ms() else None
+        return records.read_pin(raw, self._now_ms())
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
         self._check_room()
-        raw = encode(records.PinRecord(self._now_ms() + round(ttl_s * 1000), pin))
+        raw = records.encode_dated(self._now_ms() + round(ttl_s * 1000), pin)
         with self._env.begin() as txn:
             txn.put(slot, raw, db=self._pins)
 
@@ -201,15 +200,14 @@ class LmdbState:
             return
         with self._env.begin() as txn:
             # Read again: another process may have moved it in the meantime, or forgotten it.
-            record = records.read_pin(txn.get(slot, db=self._pins))
             now_ms = self._now_ms()
-            if record is not None and record.expires_ms > now_ms:
-                fresh = records.PinRecord(now_ms + round(ttl_s * 1000), record.pin)
-                txn.put(slot, encode(fresh), db=self._pins)
+            pin = records.read_pin(txn.get(slot, db=self._pins), now_ms)
+            if pin is not None:
+                txn.put(slot, records.encode_dated(now_ms + round(ttl_s * 1000), pin), db=self._pins)
 
     def _is_due(self, raw: bytes | None, ttl_s: float) -> bool:
-        expiry, now_ms = records.read_expiry(raw), self._now_ms()
-        return expiry is not None and expiry.expires_ms > now_ms and rules.is_due(expiry.expires_ms, now_ms, ttl_s)
+        expires_ms, now_ms = records.read_expiry(raw), self._now_ms()
+        return expires_ms is not None and expires_ms > now_ms and rules.is_due(expires_ms, now_ms, ttl_s)
 
     def remember(self, marks: Iterable[bytes], origin: Origin, ttl_s: float) -> None:
         now_ms = self._now_ms()
@@ -217,21 +215,23 @@ class LmdbState:
             due = [mark for mark in marks if self._is_news(txn.get(mark, db=self._artefacts), origin, ttl_s, now_ms)]
         if due:
             self._check_room()
-            raw = encode(records.ArtefactRecord(now_ms + round(ttl_s * 1000), origin))
+            raw = records.encode_dated(now_ms + round(ttl_s * 1000), origin)
             with self._env.begin() as txn:
                 for mark in due:
                     txn.put(mark, raw, db=self._artefacts)
 
     def _is_news(self, raw: bytes | None, origin: Origin, ttl_s: float, now_ms: int) -> bool:
         """A history comes again with each turn, and most of what is in it is known by then."""
-        record = records.read_artefact(raw)
-        return record is None or record.origin != origin or rules.is_due(record.expires_ms, now_ms, ttl_s)
+        expires_ms = records.read_expiry(raw)
+        if expires_ms is None or rules.is_due(expires_ms, now_ms, ttl_s):
+            return True
+        return records.read_origin(raw, now_ms) != origin
 
     def origins(self, marks: Sequence[bytes]) -> list[Origin | None]:
         now_ms = self._now_ms()
         with self._env.read() as txn:
-            found = [records.read_artefact(txn.get(mark, db=self._artefacts)) for mark in marks]
-        return [record.origin if record is not None and record.expires_ms > now_ms else None for record in found]
+            found = [txn.get(mark, db=self._artefacts) for mark in marks]
+        return [records.read_origin(raw, now_ms) for raw in found]
 
     # --- counters and measures ----------------------------------------------------------------------------------------
 
@@ -331,10 +331,10 @@ class LmdbState:
             txn.put(records.TRIAL, encode(self._now_ms()), db=self._standing)
 
     def take_over(
-        self, pins: Mapping[bytes, records.PinRecord], artefacts: Mapping[bytes, records.ArtefactRecord]
+        self, pins: Mapping[bytes, records.Dated[Pin]], artefacts: Mapping[bytes, records.Dated[Origin]]
     ) -> None:
         """Write what was kept elsewhere in the meantime, with the end of life that each has."""
-        many: list[tuple[Any, bytes, records.PinRecord | records.ArtefactRecord]] = []
+        many: list[tuple[Any, bytes, records.Dated[Any]]] = []
         many += [(self._pins, slot, pin) for slot, pin in pins.items()]
         many += [(self._artefacts, mark, artefact) for mark, artefact in artefacts.items()]
         now_ms = self._now_ms()
@@ -343,7 +343,7 @@ class LmdbState:
             with self._env.begin() as txn:
                 for database, key, record in many[start : start + TAKEN_OVER_AT_ONCE]:
                     if record.expires_ms > now_ms:
-                        txn.put(key, encode(record), db=database)
+                        txn.put(key, records.encode_dated(*record), db=database)
 
     def close(self) -> None:
         if not self._is_closed:
@@ -386,8 +386,8 @@ class LmdbState:
             return number
 
         def is_meant(key: bytes, raw: bytes) -> bool:
-            record = records.read_pin(raw)
-            return record is not None and record.pin.provider == provider
+            pin = records.read_pin(raw, 0)
+            return pin is not None and pin.provider == provider
 
         return remove(self._env, self._pins, is_meant)
 
@@ -419,8 +419,8 @@ class LmdbState:
 
     def _remove_until(self, database: Any, end_ms: int) -> int:
         def is_over(key: bytes, raw: bytes) -> bool:
-            expiry = records.read_expiry(raw)
-            return records.is_ours(raw) and (expiry is None or expiry.expires_ms <= end_ms)
+            expires_ms = records.read_expiry(raw)
+            return records.is_ours(raw) and (expires_ms is None or expires_ms <= end_ms)
 
         return remove(self._env, database, is_over)
 

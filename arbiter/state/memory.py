@@ -11,12 +11,12 @@ from typing import TypeVar
 from arbiter import clock
 from arbiter.state import measures, rules
 from arbiter.state.base import AccountName, Breaker, Cooldown, Counts, Origin, Pause, Pin, Standing
-from arbiter.state.records import ArtefactRecord, PinRecord
+from arbiter.state.records import Dated
 
 KEPT = 20_000
 _SWEEP_EVERY_S = 3600.0
 
-_Record = TypeVar("_Record", PinRecord, ArtefactRecord)
+_Value = TypeVar("_Value")
 
 
 class Memory:
@@ -27,8 +27,8 @@ class Memory:
     def __init__(
         self, *, monotonic: Callable[[], float] = clock.monotonic, now_ms: Callable[[], int] = clock.now_ms
     ) -> None:
-        self.pins: dict[bytes, PinRecord] = {}
-        self.artefacts: dict[bytes, ArtefactRecord] = {}
+        self.pins: dict[bytes, Dated[Pin]] = {}
+        self.artefacts: dict[bytes, Dated[Origin]] = {}
         self._monotonic = monotonic
         self._now_ms = now_ms
         self._cooldowns: dict[AccountName, Cooldown] = {}
@@ -62,10 +62,10 @@ class Memory:
 
     def pin(self, slot: bytes) -> Pin | None:
         record = self.pins.get(slot)
-        return record.pin if record is not None and record.expires_ms > self._now_ms() else None
+        return record.value if record is not None and record.expires_ms > self._now_ms() else None
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
-        _keep(self.pins, slot, PinRecord(self._now_ms() + round(ttl_s * 1000), pin))
+        _keep(self.pins, slot, Dated(self._now_ms() + round(ttl_s * 1000), pin))
 
     def refresh_pin(self, slot: bytes, ttl_s: float) -> None:
         pin = self.pin(slot)
@@ -109,14 +109,14 @@ class Memory:
         return wait_s
 
     def remember(self, marks: Iterable[bytes], origin: Origin, ttl_s: float) -> None:
-        record = ArtefactRecord(self._now_ms() + round(ttl_s * 1000), origin)
+        record = Dated(self._now_ms() + round(ttl_s * 1000), origin)
         for mark in marks:
             _keep(self.artefacts, mark, record)
 
     def origins(self, marks: Sequence[bytes]) -> list[Origin | None]:
         now_ms = self._now_ms()
         records = map(self.artefacts.get, marks)
-        return [record.origin if record is not None and record.expires_ms > now_ms else None for record in records]
+        return [record.value if record is not None and record.expires_ms > now_ms else None for record in records]
 
     def share(self, worker: str, busy: Mapping[str, int], samples: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         self._busy[worker] = (self._monotonic(), dict(busy))
@@ -155,7 +155,7 @@ class Memory:
         return len(accounts) + len(names)
 
     def clear_pins(self, provider: str | None = None) -> int:
-        slots = [slot for slot, record in self.pins.items() if provider in (None, record.pin.provider)]
+        slots = [slot for slot, record in self.pins.items() if provider in (None, record.value.provider)]
         for slot in slots:
             del self.pins[slot]
         return len(slots)
@@ -196,7 +196,7 @@ class Memory:
         return size + len(self._cooldowns) + len(self._breakers)
 
 
-def _keep(records: dict[bytes, _Record], key: bytes, record: _Record) -> None:
+def _keep(records: dict[bytes, Dated[_Value]], key: bytes, record: Dated[_Value]) -> None:
     """Put it last, and let the first go where there are too many."""
     records.pop(key, None)
     records[key] = record

@@ -1,13 +1,14 @@
 """How state is written down: keys and values of the LMDB databases.
 
-A value is a version byte and a MessagePack array. What cannot be read, or was written by a newer version, reads as
-absent. Names are hashed into keys, because LMDB bounds those to 511 bytes; the values hold them in full.
+A value is a version byte and MessagePack; between the two, pins and artefacts have eight bytes that say when their life
+ends, so that nobody need decode them to know that it has. What cannot be read, or was written by a newer version, reads
+as absent. Names are hashed into keys, because LMDB bounds those to 511 bytes; the values hold them in full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -18,30 +19,24 @@ from arbiter.state.rules import Count
 
 VERSION = b"\x01"
 
+_VALUES_KNOWN = 1000
+
 # The first byte of a key in `standing`, and all of the generation's.
 GENERATION, TRIAL = b"g", b"t"
 COOLDOWN, BREAKER, REFUSED, PAUSE = b"c", b"b", b"r", b"p"
 # The first byte of a key in `measures`; the worker's name follows.
 BUSY, SAMPLES = b"b", b"s"
 
+_Value = TypeVar("_Value")
 _Record = TypeVar("_Record")
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class PinRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    expires_ms: int
-    pin: Pin
-
-
-class ArtefactRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    expires_ms: int
-    origin: Origin
-
-
-class Expiry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The beginning that pins and artefacts have in common."""
+class Dated(NamedTuple, Generic[_Value]):
+    """A value, and when its life ends (Unix milliseconds)."""
 
     expires_ms: int
+    value: _Value
 
 
 class CooldownRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -73,6 +68,15 @@ def encode(record: object) -> bytes:
     return VERSION + _encode(record)
 
 
+def encode_dated(expires_ms: int, value: object) -> bytes:
+    return VERSION + expires_ms.to_bytes(8, "big") + _encode(value)
+
+
+def read_expiry(raw: bytes | None) -> int | None:
+    """When the life of a pin or an artefact ends."""
+    return int.from_bytes(raw[1:9], "big") if raw is not None and raw[:1] == VERSION and len(raw) > 9 else None
+
+
 def key(kind: bytes, *names: str) -> bytes:
     """The key of what is known by these names."""
     return kind + xxhash.xxh3_128_digest(_encode(names))
@@ -92,9 +96,31 @@ def _reader(kind: type[_Record]) -> Callable[[bytes | None], _Record | None]:
     return read
 
 
-read_pin = _reader(PinRecord)
-read_artefact = _reader(ArtefactRecord)
-read_expiry = _reader(Expiry)
+def _dated_reader(kind: type[_Value]) -> Callable[[bytes | None, int], _Value | None]:
+    """Reads what is still alive at a time. Many have few values between them, so these are decoded once."""
+    decode = msgspec.msgpack.Decoder(kind).decode
+    known: dict[bytes, _Value] = {}
+
+    def read(raw: bytes | None, now_ms: int) -> _Value | None:
+        if raw is None or raw[:1] != VERSION or int.from_bytes(raw[1:9], "big") <= now_ms:
+            return None
+        encoded = raw[9:]
+        value = known.get(encoded)
+        if value is None:
+            try:
+                value = decode(encoded)
+            except msgspec.MsgspecError:
+                return None
+            if len(known) >= _VALUES_KNOWN:
+                known.clear()
+            known[encoded] = value
+        return value
+
+    return read
+
+
+read_pin = _dated_reader(Pin)
+read_origin = _dated_reader(Origin)
 read_cooldown = _reader(CooldownRecord)
 read_breaker = _reader(BreakerRecord)
 read_refused = _reader(RefusedRecord)

@@ -64,8 +64,8 @@ def soonest(env: Environment, database: Any, share: float) -> int:
     ends: list[int] = []
     with env.read() as txn, txn.cursor(database) as cursor:
         for _, raw in cursor:
-            if (expiry := records.read_expiry(raw)) is not None:
-                ends.append(expiry.expires_ms)
+            if (expires_ms := records.read_expiry(raw)) is not None:
+                ends.append(expires_ms)
             if len(ends) == SEARCHED:
                 break
     ends.sort()
