@@ -73,7 +73,7 @@ class LmdbState:
         self._is_closed = False
         self._is_full = False
         self._writes_to_check = 0
-        self._own_samples: dict[str, measures.Samples] = {}
+        self._own_samples: dict[str, dict[str, measures.Measured]] = {}
         self._said: dict[str, tuple[float, dict[str, int]]] = {}
         self._busy: dict[str, tuple[float, Mapping[str, int]]] = {}
         self._medians: dict[str, tuple[float, float]] = {}

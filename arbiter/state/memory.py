@@ -38,7 +38,7 @@ class Memory:
         self._standing: Standing | None = None
         self._counts: dict[str, rules.Count] = {}
         self._busy: dict[str, tuple[float, dict[str, int]]] = {}
-        self._samples: dict[str, measures.Samples] = {}
+        self._samples: dict[str, dict[str, measures.Measured]] = {}
         self._medians: dict[str, tuple[float, float]] = {}
         self._medians_due = 0.0
         self._sweep_due = monotonic() + _SWEEP_EVERY_S

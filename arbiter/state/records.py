@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from arbiter.state.base import AccountName, Breaker, Cooldown, Origin, Pause, Pin
-from arbiter.state.measures import Samples
+from arbiter.state.measures import Measured
 from arbiter.state.rules import Count
 
 VERSION = b"\x01"
@@ -127,7 +127,7 @@ read_refused = _reader(RefusedRecord)
 read_pause = _reader(Pause)
 read_count = _reader(Count)
 read_busy = _reader(BusyRecord)
-read_samples = _reader(Samples)
+read_samples = _reader(dict[str, Measured])
 
 
 def is_ours(raw: bytes) -> bool:
