@@ -14,6 +14,7 @@ import pytest
 
 import arbiter.cli.serve
 from arbiter import __version__
+from arbiter.app.reload import FileWatch
 from arbiter.cli import COMMANDS, main, parser
 from arbiter.cli.table import render
 from arbiter.config.load import Flags, Source, parse
@@ -128,14 +129,14 @@ def test_a_name_that_no_file_would_accept_gets_no_key(capsys: pytest.CaptureFixt
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Snapshot, Source, bool]]:
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Snapshot, Source, object]]:
     """What `serve` and `demo` hand to the supervisor, in place of the supervisor."""
-    calls: list[tuple[Snapshot, Source, bool]] = []
+    calls: list[tuple[Snapshot, Source, object]] = []
 
     class Supervisor:
         @staticmethod
-        def serve(snapshot: Snapshot, control: object, *, source: Source, demo: bool) -> int:
-            calls.append((snapshot, source, demo))
+        def serve(snapshot: Snapshot, control: object, *, source: Source, watch: object) -> int:
+            calls.append((snapshot, source, watch))
             return 7
 
     monkeypatch.setitem(sys.modules, "arbiter.app.supervisor", Supervisor)
@@ -144,12 +145,18 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Snapshot, Source, bool
 
 
 def test_serve_hands_on_the_snapshot_and_where_it_came_from(
-    config: Path, served: list[tuple[Snapshot, Source, bool]]
+    config: Path, served: list[tuple[Snapshot, Source, object]]
 ) -> None:
     assert main(["serve", "--port", "9000", "--bind", "0.0.0.0", "--workers", "3"]) == 7
-    ((snapshot, source, demo),) = served
+    ((snapshot, source, watch),) = served
     assert (snapshot.server.bind, snapshot.server.port, snapshot.server.workers) == ("0.0.0.0", 9000, 3)
-    assert source.flags == Flags("0.0.0.0", 9000, None, 3) and source.load() == snapshot and not demo
+    assert source.flags == Flags("0.0.0.0", 9000, None, 3) and source.load() == snapshot
+    assert not source.demo and watch is None
+
+
+def test_the_file_is_watched_where_that_is_wanted(config: Path, served: list[tuple[Snapshot, Source, object]]) -> None:
+    assert main(["serve", "--reload"]) == 7
+    assert isinstance(served[0][2], FileWatch)
 
 
 def test_the_rows_of_a_demo_can_be_listed_as_soon_as_it_serves(
@@ -159,7 +166,7 @@ def test_the_rows_of_a_demo_can_be_listed_as_soon_as_it_serves(
 
     class Supervisor:
         @staticmethod
-        def serve(snapshot: Snapshot, control: object, *, source: Source, demo: bool) -> int:
+        def serve(snapshot: Snapshot, control: object, *, source: Source, watch: object) -> int:
             return main(["requests", "--db", str(snapshot.storage.path)])
 
     monkeypatch.setitem(sys.modules, "arbiter.app.supervisor", Supervisor)
@@ -174,13 +181,13 @@ def test_the_rows_of_a_demo_can_be_listed_as_soon_as_it_serves(
 
 
 def test_demo_needs_no_file_and_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: list[tuple[Snapshot, Source, bool]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: list[tuple[Snapshot, Source, object]]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ARBITER_DATA_DIR", raising=False)
     assert main(["demo", "--socket", "a.sock"]) == 7
-    snapshot, source, demo = served[0]
-    assert demo and snapshot.server.socket == "a.sock" and source.load() == snapshot
+    snapshot, source, _ = served[0]
+    assert source.demo and snapshot.server.socket == "a.sock" and source.load() == snapshot
     assert snapshot.storage.path is not None and not snapshot.storage.path.parent.exists()
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("ARBITER_DATA_DIR", str(tmp_path))
