@@ -122,8 +122,10 @@ class Environment:
                 return
             self._stop.set()
             self._flusher.join()
-            self.lmdb.sync(True)
-            self.lmdb.close()
+            try:
+                self.lmdb.sync(True)
+            finally:  # else it could not be opened again
+                self.lmdb.close()
 
     def _flush_forever(self) -> None:
         sync_in_s, check_in_s = SYNC_EVERY_S, READER_CHECK_EVERY_S

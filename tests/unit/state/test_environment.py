@@ -78,3 +78,21 @@ def test_a_place_that_cannot_be_written_is_an_error_to_catch(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises((OSError, lmdb.Error)):
         environment.open_shared(tmp_path / "file" / "journal", 1 << 20)
+
+
+def test_what_a_broken_disk_does_not_let_flush_is_closed_all_the_same(tmp_path):
+    """Or it would be "already open" for whoever tries again when the disk is well."""
+    env = environment.open_shared(tmp_path, 1 << 20)
+
+    class Broken:
+        close = env.lmdb.close
+
+        def sync(self, force):
+            raise lmdb.DiskError("no space left")
+
+    env.lmdb = Broken()
+    with pytest.raises(lmdb.DiskError):
+        env.close()
+    again = environment.open_shared(tmp_path, 1 << 20)
+    again.begin().abort()
+    again.close()
