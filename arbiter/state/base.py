@@ -172,5 +172,9 @@ class Administered(State, Protocol):
 
     def counts(self) -> Counts: ...
 
+    def is_crowded(self) -> bool:
+        """Whether a sweep is due before its hour, because room runs short. Cheap; ask it every few seconds."""
+
     def sweep(self) -> int:
-        """Remove what has expired; bounded transactions, so that nobody waits long. Called hourly."""
+        """Remove what has expired; bounded transactions, so that nobody waits long. Called hourly, and when crowded:
+        then what would expire first goes too."""

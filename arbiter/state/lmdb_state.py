@@ -406,13 +406,16 @@ class LmdbState:
         with self._env.read() as txn:
             return Counts(txn.stat(self._pins)["entries"], txn.stat(self._artefacts)["entries"])
 
+    def is_crowded(self) -> bool:
+        return self.fullness() > CROWDED
+
     def sweep(self) -> int:
         removed = self._clear_standing(self._is_over_standing)
         removed += remove(self._env, self._measures, self._is_over_measure)
         removed += remove(self._env, self._counters, self._is_over_count)
         for database in (self._pins, self._artefacts):
             removed += self._remove_until(database, self._now_ms())
-        if self.fullness() > CROWDED:
+        if self.is_crowded():
             for database in (self._pins, self._artefacts):
                 removed += self._remove_until(database, soonest(self._env, database, 1 - KEPT_WHEN_CROWDED))
         return removed

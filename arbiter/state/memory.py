@@ -177,6 +177,9 @@ class Memory:
     def counts(self) -> Counts:
         return Counts(len(self.pins), len(self.artefacts))
 
+    def is_crowded(self) -> bool:
+        return False  # it bounds itself
+
     def sweep(self) -> int:
         now, now_ms = self._monotonic(), self._now_ms()
         before = self._size()

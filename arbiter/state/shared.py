@@ -274,11 +274,9 @@ class Shared:
         return self._ask(lambda state: state.counts())
 
     def is_crowded(self) -> bool:
-        """Whether a sweep is due before its hour, because the map fills up."""
-        with contextlib.suppress(*_BROKEN):
-            writable = self._left or (self._lmdb if self._in_use is self._lmdb else None)
-            return writable is not None and writable.fullness() > CROWDED
-        return False
+        if self._left is not None:
+            return self._ask_left(lambda left: left.is_crowded(), False)
+        return self._ask(lambda state: state.is_crowded())
 
     def sweep(self) -> int:
         """Also a map that is full is swept, though nothing else writes to it: that is how it gets room again."""
