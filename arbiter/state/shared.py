@@ -31,8 +31,11 @@ DIRECTORY = "state"
 """Below the state directory."""
 
 TRY_EVERY_S = 1.0
-# The same trouble again within this time is not told again.
-_TOLD_AGAIN_AFTER_S = 60.0
+# A disk that is all but full takes a little now and then: what fails soon after it worked is given more and more time.
+_SOON_S = 10.0
+_TRY_AT_LEAST_EVERY_S = 30.0
+# The same trouble again within this time makes no other line.
+_LOGGED_AGAIN_AFTER_S = 60.0
 # A map this full would be so again with the next requests.
 _ROOM_TO_RETURN = (CROWDED + BOUND) / 2
 
@@ -70,7 +73,10 @@ class Shared:
         self._seed = Standing()  # what the memory began with,
         self._seed_file: object = None  # and which file that was read from
         self._try_at = 0.0
-        self._told = ("", 0.0)
+        self._wait_s = TRY_EVERY_S
+        self._returned_at = -_SOON_S
+        self._logged = ("", 0.0)
+        self._is_logged = False
         self._in_use: Administered = self._memory
         try:
             self._in_use = self._lmdb = self._open()
@@ -93,10 +99,14 @@ class Shared:
         self._seed, self._seed_file = (known.last_standing, known.file) if known is not None else (Standing(), None)
         self._memory.adopt(self._seed)
         self._in_use = self._memory
-        self._try_at = self._monotonic() + TRY_EVERY_S
+        now = self._monotonic()
+        is_soon = now - self._returned_at < _SOON_S
+        self._wait_s = min(2 * self._wait_s, _TRY_AT_LEAST_EVERY_S) if is_soon else TRY_EVERY_S
+        self._try_at = now + self._wait_s
         self._blame(error)
-        if self._told[0] != self.reason or self._monotonic() - self._told[1] >= _TOLD_AGAIN_AFTER_S:
-            self._told = (self.reason, self._monotonic())
+        self._is_logged = self._logged[0] != self.reason or now - self._logged[1] >= _LOGGED_AGAIN_AFTER_S
+        if self._is_logged:
+            self._logged = (self.reason, now)
             _log.warn("the shared state cannot be used; this process goes on with its own", error=error)
         return self._memory
 
@@ -109,7 +119,7 @@ class Shared:
             self._try_at = 0.0
         if self._in_use is self._memory:
             if self._monotonic() >= self._try_at:
-                self._try_at = self._monotonic() + TRY_EVERY_S
+                self._try_at = self._monotonic() + self._wait_s
                 self._return()
             self._memory.look()
 
@@ -133,7 +143,9 @@ class Shared:
             return
         self._in_use, self._left, self.reason = to, None, ""
         self._memory = Memory(monotonic=self._monotonic, now_ms=self._now_ms)
-        _log.info("the shared state is used again")
+        self._returned_at = self._monotonic()
+        if self._is_logged:
+            _log.info("the shared state is used again")
 
     def _reopen(self) -> LmdbState:
         if self._lmdb is not None:

@@ -201,19 +201,28 @@ def test_what_others_cleared_meanwhile_does_not_come_back(open_shared, open_lmdb
 
 
 def test_one_line_is_logged_for_each_trouble(open_shared, break_it, time, caplog):
-    """Also when it comes and goes."""
+    """Also when it comes and goes, as on a disk that is all but full: then it is tried more and more seldom."""
     caplog.set_level(logging.INFO, "arbiter")
     state = open_shared()
-    for _ in range(5):
+    for wait_s in (1, 2, 4, 8, 16):
         break_it(lmdb.DiskError("no space left"), "begin")
         for number in range(20):
             state.set_pin(bytes([number]), PIN, 60)
         break_it(None)
-        time.passes(1)
+        time.passes(wait_s - 0.1)
+        state.look()
+        assert state.reason
+        time.passes(0.1)
         state.look()
         assert state.reason == ""
-    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(warnings) == 1
+    assert [record.levelno for record in caplog.records] == [logging.WARNING, logging.INFO]
+    time.passes(60)
+    break_it(lmdb.DiskError("no space left"), "begin")
+    state.set_pin(SLOT, PIN, 60)
+    break_it(None)
+    time.passes(1)
+    state.look()
+    assert state.reason == "" and len(caplog.records) == 4
 
 
 # ------------------------------------------------------------------------------------------------- real damage
