@@ -111,6 +111,8 @@ class Climb:
         if self.is_over:
             return None
         step, self._again = self._again, None
+        if step is not None and self._here is not None and not self._admits(self._here):
+            step = None
         if step is None and not self._tries:
             step = self._at_once()
         if step is None:
@@ -268,8 +270,10 @@ class Climb:
             self.is_over = True
         elif self._has_others(place):
             place.is_out = True
-        else:
+        elif self._tries < place.rung.provider.retry.attempts:
             self._again = Step(step.rung, step.account, "retry")
+        else:
+            self.is_over = True
 
     def _keep_larger(self, place: _Place) -> None:
         place.is_out = True
@@ -330,6 +334,9 @@ def _say_when(error: ArbiterError, wait_s: float) -> None:
     """Tell the client of a 429 the shortest wait of all accounts; the last one's own may be longer."""
     advice = ("retry-after", str(whole_seconds(wait_s)))
     if isinstance(error, UpstreamStatus):
+        said = any(name == "retry-after" for name, _ in error.upstream_headers)
+        if said and error.wait_s is not None and error.wait_s <= wait_s + 1:
+            return  # it says so itself, and passes as it came
         rest = tuple(pair for pair in error.upstream_headers if pair[0] not in ("retry-after", "retry-after-ms"))
         error.upstream_headers = (*rest, advice)
     else:

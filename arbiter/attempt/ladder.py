@@ -46,6 +46,7 @@ from arbiter.wire import bound, native, waits
 from arbiter.wire.format import Format
 from arbiter.wire.headers import to_upstream
 
+REMEMBERED_S = 25 * 3600.0  # who made an artefact: as long as a conversation lives that rested for a day
 GUESSED_WAIT_S = 5.0  # SPEC 4.4: an account whose provider does not say for how long it is to rest
 NUDGE = "Your last turn had no visible text. Give your answer now."
 """What a model that only thought is asked once more with (`speechless: nudge`)."""
@@ -221,7 +222,7 @@ def _ended(around: Around, sent_ns: int, live: Live, error: ArbiterError | None)
         marks = _signatures(live)
         if marks:
             origin = Origin(live.rung.provider.name, live.account.label or "", live.rung.model)
-            around.state.remember(marks, origin, live.rung.provider.pin_ttl_s)
+            around.state.remember(marks, origin, REMEMBERED_S)
 
 
 def _signatures(live: Live) -> list[bytes]:

@@ -20,7 +20,7 @@ from arbiter.config.snapshot import Provider
 from arbiter.errors import ArbiterError, PartUnsupported, ProtocolUnsupported
 from arbiter.model import Event, collect, unfold
 from arbiter.routing.plan import Rung
-from arbiter.wire import native
+from arbiter.wire import faults, native
 from arbiter.wire.course import Course
 from arbiter.wire.format import FORMATS, Format, Writer
 from arbiter.wire.native import NativeStream
@@ -64,7 +64,7 @@ class Lane(Protocol):
     async def whole(self, body: bytes, kind: str) -> Whole:
         """Take an answer that came in one piece, of media type `kind`.
 
-        Errors: Garbled where it is none; InStreamError where it is an error in spite of its 200 (translated only).
+        Errors: Garbled where it is none; and what it says where it is an error in spite of its 200.
         """
 
 
@@ -126,7 +126,11 @@ class NativeLane:
         )
 
     async def whole(self, body: bytes, kind: str) -> Whole:
-        return Whole(body, None if self._ask.counts_tokens else _READ[self.format.name](body))
+        if self._ask.counts_tokens:
+            return Whole(body, None)
+        found = _READ[self.format.name](body)
+        # As in a stream that begins with one: the 200 was too early, and nobody has seen it yet.
+        return Whole(body, found, error=faults.in_stream(body) if found.error is not None else None)
 
 
 _READ = {native.CHAT: facts.of_chat_answer, native.MESSAGES: facts.of_messages_answer}

@@ -14,8 +14,8 @@ One target. The adversary lets the first attempt last D; its failure starts the 
 may be tried again (`attempts`, or `before_fallback` while another is left, is above 1, and fewer than `attempts` tries
 were made in all) may begin its last try when the budget B ends, not later: a provider that asks for a wait fills B. One
 such try is enough, as B passes only once; it lasts D again. So D + B + D. Each further key of a pool may hold its own
-attempt for D before it is refused: these are outside budget and attempts, as is each of the `accepted_timeout` tries
-that follow a time-out after acceptance where no other target is left.
+attempt for D before it is refused: these are outside budget and attempts. Each of the `accepted_timeout` tries that
+follow a time-out after acceptance, where no other target is left, is outside the budget; `attempts` bounds it.
 
 Several targets. The clock keeps running from the first failure, so a later target has a second try only if the
 attempts in between were short. E, the time since the first failure when a target of `keys` keys is done, is therefore
@@ -160,28 +160,28 @@ def _longest(order: list[_Target]) -> Wait:
         retry, keys = target.provider.retry, len(target.provider.accounts)
         is_last = at == len(order) - 1
         may_repeat = (retry.attempts if is_last else retry.before_fallback) > 1 and retry.base_s / 2 <= retry.budget_s
+        accepted = retry.accepted_timeout if is_last and target.is_accepted else 0
         after: dict[int, _Way] = {}
         for tries, way in ways.items():
             for count in range(1, keys + 1):
+                # Tries after acceptance come before any key is given up, as long as attempts are left for them.
+                extra = min(accepted, max(0, retry.attempts - 1 - tries))
                 # The very first attempt is what starts the clock; its time is added in the end.
                 timed = count if at else count - 1
-                _keep(after, tries + count, way.then(at, count, timed * target.longest_s))
+                _keep(after, tries + count + extra, way.then(at, count + extra, (timed + extra) * target.longest_s))
                 if may_repeat and tries + 1 < retry.attempts:
                     first = way.attempts[:1] if at else ((0, 1),)
                     first = tuple((where, 1) for where, _ in first)  # the others were over at once
-                    again = _Way(retry.budget_s, first, at).then(at, count, count * target.longest_s)
-                    _keep(after, tries + 1 + count, again)
+                    extra = min(accepted, retry.attempts - 2 - tries)
+                    again = _Way(retry.budget_s, first, at)
+                    again = again.then(at, count + extra, (count + extra) * target.longest_s)
+                    _keep(after, tries + 1 + count + extra, again)
         ways = after
     way = max(ways.values(), key=lambda one: one.since_s)
     seconds = order[0].longest_s + way.since_s
     counts = dict.fromkeys(range(len(order)), 0)
     for at, count in way.attempts:
         counts[at] += count
-    last = order[-1]
-    if last.is_accepted:
-        extra = last.provider.retry.accepted_timeout
-        counts[len(order) - 1] += extra
-        seconds += extra * last.longest_s
     return Wait(seconds, _largest(order, counts, way.budget))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .client import Answer, events_of
-from .gateway import Gateway, free_port
+from .gateway import ADMIN, Gateway, free_port
 from .origin import LAST_CHUNK, chunk, chunked_head
 
 UPSTREAM_KEY = "sk-the-key-of-the-upstream"
@@ -202,9 +202,12 @@ WIRES: tuple[Wire, ...] = (CHAT, MESSAGES)
 
 
 def config(upstream_port: int, *, provider: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
-    """An `arbiter.yaml`: one provider per format at `upstream_port`, with what `provider` adds, and echo."""
+    """An `arbiter.yaml`: one provider per format at `upstream_port`, with what `provider` adds, and echo.
+
+    One attempt a request, unless `provider` says otherwise: what becomes of further ones has tests of its own.
+    """
     at = f"http://127.0.0.1:{upstream_port}"
-    more = {"key": UPSTREAM_KEY, **(provider or {})}
+    more = {"key": UPSTREAM_KEY, "retry": {"attempts": 1}, **(provider or {})}
     providers = {
         "chat": {"type": "openai", "endpoint": f"{at}/v1", "models": ["chat-model"], **more},
         "messages": {"type": "anthropic", "endpoint": at, "models": ["messages-model"], **more},
@@ -226,6 +229,10 @@ class Front(Gateway):
     ) -> None:
         self.upstream = free_port()
         super().__init__(config(self.upstream, provider=provider, **sections), folder, **(gateway or {}))
+
+    def forget(self) -> None:
+        """Forget what a test's upstream asked for: the next test's is another one, at the same address."""
+        self.get("/admin/cooldowns/clear", method="POST", headers=ADMIN)
 
 
 def sse_head(*headers: tuple[str, str]) -> bytes:

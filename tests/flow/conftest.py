@@ -19,6 +19,14 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
         yield gateway
 
 
+@pytest.fixture(autouse=True)
+def _forget(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No test hears of the limits and failures of another test's upstream."""
+    yield
+    if "front" in request.fixturenames:
+        request.getfixturevalue("front").forget()
+
+
 @pytest.fixture(scope="module")
 def make_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeFront]:
     """A gateway that differs: `make_front(provider={...}, server={...}, gateway={...})`. A module's tests that ask for
@@ -27,6 +35,8 @@ def make_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeFront]:
 
     def make(**differences: object) -> Front:
         key = repr(differences)
+        if key in started:
+            started[key].forget()
         if key not in started:
             gateway = Front(tmp_path_factory.mktemp("front"), **differences)  # type: ignore[arg-type]
             gateway.start()

@@ -147,8 +147,7 @@ MEANINGS: dict[str, tuple[Meaning, Meaning | None]] = {
     # A page never reaches the client (1.2).
     "502 with a web page": both(Meaning("upstream_error", Then.AGAIN, 502)),
     "200 with a web page": both(GARBLED),
-    # What a unary 200 holds is relayed as it came.
-    "overloaded inside of a 200": (OVERLOADED, None),
+    "overloaded inside of a 200": both(OVERLOADED),
     "overloaded midway": (Meaning("overloaded", Then.OVER, 200), None),
     "garbage in place of HTTP": both(GARBLED),
     "garbage in place of the body": both(GARBLED),
