@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from arbiter.app.auth import COOKIE
 from arbiter.app.body import read_body
 from arbiter.config.snapshot import Budgets, Endpoint
-from arbiter.errors import ArbiterError, Unauthorized, Unreachable
+from arbiter.errors import Unauthorized, Unavailable, Unreachable
 from arbiter.log import Log
 from arbiter.upstream.exchange import Outgoing
 
@@ -52,7 +52,7 @@ p{{margin:0}}.wrong{{color:light-dark(#b00020,#ff8a80)}}</style></head>
 async def answer(exchange: Exchange) -> None:
     """Judge, then relay.
 
-    Errors: Unauthorized and Forbidden for who may not; Unreachable while control restarts.
+    Errors: Unauthorized and Forbidden for who may not; Unavailable while control restarts.
     """
     worker, incoming, out = exchange.worker, exchange.incoming, exchange.out
     if exchange.path == _SIGN_IN:
@@ -88,17 +88,8 @@ async def answer(exchange: Exchange) -> None:
         )
         payload = await answered.read(_ANSWER_BYTES)
     except Unreachable as error:
-        raise _Restarting("the administration is starting; try again in a moment") from error
+        raise Unavailable("the administration is starting; try again in a moment") from error
     exchange.reply(answered.status, [pair for pair in answered.headers if pair[0] not in _FROM_CONTROL], payload)
-
-
-class _Restarting(ArbiterError):
-    """Control is not there (yet): requests are served all the same."""
-
-    status = 503
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, headers=(("retry-after", "1"),))
 
 
 async def _sign_in(exchange: Exchange) -> None:
