@@ -67,6 +67,13 @@ class Actions:
             with self._using:
                 self._state.clear_refused()
 
+    def is_crowded(self) -> bool:
+        """Whether a sweep is wanted before its hour: see `Administered.is_crowded`."""
+        if self._state is None:
+            return False
+        with self._using:
+            return self._state.is_crowded()
+
     def sweep(self) -> None:
         """To be called hourly, in a thread: see `Administered.sweep`."""
         if self._state is not None:

@@ -119,7 +119,7 @@ async def _tend(actions: Actions) -> None:
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         await asyncio.to_thread(actions.look)
-        if monotonic() >= sweep_at:
+        if monotonic() >= sweep_at or await asyncio.to_thread(actions.is_crowded):
             sweep_at = monotonic() + SWEEP_EVERY_S
             await asyncio.to_thread(actions.sweep)
 
