@@ -65,10 +65,14 @@ class Router:
             self._routes[name] = _Route(ways.of_alias(alias), fallback, alias.name)
         # Later entries win, so the least of the precedence goes in first: an alias, then a bare model name, then
         # provider/model.
+        owners: dict[str, list[str]] = {}
+        for provider in snapshot.providers.values():
+            for model in provider.models:
+                owners.setdefault(model.id, []).append(provider.name)
         for name, (provider, model) in snapshot.models.items():
             rung = rung_of(snapshot, provider.name, model.id)
             why = f"model {name} -> {rung.name}"
-            self._routes[name] = self._explicit(rung, why, _collision(snapshot, name))
+            self._routes[name] = self._explicit(rung, why, _collision(name, owners[name], name in snapshot.aliases))
         for provider in snapshot.providers.values():
             for model in provider.models:
                 name = f"{provider.name}/{model.id}"
@@ -145,12 +149,10 @@ def _with_pin(plan: Plan, pinned: Pinned) -> Plan:
     return Plan(rungs, why, plan.alias, plan.warning, plan.is_explicit, pinned)
 
 
-def _collision(snapshot: Snapshot, model: str) -> str | None:
+def _collision(model: str, owners: Sequence[str], is_alias: bool) -> str | None:
     """What else the name of a declared model means; the model of the provider listed first is what it gets."""
-    used = snapshot.models[model][0].name
-    others = [provider.name for provider in snapshot.providers.values() if provider.model(model) is not None]
-    others.remove(used)
-    if model in snapshot.aliases:
+    used, *others = owners
+    if is_alias:
         others.append("an alias")
     if not others:
         return None
