@@ -243,7 +243,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     try:
         live = await ladder.climb(plan, ask, book, call.doors, around)
         row.affinity = conversation.served(live.rung, live.account)
-        await _relay(call, out, live, presence)
+        await _relay(call, out, live, book.waited_us, presence)
     finally:
         presence.close()
 
@@ -264,13 +264,14 @@ def _check_pauses(state: State, caller: Caller) -> None:
         raise Paused(f"an operator has paused {what}" + (f": {pause.reason}" if pause.reason else ""))
 
 
-async def _relay(call: Call, out: ClientEnd, live: Live, presence: _Presence) -> None:
+async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presence: _Presence) -> None:
     row, stream = call.row, live.stream
     call.services.waiting.pop(call, None)
     if live.facts is not None and live.facts.model is not None:
         row.model = live.facts.model[:_MODEL_CHARS]
     row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
-    waited_us = live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
+    # What earlier attempts took, and the pauses between them, are none of our own work either.
+    waited_us = before_us + live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
     row.overhead_us = max(0, row.first_byte_us - waited_us)
     headers = to_client(live.exchange.headers)
     if live.kind is not None:

@@ -36,6 +36,9 @@ GAUGES: dict[str, str] = {
     "arbiter_requests_in_flight": "Requests not yet settled.",
     "arbiter_journal_depth": "Rows waiting in the journal.",
     "arbiter_upstream_connections": "Connections open to upstreams.",
+    "arbiter_cooldown_active": "Accounts that rest after a 429.",
+    "arbiter_breakers_open": "Providers whose breaker is open.",
+    "arbiter_keys_refused": "Keys that their provider refused; they are left alone until a reload.",
 }
 BUCKETS_S = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,

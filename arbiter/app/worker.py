@@ -15,6 +15,7 @@ from arbiter.app.auth import Gate, Keys
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.ladder import Doors
 from arbiter.attempt.measured import Measured
+from arbiter.clock import monotonic
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
 from arbiter.ledger.journal import Journal, NullJournal
@@ -197,8 +198,12 @@ class Worker:
         services.measured.exchange()
         metrics.gauge("arbiter_open_streams", len(services.streams))
         metrics.gauge("arbiter_requests_in_flight", services.in_flight)
-        if self.number == 1:  # the journal is shared: one worker speaks for it
+        if self.number == 1:  # what is shared: one worker speaks for it
             metrics.gauge("arbiter_journal_depth", journal.depth)
+            standing, now = services.state.standing(), monotonic()
+            metrics.gauge("arbiter_cooldown_active", sum(rest.until > now for rest in standing.cooldowns.values()))
+            metrics.gauge("arbiter_breakers_open", sum(one.open_until > now for one in standing.breakers.values()))
+            metrics.gauge("arbiter_keys_refused", len(standing.refused))
         if journal.dropped > self._recorded_drops:
             metrics.count("arbiter_ledger_dropped_total", (), journal.dropped - self._recorded_drops)
             self._recorded_drops = journal.dropped

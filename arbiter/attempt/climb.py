@@ -122,6 +122,26 @@ class Climb:
             self._tries += 1
         return step
 
+    def still_stands(self, step: Step) -> bool:
+        """Whether `step` may be taken after its delay. If not, it was none, and `next` is to be asked for another.
+
+        While one request waits, another may have been told that the account is to rest.
+        """
+        standing, provider = self._state.standing(), step.rung.provider.name
+        key = (provider, step.account.label or "")
+        rest = standing.cooldowns.get(key) if self._minds_cooldowns else None
+        if rest is not None and rest.is_told and rest.until > self._now():
+            self._rest(key, rest)
+        elif key not in standing.refused and ("provider", provider) not in standing.pauses:
+            return True
+        self._tries -= 1
+        return False
+
+    def _rest(self, key: tuple[str, str], rest: Cooldown) -> None:
+        if key not in self._rests:
+            self._rests[key] = rest
+            self._until.append(rest.until)
+
     def _at_once(self) -> Step | None:
         """The first step where nothing at all speaks against it, which is nearly always; else None."""
         rung = self._plan.rungs[0]
@@ -205,9 +225,7 @@ class Climb:
                 if rest is not None and rest.until <= now:
                     rest = None
                 if rest is not None and rest.is_told:
-                    if key not in self._rests:
-                        self._rests[key] = rest
-                        self._until.append(rest.until)
+                    self._rest(key, rest)
                     continue
                 yield place, account, is_broken or rest is not None
 

@@ -29,6 +29,7 @@ from arbiter.errors import (
     ClientGone,
     ErrorClass,
     Garbled,
+    InStreamError,
     KeyRefused,
     Retry,
     TimedOut,
@@ -38,7 +39,7 @@ from arbiter.errors import (
 )
 from arbiter.log import Blotter, Log
 from arbiter.routing.plan import Plan
-from arbiter.state.base import Origin, State
+from arbiter.state.base import AccountName, Origin, State
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
@@ -133,19 +134,23 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around)
 async def _climb(steps: Climb, ask: Ask, book: Books, doors: Doors, around: Around) -> Live | None:
     """Take steps until one has an answer; None where no step is left."""
     nudged = False
+    suspects: list[AccountName] = []
     while (step := steps.next()) is not None:
         waited_us: int | None = None
         if step.delay_s:
             began_ns = monotonic_ns()
             await asyncio.sleep(step.delay_s)
             waited_us = (monotonic_ns() - began_ns) // 1000
+            if not steps.still_stands(step):
+                continue
         try:
             live = await _try(step, waited_us, ask, book, doors, around, may_nudge=not nudged)
         except ArbiterError as error:
-            _learn(around.state, step, error, ask)
+            _learn(around.state, step, error, ask, suspects)
             steps.failed(error, error.wait_s if isinstance(error, UpstreamError) else None)
             continue
         around.state.served(step.rung.provider.name)
+        _refuse(around.state, step.rung.provider.name, suspects)
         if not nudged and _is_to_be_nudged(live):
             # It ended well, and is on record as such; the client has seen nothing of it.
             live.close(None)
@@ -232,15 +237,18 @@ def _signatures(live: Live) -> list[bytes]:
     return bound.marks_of_answer(live.body) if live.kind is None else []
 
 
-def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
+def _learn(state: State, step: Step, error: ArbiterError, ask: Ask, suspects: list[AccountName]) -> None:
     """What a failed step says about its account and its provider, for all workers."""
     provider = step.rung.provider
     account = (provider.name, step.account.label or "")
     if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
-        if len(provider.accounts) > 1:
-            state.refuse(account)
-            _log.warn("a key was refused and is not used until a reload", provider=account[0], account=account[1])
-    elif isinstance(error, UpstreamError) and error.retry is Retry.KEY:
+        suspects.append(account)
+        state.served(provider.name)
+        return
+    if isinstance(error, UpstreamStatus | InStreamError):
+        state.served(provider.name)  # badly, but it is there
+        _refuse(state, provider.name, suspects)
+    if isinstance(error, UpstreamError) and error.retry is Retry.KEY:
         # Counting has limits of its own, and a burst of it must not keep anybody from an answer.
         if not ask.counts_tokens:
             wait_s = error.wait_s if error.wait_s is not None else GUESSED_WAIT_S
@@ -249,6 +257,19 @@ def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
             _log.info("an account rests", provider=account[0], account=account[1], seconds=wait_s)
     elif isinstance(error, Unreachable) or (isinstance(error, TimedOut) and error.phase in ("connect", "headers")):
         state.failed(provider.name)
+
+
+def _refuse(state: State, provider: str, suspects: list[AccountName]) -> None:
+    """Another key of the provider was let in with the same request: those that were not are at fault.
+
+    Without that proof none is marked: a request for what no key may do, or an hour in which the provider takes no key,
+    must not keep everybody else from it until a reload.
+    """
+    for account in suspects:
+        if account[0] == provider:
+            state.refuse(account)
+            _log.warn("a key was refused and is not used until a reload", provider=provider, account=account[1])
+    suspects[:] = [account for account in suspects if account[0] != provider]
 
 
 def _is_to_be_nudged(live: Live) -> bool:

@@ -170,7 +170,7 @@ class StreamRelay:
             return False
         if self._holding_bytes:
             return True
-        return not self.first_event_ns or (self.course.ending is Ending.FAILED and self.course.is_bare)
+        return not self.first_event_ns or (self.course.ending is not Ending.COMPLETE and self.course.is_bare)
 
     async def flow(self, out: Taker) -> ArbiterError | None:
         """Let the stream run into `out`; return once it ended, with what kept it from being complete."""

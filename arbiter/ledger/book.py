@@ -107,13 +107,14 @@ class Attempt:
 class Book:
     """All attempts of one request, and the request's own row."""
 
-    __slots__ = ("_is_priced", "_metrics", "_pen", "blot", "request")
+    __slots__ = ("_is_priced", "_metrics", "_pen", "blot", "request", "waited_us")
 
     def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow, blot: Blotter) -> None:
         self._pen = pen
         self.blot = blot
         self._metrics = metrics
         self._is_priced = True  # every attempt that metered something
+        self.waited_us = 0  # for attempts that are over, and on purpose between two
         self.request = request
 
     def open(
@@ -130,6 +131,7 @@ class Book:
         """Write down that `rung` is about to be tried on `account`. Once this returns the attempt cannot be lost."""
         request, provider = self.request, rung.provider
         request.attempts += 1
+        self.waited_us += wait_us or 0
         request.provider, request.model, request.fidelity = provider.name, rung.model, fidelity
         rate = provider.rates.get(rung.model)
         row = AttemptRow(
@@ -161,6 +163,7 @@ class Book:
             (row.provider, row.outcome, row.error_class or "", row.timeout_phase or ""),
         )
         if row.total_us is not None:
+            self.waited_us += row.total_us
             metrics.observe("arbiter_upstream_attempt_duration_seconds", (row.provider,), row.total_us / 1e6)
         if row.usage_source != "missing":
             self._add(row.cost_pd)

@@ -31,7 +31,7 @@ class Course(Protocol):
     repairs: list[str]  # what was mended on the way
     last_words: bytes  # the error event with which the upstream itself ended the stream; `feed` leaves it out
     finish_inferred: bool  # it ended without saying why
-    is_bare: bool  # it failed, and said nothing before the error
+    is_bare: bool  # it failed, or turned out to be none, and said nothing before that
     protocol_fault: str | None  # what broke the format's rules and was passed on all the same
 
     @property

@@ -312,6 +312,7 @@ class NativeStream:
 
     def _cut(self, fault: Garbled) -> None:
         self.garbled, self.ending = fault, Ending.CUT
+        self.is_bare = not self.tap.events
 
     def end(self, error: ArbiterError | None) -> bytes:
         """The upstream's side ended, by itself or by `error`."""

@@ -173,7 +173,6 @@ class TranslatedStream:
         for event in events:
             if type(event) is Failed:
                 self._stop(event.error)
-                self.is_bare = self._is_silent
                 return False
             self._is_silent = False
             if type(event) is CallStarted and event.name in self._names:
@@ -208,6 +207,7 @@ class TranslatedStream:
 
     def _stop(self, error: ArbiterError) -> None:
         self._error = error
+        self.is_bare = self._is_silent
         self.ending = Ending.FAILED if isinstance(error, InStreamError) else Ending.CUT
 
 

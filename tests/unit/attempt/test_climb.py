@@ -282,6 +282,25 @@ def test_a_told_cooldown_is_never_contacted_before_its_time():
     assert walk.step() == "b first"
 
 
+def test_a_retry_is_not_taken_where_its_account_was_told_to_rest_meanwhile():
+    """While one request waits for its retry, another may be told a wait that holds for both."""
+    walk = Walk([rung("a"), rung("b")])
+    walk.step()
+    walk.climb.failed(status(502))
+    retry = walk.climb.next()
+    assert retry is not None and told(retry) == "a retry" and walk.climb.still_stands(retry)
+    walk.state.cool(("a", ""), 30, is_told=True, is_quota=False)
+    assert not walk.climb.still_stands(retry)
+    assert walk.step() == "b fallback"
+    alone = Walk([rung("a")])
+    alone.step()
+    alone.climb.failed(status(502))
+    retry = alone.climb.next()
+    alone.state.cool(("a", ""), 30, is_told=True, is_quota=False)
+    assert retry is not None and not alone.climb.still_stands(retry)
+    assert alone.step() is None and alone.climb.verdict().status == 502
+
+
 def test_only_quotas_left_is_told_as_a_quota():
     walk = Walk([rung("a")])
     walk.state.cool(("a", ""), 3600, is_told=True, is_quota=True)

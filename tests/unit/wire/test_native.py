@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from arbiter.errors import BadRequest, Cut
 from arbiter.model import Target
-from arbiter.wire.native import CHAT, MESSAGES, Ending, NativeStream, open_body, splice
+from arbiter.wire.native import CHAT, MESSAGES, Ending, NativeStream, fidelity, open_body, splice
 
 json_values = st.recursive(
     st.none()
@@ -46,12 +46,12 @@ def test_every_untouched_member_keeps_its_bytes(members):
     for name, text in texts.items():
         expected = b'"up"' if name == "model" else text.encode()
         assert bytes(raw[name]) == expected
-    assert sent.fidelity == "model-only"
+    assert fidelity(sent.changed) == "model-only"
 
 
 def test_an_equal_model_leaves_the_request_verbatim():
     sent = spliced(b'{"model":"up","messages":[ 1.50 , 12345678901234567890 ]}')
-    assert sent.fidelity == "verbatim"
+    assert fidelity(sent.changed) == "verbatim"
     assert sent.body == b'{"model":"up","messages":[ 1.50 , 12345678901234567890 ]}'
 
 
@@ -77,12 +77,12 @@ def test_a_stream_always_asks_for_usage(options, expected):
     sent = spliced(f'{{"model":"up","stream":true{member}}}'.encode())
     assert json.loads(sent.body)["stream_options"] == expected
     assert sent.asked_usage
-    assert sent.fidelity == "$.stream_options.include_usage"
+    assert fidelity(sent.changed) == "$.stream_options.include_usage"
 
 
 def test_a_client_that_asked_for_usage_itself_changes_nothing():
     sent = spliced(b'{"model":"up","stream":true,"stream_options":{"include_usage":true}}')
-    assert (sent.fidelity, sent.asked_usage) == ("verbatim", False)
+    assert (fidelity(sent.changed), sent.asked_usage) == ("verbatim", False)
 
 
 @pytest.mark.parametrize("half", [r"\ud83c", r"\udf0d", r"cut \ud83c\ud83c\udf0d off", r"\\\ud83c"])
@@ -92,7 +92,7 @@ def test_half_an_emoji_passes_as_it_came(half):
     body = f'{{ "a" : 1 , "model":"asked","messages" : {text} ,"a":"{half}","z":[1.50] }}'
     sent = spliced(body.encode())
     assert sent.body == f'{{"a":"{half}","model":"up","messages":{text},"z":[1.50]}}'.encode()
-    assert sent.fidelity == "model-only"
+    assert fidelity(sent.changed) == "model-only"
 
 
 def test_half_an_emoji_passes_in_stream_options_too():
@@ -118,7 +118,7 @@ def test_the_attribution_line_is_dropped_and_nothing_else_of_the_system_prompt_m
     rest = '{"type":"text","text":"You are…","cache_control":{"type":"ephemeral"}}'
     body = f'{{"model":"up","system":[{json.dumps(ATTRIBUTION)}, {rest} ],"messages":[]}}'.encode()
     dropped = spliced(body, MESSAGES)
-    assert dropped.fidelity == "$.system[0]"
+    assert fidelity(dropped.changed) == "$.system[0]"
     assert bytes(msgspec.json.decode(dropped.body, type=dict[str, msgspec.Raw])["system"]) == f"[{rest}]".encode()
     assert not spliced(body, MESSAGES, drop=False).changed
 

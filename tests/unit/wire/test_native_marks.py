@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arbiter.errors import BadRequest
 from arbiter.model import Target
-from arbiter.wire.native import MESSAGES, open_body, splice
+from arbiter.wire.native import MESSAGES, fidelity, open_body, splice
 
 MARK = {"type": "ephemeral"}
 
@@ -70,7 +70,7 @@ WHOLE: dict[str, Any] = {
 @pytest.mark.parametrize("whose", ["auto", "client"])
 def test_the_clients_marks_are_its_own(whose: Any) -> None:
     """By default a native request keeps every byte (SPEC 2.8)."""
-    assert sent(WHOLE, whose).fidelity == "verbatim"
+    assert fidelity(sent(WHOLE, whose).changed) == "verbatim"
 
 
 def test_arbiter_marks_the_last_tool_the_system_prompt_and_the_newest_message() -> None:
@@ -214,7 +214,7 @@ def test_the_requests_own_mark_goes() -> None:
     """Anthropic would put it on the last block; where Arbiter marks, or nobody may, it is not the client's to ask."""
     body = {"model": "m", "cache_control": MARK, "messages": []}
     assert sent(body, "off").body == b'{"model":"m","messages":[]}'
-    assert sent(body, "off").fidelity == "$.cache_control"
+    assert fidelity(sent(body, "off").changed) == "$.cache_control"
     assert marks(sent(body, "auto").body) == ["$"]
 
 

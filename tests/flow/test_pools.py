@@ -1,0 +1,170 @@
+"""Several keys of one provider: which of them is used, which rests, and which is left alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import Answer, ask, run
+from tests.fakes.gateway import ADMIN, Gateway, free_port, until
+from tests.fakes.origin import Origin, Peer, Request
+
+PATH = "/v1/chat/completions"
+LABELS = ("one", "two", "three")
+OK = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
+
+
+class Keys:
+    """An upstream that answers each key as a test says; `used` counts the requests by key."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.says: dict[str, tuple[int, str]] = {}
+        self.used: Counter[str] = Counter()
+
+    async def script(self, peer: Peer, request: Request) -> None:
+        key = (request.header("authorization") or "").removeprefix("Bearer sk-key-")
+        self.used[key] += 1
+        status, header = self.says.get(key, (200, ""))
+        data = json.dumps(OK if status == 200 else {"error": {"message": f"no, {key}", "type": "x"}}).encode()
+        head = f"HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n{header}\r\n"
+        await peer.send(head.encode() + data)
+
+
+@pytest.fixture(scope="module")
+def keys() -> Keys:
+    return Keys()
+
+
+@pytest.fixture(scope="module")
+def gateway(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    pool = [{"label": label, "key": f"sk-key-{label}"} for label in LABELS]
+    at = {"type": "openai", "endpoint": f"http://127.0.0.1:{keys.port}/v1", "models": ["m"]}
+    config = {
+        "providers": {
+            "pool": {**at, "keys": pool, "retry": {"base": "10ms"}},
+            "spare": {**at, "key": "sk-key-spare", "models": ["spare"]},
+        },
+        "aliases": {"safe": {"group": ["pool/m", "spare/spare"]}},
+    }
+    with Gateway(config, tmp_path_factory.mktemp("pools")) as made:
+        yield made
+
+
+@pytest.fixture
+def served(gateway: Gateway, keys: Keys) -> Iterator[Callable[[Callable[[], Awaitable[None]]], None]]:
+    """Runs a test's coroutine beside the upstream; what the gateway learnt is forgotten afterwards."""
+
+    def go(main: Callable[[], Awaitable[None]]) -> None:
+        async def beside() -> None:
+            async with Origin(keys.script, port=keys.port):
+                await main()
+
+        keys.says.clear()
+        keys.used.clear()
+        run(beside)
+
+    yield go
+    gateway.get("/admin/cooldowns/clear", method="POST", headers=ADMIN)
+    gateway.get("/admin/reload", method="POST", headers=ADMIN)
+
+
+def say(gateway: Gateway, session: str, model: str = "m") -> Awaitable[Answer]:
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+    return ask(gateway.port, PATH, body, headers=[("x-session-id", session)])
+
+
+def state(gateway: Gateway) -> Any:
+    return gateway.get("/admin/api/state", headers=ADMIN).json
+
+
+def test_conversations_spread_over_the_keys_and_stay_there(gateway, keys, served):
+    """SPEC 5.7: the account is part of the pin."""
+
+    async def main() -> None:
+        for _ in range(3):
+            for number in range(30):
+                answer = await say(gateway, f"spread-{number}")
+                assert answer.status == 200
+        assert set(keys.used) == set(LABELS) and min(keys.used.values()) >= 9
+        rows = until(lambda: len(found := gateway.select(SQL)) == 90 and found, "the rows")
+        by_slot: dict[str, set[str]] = {}
+        for row in rows:
+            by_slot.setdefault(row["affinity_key"], set()).add(row["account"])
+        assert len(by_slot) == 30 and all(len(accounts) == 1 for accounts in by_slot.values())
+
+    SQL = "SELECT r.affinity_key, a.account FROM requests r JOIN attempts a ON a.request_id = r.id"
+    served(main)
+
+
+def test_a_limited_key_rests_alone_and_its_conversations_move(gateway, keys, served):
+    """SPEC 4.4: the others serve on; nobody asks the limited one again before its time."""
+
+    async def main() -> None:
+        keys.says["one"] = (429, "retry-after: 30\r\n")
+        answers = [await say(gateway, f"limited-{number}") for number in range(20)]
+        assert {answer.status for answer in answers} == {200} and keys.used["one"] == 1
+        (rest,) = state(gateway)["cooldowns"]
+        assert (rest["provider"], rest["account"], rest["told"]) == ("pool", "one", True)
+        assert sum(answer.header("x-arbiter-attempts") == "2" for answer in answers) == 1
+
+    served(main)
+
+
+def test_a_refused_key_is_left_alone_once_another_was_let_in(gateway, keys, served):
+    """SPEC 4.5: until the reload; the client notices nothing, the log and the state say so."""
+
+    async def main() -> None:
+        keys.says["two"] = (401, "")
+        answers = [await say(gateway, f"refused-{number}") for number in range(20)]
+        assert {answer.status for answer in answers} == {200} and keys.used["two"] == 1
+        (refused,) = state(gateway)["refused"]
+        assert (refused["provider"], refused["account"]) == ("pool", "two")
+        assert gateway.metric("arbiter_keys_refused") == 1 or until(
+            lambda: gateway.metric("arbiter_keys_refused") == 1, "the metric"
+        )
+        assert any("a key was refused" in line["message"] and line["account"] == "two" for line in gateway.lines())
+
+    served(main)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_request_that_no_key_may_make_costs_no_key(gateway, keys, served, status):
+    """Else one caller with a forbidden model, or the provider's bad hour, would take the pool from everybody."""
+
+    async def main() -> None:
+        keys.says = dict.fromkeys(LABELS, (status, ""))
+        answer = await say(gateway, "forbidden", "safe")
+        assert answer.status == 502 and answer.header("x-should-retry") == "false"
+        assert answer.header("x-arbiter-attempts") == "3" and keys.used["spare"] == 0
+        assert b"no, " in answer.body and b"sk-key" not in answer.body
+        assert state(gateway)["refused"] == []
+        keys.says.clear()
+        assert (await say(gateway, "forbidden", "safe")).status == 200
+        row = gateway.row(answer.trace_id)
+        assert row["error_class"] == "config"
+        assert [attempt["why"] for attempt in row["attempts"]] == ["first", "key", "key"]
+
+    served(main)
+
+
+def test_a_pool_that_is_all_limited_tells_the_shortest_wait_or_falls_back(gateway, keys, served):
+    """SPEC 4.4, 4.8."""
+
+    async def main() -> None:
+        for label, seconds in zip(LABELS, (40, 20, 30), strict=True):
+            keys.says[label] = (429, f"retry-after: {seconds}\r\n")
+        answer = await say(gateway, "shortest")
+        assert answer.status == 429 and answer.header("x-arbiter-attempts") == "3"
+        assert 18 <= int(answer.header("retry-after") or 0) <= 20
+        again = await say(gateway, "shortest")
+        assert again.status == 429 and again.header("x-arbiter-attempts") == "0" and sum(keys.used.values()) == 3
+        assert 15 <= int(again.header("retry-after") or 0) <= 20
+        safe = await say(gateway, "shortest", "safe")
+        assert safe.status == 200 and safe.header("x-arbiter-provider") == "spare"
+
+    served(main)
