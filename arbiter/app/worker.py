@@ -195,7 +195,8 @@ class Worker:
         metrics, journal = services.metrics, services.journal
         journal.look()
         services.state.look()
-        services.measured.exchange()
+        groups = services.snapshot.aliases.values()
+        services.measured.exchange(wants_speeds=any(alias.select == "fastest_measured" for alias in groups))
         metrics.gauge("arbiter_open_streams", len(services.streams))
         metrics.gauge("arbiter_requests_in_flight", services.in_flight)
         if self.number == 1:  # what is shared: one worker speaks for it
@@ -207,9 +208,11 @@ class Worker:
         if journal.dropped > self._recorded_drops:
             metrics.count("arbiter_ledger_dropped_total", (), journal.dropped - self._recorded_drops)
             self._recorded_drops = journal.dropped
-        metrics.gauge(
-            "arbiter_upstream_connections", sum(origin["open"] for origin in services.doors.transport.stats())
-        )
+        control = f"unix://{self.control_socket}"  # the administration is no upstream
+        open_connections = [
+            one["open"] for one in services.doors.transport.stats() if not one["origin"].endswith(control)
+        ]
+        metrics.gauge("arbiter_upstream_connections", sum(open_connections))
         metrics.flush()
         if self._timer is not None:
             self._timer.cancel()

@@ -57,11 +57,15 @@ class Measured:
             samples = self._samples[target] = deque(maxlen=_NEW_SAMPLES)
         samples.append(((facts.first_event_ns - sent_ns) / 1e9, usage.output * 1e9 / took_ns))
 
-    def exchange(self) -> None:
-        """Tell the others, and hear what they say. Called once a second; an idle worker writes nothing."""
+    def exchange(self, *, wants_speeds: bool) -> None:
+        """Tell the others, and hear what they say. Called once a second; an idle worker writes nothing.
+
+        Medians over everybody's samples are work, done only where somebody `wants_speeds`.
+        """
         if self._own or self._samples or self._told:
             self._told = bool(self._own)  # once more after the last request, so that nobody thinks us busy
             self._state.share(self._name, self._own, self._samples)
             self._samples = {}
         self._others = dict(self._state.busy(self._name))
-        self._speeds = dict(self._state.measures())
+        if wants_speeds:
+            self._speeds = dict(self._state.measures())

@@ -179,7 +179,7 @@ def describe(state: Administered | None, snapshot: Snapshot) -> dict[str, Any]:
     Shapes: without a state, what it would tell is None, which is not "none".
     """
     if state is None:
-        off = dict.fromkeys(("pins", "artefacts", "cooldowns", "breakers", "refused", "pauses"))
+        off = dict.fromkeys(("pins", "artefacts", "cooldowns", "breakers", "refused", "pauses", "measured"))
         return {"sharing": {"healthy": True, "reason": STATE_OFF}, **off, "accounts": _accounts(snapshot, None, 0.0)}
     standing, now, counts = state.standing(), clock.monotonic(), state.counts()
     return {
@@ -211,6 +211,10 @@ def describe(state: Administered | None, snapshot: Snapshot) -> dict[str, Any]:
             {"provider": provider, "account": account or None} for provider, account in sorted(standing.refused)
         ],
         "pauses": [_shown(pause) for _, pause in sorted(standing.pauses.items())],
+        "measured": [
+            {"target": target, "first_event_s": round(first_s, 3), "tokens_per_s": round(pace, 1)}
+            for target, (first_s, pace) in sorted(state.measures().items())
+        ],
         "accounts": _accounts(snapshot, standing, now),
     }
 

@@ -19,12 +19,12 @@ def test_requests_under_way_are_counted_over_all_workers():
     two.began(T)
     assert one.busy(T) == 1
     for worker in (one, two, one):
-        worker.exchange()
+        worker.exchange(wants_speeds=True)
     assert one.busy(T) == 3 and two.busy(T) == 3
     two.ended(T)
     two.ended(T)
-    two.exchange()
-    one.exchange()
+    two.exchange(wants_speeds=True)
+    one.exchange(wants_speeds=True)
     assert one.busy(T) == 1 and two.busy(T) == 1
 
 
@@ -47,9 +47,9 @@ def test_the_pace_of_a_stream_is_measured_and_shared():
     one, two = Measured(state, "one"), Measured(state, "two")
     for first in (0.5, 1.0, 3.0):
         one.saw(T, 0, stream(first, first + 2, 100))
-    one.exchange()
+    one.exchange(wants_speeds=True)
     now[0] += 2
-    two.exchange()
+    two.exchange(wants_speeds=True)
     assert two.speed(T) == (1.0, 50.0) and two.speed("up/other") is None
 
 
@@ -60,7 +60,7 @@ def test_what_says_nothing_of_a_pace_is_no_sample():
     measured = Measured(state, "one")
     for facts in (Facts(), stream(1, 2, None), stream(1, 2, 0), stream(1, 1.01, 9)):
         measured.saw(T, 0, facts)
-    measured.exchange()
+    measured.exchange(wants_speeds=True)
     now[0] += 2
-    measured.exchange()
+    measured.exchange(wants_speeds=True)
     assert measured.speed(T) is None
