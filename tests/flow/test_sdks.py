@@ -103,7 +103,7 @@ def test_openai_sends_an_image_as_it_is(chat: openai.OpenAI, front: Front) -> No
     run(main)
 
 
-def test_openai_raises_its_own_errors(chat: openai.OpenAI) -> None:
+def test_openai_raises_its_own_errors(chat: openai.OpenAI, front: Front) -> None:
     """Each failure is the exception that the SDK has for it, with the provider's message."""
 
     def ask(model: str, text: str) -> None:
@@ -116,6 +116,7 @@ def test_openai_raises_its_own_errors(chat: openai.OpenAI) -> None:
         ask("echo", "hi\n/echo error 429 retry-after=7 slow down, please")
     assert "slow down" in limited.value.message
     assert limited.value.response.headers["retry-after"] == "7"
+    front.forget()
     with pytest.raises(openai.BadRequestError):
         ask("echo", "hi\n/echo error 400 no")
     with pytest.raises(openai.InternalServerError):
@@ -253,7 +254,7 @@ def test_anthropic_counts_tokens(messages: anthropic.Anthropic) -> None:
     assert counted.input_tokens > 0
 
 
-def test_anthropic_raises_its_own_errors(messages: anthropic.Anthropic) -> None:
+def test_anthropic_raises_its_own_errors(messages: anthropic.Anthropic, front: Front) -> None:
     """Each failure is the exception that the SDK has for it."""
 
     def ask(model: str, text: str) -> None:
@@ -266,6 +267,7 @@ def test_anthropic_raises_its_own_errors(messages: anthropic.Anthropic) -> None:
         ask("echo", "hi\n/echo error 429 retry-after=7 slow down, please")
     assert "slow down" in str(limited.value)
     assert limited.value.response.headers["retry-after"] == "7"
+    front.forget()
     with pytest.raises(anthropic.InternalServerError) as busy:
         ask("echo", "hi\n/echo error 529 busy")
     assert busy.value.status_code == 529
