@@ -137,6 +137,7 @@ def test_an_upstreams_error_is_told_in_the_clients_shape(
             assert found.header("x-arbiter-error-source") == "upstream"
             assert found.header("x-arbiter-fidelity") == "translated"
             assert front.row(found.trace_id)["fidelity"] == "translated"
+            front.forget()  # what a 429 asks for
 
     run(main)
 
