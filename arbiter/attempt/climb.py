@@ -17,7 +17,8 @@ hint, an open breaker) come last. The standing of accounts is looked at anew bef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from arbiter.attempt import backoff
 from arbiter.config.snapshot import Account
@@ -41,8 +42,7 @@ _AFTER_ACCEPTANCE = frozenset(("first_event", "idle", "total", "unary"))
 """Phases in which the provider has the request, and works on it. A unary answer is silent until it is whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One try to make: `rung` on `account`, `delay_s` from now. `why` it is made goes into its row."""
 
     rung: Rung

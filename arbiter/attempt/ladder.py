@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Attempt, Books
@@ -59,8 +61,7 @@ _log = Log(__name__)
 _random = random.Random()
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(msgspec.Struct, frozen=True):
     """What a climb stands in: what all workers share, what this one measures, and the conversation.
 
     `warn` is told what the caller should know; `remembers`: whether the answer's makers of thinking are of interest.

@@ -59,8 +59,7 @@ class Rung:
         return card.max_input if card is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Pinned:
+class Pinned(msgspec.Struct, frozen=True, gc=False):
     """Who served the conversation so far. `account` is a label, "" where the account has none."""
 
     provider: str
@@ -100,8 +99,7 @@ class Asked(msgspec.Struct, frozen=True):
     """About how many of input; 0 where nobody counted. Some prices depend on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The rungs to try, first to last; the climb tries the accounts of each before it goes on to the next.
 
     `rationale` is one line for people, `alias` the alias that was named, if any, and `warning` what the caller should

@@ -29,6 +29,7 @@ VERSION = b"1"
 MIN_CHARS = 16
 """An opener of fewer characters is no conversation's own."""
 
+MESSAGES = "anthropic-messages"  # the format whose system prompt stands beside the messages
 BODY_KEYS = ("prompt_cache_key", "session_id")
 
 ATTRIBUTION = "x-anthropic-billing-header:"
@@ -96,6 +97,7 @@ class Affinity:
         self._settings = settings
         self._read: dict[bytes, _Said] = {}
         self._read_before: dict[bytes, _Said] = {}
+        self._openers: dict[tuple[bytes, bytes, bool], _Opener] = {}
 
     def pins(self, kind: str | None) -> bool:
         """Whether a request of this kind pins its conversation (`session_affinity.no_pin`)."""
@@ -137,9 +139,36 @@ class Affinity:
         return None
 
     def _opener(self, wire: str, members: Members, *, wants_user: bool) -> _Opener:
+        """The opener, found again by the bytes in which it stood where those are the first turns alone."""
+        system, messages = members.get("system") if wire == MESSAGES else None, members.get("messages")
+        if messages is None:
+            return self._read_opener(system, messages, wants_user=wants_user)[0]
+        head = bytes(memoryview(messages)[:_FIRST_BYTES])
+        ends = nesting.cuts(head, _FIRST_TURNS) if head[:1] == b"[" else []
+        if len(ends) < _FIRST_TURNS:
+            return self._read_opener(system, messages, wants_user=wants_user)[0]
+        spelt = (
+            xxh3_128_digest(head[: ends[-1]]),
+            xxh3_128_digest(memoryview(system)) if system is not None else b"",
+            wants_user,
+        )
+        known = self._openers.get(spelt)
+        if known is not None:
+            return known
+        opener, turns = self._read_opener(system, messages, wants_user=wants_user)
+        if turns <= _FIRST_TURNS:
+            if len(self._openers) >= _REMEMBERED:
+                self._openers.clear()
+            self._openers[spelt] = opener
+        return opener
+
+    def _read_opener(self, prompt: Raw | None, messages: Raw | None, *, wants_user: bool) -> tuple[_Opener, int]:
+        """The opener, and how many of the messages decide it; more than there may be where all that follow might."""
         system: list[_Said] = []
         user = _Said("user")
-        for said in self._messages(wire, members):
+        turns = -1 if prompt is not None else 0
+        for said in self._messages(prompt, messages):
+            turns += 1
             if said.role == "system":
                 if said.chars:
                     system.append(said)
@@ -148,18 +177,20 @@ class Affinity:
             elif said.role == "user" and said.chars:
                 user = said
                 break
+        else:
+            turns = _MOST_TURNS + 1
         family = b"".join([said.digest for said in system]) or _NO_FAMILY
         if len(family) > 16:
             family = xxh3_128_digest(family)
-        return _Opener(family, user.digest, sum([said.chars for said in system]) + user.chars)
+        return _Opener(family, user.digest, sum([said.chars for said in system]) + user.chars), turns
 
-    def _messages(self, wire: str, members: Members) -> Iterator[_Said]:
+    def _messages(self, prompt: Raw | None, messages: Raw | None) -> Iterator[_Said]:
         """The messages of a request from its beginning; system messages only as far as they lead."""
-        if wire == "anthropic-messages" and (system := members.get("system")) is not None:
+        if prompt is not None:
             # As a message of its own, so that a prompt is read in one way wherever it stands.
-            yield self._said(b'{"role":"system","content":%b}' % bytes(system))
+            yield self._said(b'{"role":"system","content":%b}' % bytes(prompt))
         leads = True
-        for entry in _entries(members.get("messages")):
+        for entry in _entries(messages):
             said = self._said(entry)
             if said.role != "system":
                 leads = False

@@ -70,6 +70,7 @@ class LmdbState:
         self._map_bytes = map_bytes
         self._last_standing = Standing()
         self._generation: bytes | None = b"none read yet"
+        self._seen: tuple[bytes, bytes | None] = (b"", None)  # the pin that was last read; its refresh comes next
         self._is_closed = False
         self._is_full = False
         self._writes_to_check = 0
@@ -185,17 +186,21 @@ class LmdbState:
     def pin(self, slot: bytes) -> Pin | None:
         with self._env.read() as txn:
             raw = txn.get(slot, db=self._pins)
+        self._seen = (slot, raw)
         return records.read_pin(raw, self._now_ms())
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
         self._check_room()
+        self._seen = (b"", None)
         raw = records.encode_dated(self._now_ms() + round(ttl_s * 1000), pin)
         with self._env.begin() as txn:
             txn.put(slot, raw, db=self._pins)
 
     def refresh_pin(self, slot: bytes, ttl_s: float) -> None:
-        with self._env.read() as txn:
-            raw = txn.get(slot, db=self._pins)
+        (seen, raw), self._seen = self._seen, (b"", None)
+        if seen is not slot:
+            with self._env.read() as txn:
+                raw = txn.get(slot, db=self._pins)
         if not self._is_due(raw, ttl_s):
             return
         with self._env.begin() as txn:

@@ -347,3 +347,21 @@ JSON = st.recursive(
 def test_any_json_has_a_slot_or_none(messages, system, wire):
     body = {"messages": messages, "system": system}
     assert slot(body, wire) == slot(json.dumps({**body, "model": "m"}, indent=1).encode(), wire)
+
+
+def test_what_is_remembered_of_a_beginning_never_decides_for_another_conversation():
+    """A conversation whose first turns are those of a known one, and which only then says something of its own."""
+    affinity = Affinity(SessionAffinity())
+    begins = [{"role": "system", "content": "S" * 20}, {"role": "assistant", "content": "Hello."}]
+    own = [{"role": "user", "content": f"This is conversation number {number}."} for number in range(3)]
+
+    def slot_of(messages: list[dict[str, Any]], used: Affinity) -> bytes | None:
+        members = opened({"messages": messages})
+        found = used.slot("openai-chat", members, {}, None, None)
+        return found.key if found is not None else None
+
+    assert slot_of(begins, affinity) is None
+    slots = [slot_of([*begins, one], affinity) for one in own]
+    assert None not in slots and len(set(slots)) == 3
+    assert slots == [slot_of([*begins, one], Affinity(SessionAffinity())) for one in own]
+    assert slots == [slot_of([*begins, one, {"role": "assistant", "content": "so"}], affinity) for one in own]
