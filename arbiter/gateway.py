@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 from arbiter.attempt import ladder
@@ -22,7 +21,6 @@ from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
 from arbiter.attempt.live import Live, StreamRelay, Taker
-from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import (
@@ -46,7 +44,7 @@ from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.identity import identify
-from arbiter.state.base import State
+from arbiter.state.base import Pause
 from arbiter.watch import Alarm
 from arbiter.wire import native
 from arbiter.wire.format import Format
@@ -99,8 +97,7 @@ class Services:
     doors: Doors
     journal: Journal | NullJournal
     metrics: Metrics
-    state: State
-    measured: Measured
+    around: Around
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -214,7 +211,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
-    conversation = Conversation(services.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
+    conversation = Conversation(services.around.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
     plan = call.router.plan(
         Asked(
             model=opened.model,
@@ -222,42 +219,28 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             pinned=conversation.pinned,
             slot=slot,
             draw=_unique.random(),
-            facts=services.measured,
+            facts=services.around.measured,
             tokens=len(body) // BYTES_PER_TOKEN,
         )
     )
     row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
-    _check_pauses(services.state, caller)
+    if conversation.standing.pauses:
+        _check_pauses(conversation.standing.pauses, caller)
     if services.journal.full and call.snapshot.storage.on_full == "refuse":
         raise Unavailable("the ledger is full and `storage.on_full` is `refuse`", retry_after_s=5)
     limits = call.snapshot.limits
     ask = Ask(call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id)
     presence = _Presence(call, out)
-    around = Around(
-        services.state,
-        services.measured,
-        conversation,
-        partial(_warn, row),
-        remembers=len(plan.rungs) > 1 and call.format.name == native.MESSAGES,
-    )
     try:
-        live = await ladder.climb(plan, ask, book, call.doors, around)
+        live = await ladder.climb(plan, ask, book, call.doors, services.around, conversation)
         row.affinity = conversation.served(live.rung, live.account)
         await _relay(call, out, live, book.waited_us, presence)
     finally:
         presence.close()
 
 
-def _warn(row: RequestRow, what: str) -> None:
-    """One more thing that the caller should know."""
-    row.warning = what if row.warning is None else f"{row.warning} | {what}"
-
-
-def _check_pauses(state: State, caller: Caller) -> None:
+def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> None:
     """Errors: Paused where an operator stopped everything, or this client. A paused provider is the climb's affair."""
-    pauses = state.standing().pauses
-    if not pauses:
-        return
     pause = pauses.get(("all", "")) or pauses.get(("client", caller.name or ""))
     if pause is not None:
         what = "all traffic" if pause.scope == "all" else f"the client {caller.name!r}"

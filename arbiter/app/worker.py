@@ -13,7 +13,7 @@ from arbiter import gateway, log, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
 from arbiter.attempt.echo import Echo
-from arbiter.attempt.ladder import Doors
+from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic
 from arbiter.config.snapshot import Snapshot
@@ -71,8 +71,7 @@ class Worker:
             Doors(Transport(), Echo(), Watch(loop), Blotter(snapshot.secrets())),
             journal,
             metrics,
-            state,
-            Measured(state, f"worker-{number}"),
+            Around(state, Measured(state, f"worker-{number}")),
         )
         self.keys = Keys(snapshot)
         self.gate = Gate(snapshot)
@@ -101,7 +100,7 @@ class Worker:
         await services.doors.echo.close()
         await services.doors.transport.close()
         await self._plugins.shutdown()
-        services.state.close()
+        services.around.state.close()
         services.metrics.flush()
 
     # --- reloads ------------------------------------------------------------------------------------------------------
@@ -166,8 +165,8 @@ class Worker:
             reasons.append("draining")
         if not services.journal.healthy:
             reasons.append(f"journal: {services.journal.reason}")
-        if services.state.reason:
-            reasons.append(f"state: {services.state.reason}")
+        if services.around.state.reason:
+            reasons.append(f"state: {services.around.state.reason}")
         # Once, so that a deployment that never gets a control process is not taken for one that works.
         self._has_met_control = self._has_met_control or self._control_runs
         if not self._has_met_control:
@@ -194,14 +193,14 @@ class Worker:
         services = self.services
         metrics, journal = services.metrics, services.journal
         journal.look()
-        services.state.look()
+        services.around.state.look()
         groups = services.snapshot.aliases.values()
-        services.measured.exchange(wants_speeds=any(alias.select == "fastest_measured" for alias in groups))
+        services.around.measured.exchange(wants_speeds=any(alias.select == "fastest_measured" for alias in groups))
         metrics.gauge("arbiter_open_streams", len(services.streams))
         metrics.gauge("arbiter_requests_in_flight", services.in_flight)
         if self.number == 1:  # what is shared: one worker speaks for it
             metrics.gauge("arbiter_journal_depth", journal.depth)
-            standing, now = services.state.standing(), monotonic()
+            standing, now = services.around.state.standing(), monotonic()
             metrics.gauge("arbiter_cooldown_active", sum(rest.until > now for rest in standing.cooldowns.values()))
             metrics.gauge("arbiter_breakers_open", sum(one.open_until > now for one in standing.breakers.values()))
             metrics.gauge("arbiter_keys_refused", len(standing.refused))

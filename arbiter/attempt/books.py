@@ -30,6 +30,9 @@ class Attempt(Protocol):
 class Books(Protocol):
     """Where attempts are written down."""
 
+    def warn(self, what: str) -> None:
+        """The caller should know this."""
+
     def open(
         self,
         rung: Rung,

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from arbiter.attempt import backoff
+from arbiter.attempt.conversation import Conversation
 from arbiter.config.snapshot import Account
 from arbiter.errors import (
     ArbiterError,
@@ -76,16 +77,16 @@ class Climb:
         state: State,
         now: Callable[[], float],
         draw: Callable[[], float],
-        *,
-        slot: bytes | None = None,
+        conversation: Conversation,
         fits: Callable[[Rung], bool] | None = None,
+        *,
         minds_cooldowns: bool = True,
     ) -> None:
         self._state = state
         self._now = now
         self._draw = draw
         self._plan = plan
-        self._slot = slot
+        self._conversation = conversation
         self._fits = fits
         self._minds_cooldowns = minds_cooldowns
         self._made: list[_Place] | None = None
@@ -147,7 +148,7 @@ class Climb:
         rung = self._plan.rungs[0]
         provider = rung.provider
         limits = provider.request_limits
-        standing = self._state.standing()
+        standing = self._conversation.standing
         name = provider.name
         if (
             len(provider.accounts) > 1
@@ -172,7 +173,7 @@ class Climb:
                     in_order(
                         rung.provider.accounts,
                         pinned.account if pinned is not None and pinned.provider == rung.provider.name else None,
-                        self._slot,
+                        self._conversation.slot,
                         self._draw,
                     ),
                 )

@@ -10,18 +10,19 @@ from arbiter.state.base import Pin, State
 class Conversation:
     """The pin of one request's conversation. `slot` None: it is never pinned, and nothing here does anything.
 
-    `keeps` is False for a request that may follow the pin and leaves no trace of its own (count_tokens).
+    `standing` is what its first step is judged by. `keeps` is False for a request that may follow the pin and leaves no
+    trace of its own (count_tokens).
     """
 
-    __slots__ = ("_asked", "_keeps", "_pin", "_state", "pinned", "slot")
+    __slots__ = ("_asked", "_keeps", "_pin", "_state", "pinned", "slot", "standing")
 
     def __init__(self, state: State, slot: bytes | None, asked: str, *, keeps: bool) -> None:
         self._state = state
         self._asked = asked
         self._keeps = keeps
         self.slot = slot
-        self._pin: Pin | None = state.pin(slot) if slot is not None else None
-        pin = self._pin
+        self.standing, pin = state.glance(slot) if slot is not None else (state.standing(), None)
+        self._pin: Pin | None = pin
         # Another model was asked for: the pin is no longer wanted, and what serves now takes its place.
         self.pinned = Pinned(pin.provider, pin.model, pin.account, pin.moved) if pin and pin.asked == asked else None
 

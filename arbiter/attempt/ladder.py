@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,7 +40,7 @@ from arbiter.errors import (
     UpstreamStatus,
 )
 from arbiter.log import Blotter, Log
-from arbiter.routing.plan import Plan
+from arbiter.routing.plan import Plan, Rung
 from arbiter.state.base import AccountName, Origin, State
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
@@ -62,16 +62,10 @@ _random = random.Random()
 
 
 class Around(msgspec.Struct, frozen=True):
-    """What a climb stands in: what all workers share, what this one measures, and the conversation.
-
-    `warn` is told what the caller should know; `remembers`: whether the answer's makers of thinking are of interest.
-    """
+    """What every climb of a worker stands in: what all workers share, and what this one measures."""
 
     state: State
     measured: Measured
-    conversation: Conversation
-    warn: Callable[[str], None]
-    remembers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,43 +94,29 @@ class Doors:
         )
 
 
-async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around) -> Live:
+async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around, conversation: Conversation) -> Live:
     """An upstream that answered the request, its first event already in hand.
 
     Errors: the last attempt's, or why nobody was contacted. A stream has shown the client nothing until this returns.
     """
-    conversation = around.conversation
-    continuity = guard(ask, plan, conversation, around.state)
-    steps = Climb(
-        plan,
-        around.state,
-        monotonic,
-        _random.random,
-        slot=conversation.slot,
-        fits=continuity.fits if continuity is not None else None,
-        minds_cooldowns=not ask.counts_tokens,
-    )
-    live = await _climb(steps, ask, book, doors, around)
-    if live is None and continuity is not None and not steps.is_over:
-        # Nobody is left who takes the conversation as it is.
-        adaptable = [(rung, made) for rung in steps.unfit if (made := continuity.adapted(rung)) is not None]
-        for rung, adapted in adaptable:
-            steps.admit(rung, is_last=rung is adaptable[-1][0])
-            live = await _climb(steps, adapted, book, doors, around)
-            if live is not None:
-                around.warn(f"thinking_removed: made elsewhere, and {rung.name} would refuse it")
-            if live is not None or steps.is_over:
-                break
-    if live is None:
-        raise steps.verdict()
-    return live
-
-
-async def _climb(steps: Climb, ask: Ask, book: Books, doors: Doors, around: Around) -> Live | None:
-    """Take steps until one has an answer; None where no step is left."""
+    state = around.state
+    continuity = guard(ask, plan, conversation, state)
+    fits = continuity.fits if continuity is not None else None
+    steps = Climb(plan, state, monotonic, _random.random, conversation, fits, minds_cooldowns=not ask.counts_tokens)
+    adapted: list[tuple[Rung, Ask]] | None = None
     nudged = False
     suspects: list[AccountName] = []
-    while (step := steps.next()) is not None:
+    while True:
+        step = steps.next()
+        if step is None:
+            if adapted is None and continuity is not None and not steps.is_over:
+                # Nobody is left who takes the conversation as it is.
+                adapted = [(rung, made) for rung in steps.unfit if (made := continuity.adapted(rung)) is not None]
+            if not adapted or steps.is_over:
+                raise steps.verdict()
+            rung, ask = adapted.pop(0)
+            steps.admit(rung, is_last=not adapted)
+            continue
         waited_us: int | None = None
         if step.delay_s:
             began_ns = monotonic_ns()
@@ -145,13 +125,24 @@ async def _climb(steps: Climb, ask: Ask, book: Books, doors: Doors, around: Arou
             if not steps.still_stands(step):
                 continue
         try:
-            live = await _try(step, waited_us, ask, book, doors, around, may_nudge=not nudged)
+            live = await _try(
+                step,
+                waited_us,
+                ask,
+                book,
+                doors,
+                around,
+                conversation,
+                may_nudge=not nudged,
+                remembers=continuity is not None,
+            )
         except ArbiterError as error:
-            _learn(around.state, step, error, ask, suspects)
+            _learn(state, step, error, ask, suspects)
             steps.failed(error, error.wait_s if isinstance(error, UpstreamError) else None)
             continue
-        around.state.served(step.rung.provider.name)
-        _refuse(around.state, step.rung.provider.name, suspects)
+        state.served(step.rung.provider.name)
+        if suspects:
+            _refuse(state, step.rung.provider.name, suspects)
         if not nudged and _is_to_be_nudged(live):
             # It ended well, and is on record as such; the client has seen nothing of it.
             live.close(None)
@@ -159,12 +150,24 @@ async def _climb(steps: Climb, ask: Ask, book: Books, doors: Doors, around: Arou
             nudged = True
             steps.repeat("nudge")
             continue
+        if adapted is not None:
+            book.warn(f"thinking_removed: made elsewhere, and {step.rung.name} would refuse it")
+        if continuity is not None:
+            live.on_close = partial(_remember, state)
         return live
-    return None
 
 
 async def _try(
-    step: Step, waited_us: int | None, ask: Ask, book: Books, doors: Doors, around: Around, *, may_nudge: bool
+    step: Step,
+    waited_us: int | None,
+    ask: Ask,
+    book: Books,
+    doors: Doors,
+    around: Around,
+    conversation: Conversation,
+    *,
+    may_nudge: bool,
+    remembers: bool,
 ) -> Live:
     rung, account = step.rung, step.account
     provider = rung.provider
@@ -172,7 +175,7 @@ async def _try(
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream)
     out = Outgoing("POST", lane.target(), headers, lane.body)
-    around.conversation.dispatched(rung, account)
+    conversation.dispatched(rung, account)
     attempt = book.open(rung, account, format.name, lane.name, lane.fidelity, why=step.why, wait_us=waited_us)
     around.measured.began(rung.name)
     sent_ns = monotonic_ns()
@@ -187,13 +190,12 @@ async def _try(
             error.format = format.name
             error.wait_s = waits.wait_s(exchange.status, exchange.headers, body, now_ms())
             raise _refusal(provider, error)
-        live = Live(rung, account, attempt, exchange)
-        live.on_close = partial(_ended, around, sent_ns)
+        live = Live(rung, account, attempt, exchange, around.measured, sent_ns)
         holding_bytes = ask.limits.stream_buffer if provider.speechless == "nudge" and may_nudge else 0
         if ask.stream and _is_event_stream(exchange):
             live.stream = StreamRelay(lane, exchange, doors.watch, holding_bytes=holding_bytes)
             live.kind = lane.kind
-            if around.remembers and lane.name == "native" and format.name == native.MESSAGES:
+            if remembers and format.name == native.MESSAGES and lane.name == "native":
                 live.stream.signatures = bound.SignatureReader()
             exchange.stream(live.stream)
             await live.stream.first()
@@ -217,18 +219,12 @@ async def _try(
         raise
 
 
-def _ended(around: Around, sent_ns: int, live: Live, error: ArbiterError | None) -> None:
-    """An answer is through, or broke off: what it taught about its target is kept."""
-    target = live.rung.name
-    around.measured.ended(target)
-    facts = live.facts
-    if error is None and facts is not None and live.stream is not None:
-        around.measured.saw(target, sent_ns, facts)
-    if around.remembers:
-        marks = _signatures(live)
-        if marks:
-            origin = Origin(live.rung.provider.name, live.account.label or "", live.rung.model)
-            around.state.remember(marks, origin, REMEMBERED_S)
+def _remember(state: State, live: Live, error: ArbiterError | None) -> None:
+    """An answer is through, or broke off: who made the thinking in it may be asked later."""
+    marks = _signatures(live)
+    if marks:
+        origin = Origin(live.rung.provider.name, live.account.label or "", live.rung.model)
+        state.remember(marks, origin, REMEMBERED_S)
 
 
 def _signatures(live: Live) -> list[bytes]:

@@ -16,6 +16,7 @@ from typing import Protocol
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.books import Attempt
 from arbiter.attempt.lanes import Lane
+from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic_ns
 from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError, ClientGone, Cut, InternalError
@@ -232,15 +233,26 @@ class Live:
     """An answer in hand: a whole one (`body`), or a stream whose first event has come.
 
     `kind` is the media type of what the client gets, None where that is what the upstream's own header says.
-    `on_close` hears once how it ended.
+    `on_close` hears how it ended, once.
     """
 
-    __slots__ = ("account", "attempt", "body", "exchange", "facts", "kind", "on_close", "rung", "status", "stream")
+    __slots__ = ("_measured", "_sent_ns", "account", "attempt", "body", "exchange", "facts", "kind", "on_close",
+                 "rung", "status", "stream")  # fmt: skip
 
-    def __init__(self, rung: Rung, account: Account, attempt: Attempt, exchange: Answering) -> None:
+    def __init__(
+        self,
+        rung: Rung,
+        account: Account,
+        attempt: Attempt,
+        exchange: Answering,
+        measured: Measured,
+        sent_ns: int,
+    ) -> None:
         self.rung = rung
         self.account = account
         self.on_close: Callable[[Live, ArbiterError | None], None] | None = None
+        self._measured: Measured | None = measured
+        self._sent_ns = sent_ns
         self.attempt = attempt
         self.exchange = exchange
         self.status = exchange.status
@@ -254,6 +266,11 @@ class Live:
         if self.stream is not None:
             self.facts = self.stream.facts()
         self.attempt.close(self.facts, error)
-        told, self.on_close = self.on_close, None
-        if told is not None:
-            told(self, error)
+        measured, self._measured = self._measured, None
+        if measured is None:
+            return
+        measured.ended(self.rung.name)
+        if error is None and self.facts is not None and self.stream is not None:
+            measured.saw(self.rung.name, self._sent_ns, self.facts)
+        if self.on_close is not None:
+            self.on_close(self, error)

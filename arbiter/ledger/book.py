@@ -182,6 +182,11 @@ class Book:
         self._is_priced = self._is_priced and cost_pd is not None
         request.cost_pd = (request.cost_pd or 0) + cost_pd if self._is_priced and cost_pd is not None else None
 
+    def warn(self, what: str) -> None:
+        """One more thing that the caller should know."""
+        request = self.request
+        request.warning = what if request.warning is None else f"{request.warning} | {what}"
+
     def say_empty(self, provider: str) -> None:
         """An answer ended well and said nothing (SPEC 4.7)."""
         self._metrics.count("arbiter_empty_completions_total", (provider,))

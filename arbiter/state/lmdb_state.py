@@ -189,6 +189,18 @@ class LmdbState:
         self._seen = (slot, raw)
         return records.read_pin(raw, self._now_ms())
 
+    def glance(self, slot: bytes) -> tuple[Standing, Pin | None]:
+        with self._env.read() as txn:
+            generation = txn.get(records.GENERATION, db=self._standing)
+            if generation != self._generation:
+                self._last_standing = self._read_standing(txn)
+                self._generation = generation
+            raw = txn.get(slot, db=self._pins)
+        if raw is None:
+            return self._last_standing, None
+        self._seen = (slot, raw)
+        return self._last_standing, records.read_pin(raw, self._now_ms())
+
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
         self._check_room()
         self._seen = (b"", None)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from arbiter.attempt.climb import Climb, Step, in_order
+from arbiter.attempt.conversation import Conversation
 from arbiter.config.snapshot import Account, Card, Endpoint, Provider, RequestLimits, Retry
 from arbiter.errors import (
     ArbiterError,
@@ -55,7 +56,8 @@ class Walk:
 
     def begin(self) -> None:
         plan = Plan(tuple(self.rungs), "", pinned=self.pinned)
-        self.climb = Climb(plan, self.state, self.clock, lambda: 0.5, **self.options)
+        conversation = Conversation(self.state, None, "asked", keeps=True)
+        self.climb = Climb(plan, self.state, self.clock, lambda: 0.5, conversation, **self.options)
 
     def step(self) -> str | None:
         """The next step as "provider/account why", the clock moved on by its delay."""
@@ -345,7 +347,8 @@ def test_an_open_breaker_goes_last_and_one_at_a_time_probes_it():
     walk.clock.now += 2  # half open
     walk.begin()
     assert walk.step() == "a first"
-    other = Climb(Plan(tuple(walk.rungs), ""), walk.state, walk.clock, lambda: 0.5)
+    conversation = Conversation(walk.state, None, "asked", keeps=True)
+    other = Climb(Plan(tuple(walk.rungs), ""), walk.state, walk.clock, lambda: 0.5, conversation)
     step = other.next()
     assert step is not None and told(step) == "b first"
     walk.state.served("a")

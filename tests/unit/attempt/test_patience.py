@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from arbiter.attempt import patience
 from arbiter.attempt.climb import Climb
+from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.patience import Wait
 from arbiter.config.snapshot import Account, Budgets, Endpoint, Provider, Retry
 from arbiter.errors import ArbiterError, ErrorClass, TimedOut, Unreachable, UpstreamStatus
@@ -54,7 +55,7 @@ class Walk:
         self.first_failure: float | None = None
         state = Memory(monotonic=lambda: self.now, now_ms=lambda: round(self.now * 1000))
         plan = Plan(tuple(Rung(provider, "m") for provider in providers), "")
-        self.climb = Climb(plan, state, lambda: self.now, lambda: 0.0)
+        self.climb = Climb(plan, state, lambda: self.now, lambda: 0.0, Conversation(state, None, "m", keeps=True))
         self.step = self.climb.next()
 
     def move(self, move: Move) -> None:
