@@ -15,6 +15,8 @@ from arbiter.errors import Forbidden, NoRoute
 from arbiter.routing.groups import Order, Target, Way, Ways, rung_of
 from arbiter.routing.plan import Asked, Caller, Pinned, Plan, Rung
 
+_PINNED_PLANS = 256  # of one name: there are as many as targets and accounts
+
 
 @dataclass(frozen=True, slots=True)
 class _Route:
@@ -25,6 +27,7 @@ class _Route:
     alias: str | None = None
     warning: str | None = None
     settled: Plan | None = field(init=False)
+    pinned: dict[Pinned, Plan] = field(default_factory=dict)  # `settled` for each pin that came along
 
     def __post_init__(self) -> None:
         ways = (self.way, *self.behind)
@@ -89,8 +92,18 @@ class Router:
         if client is not None and not is_allowed(model, asked.caller):
             raise Forbidden(f"the key {client.name!r} may not use the model {model!r}", param="model")
         route = self._routes.get(model) or self._undeclared(asked)
-        plan = route.settled or route.plan(asked)
-        return plan if asked.pinned is None else _with_pin(plan, asked.pinned)
+        pinned = asked.pinned
+        if route.settled is None:
+            plan = route.plan(asked)
+            return plan if pinned is None else _with_pin(plan, pinned)
+        if pinned is None:
+            return route.settled
+        known = route.pinned.get(pinned)
+        if known is None:
+            known = _with_pin(route.settled, pinned)
+            if len(route.pinned) < _PINNED_PLANS:
+                route.pinned[pinned] = known
+        return known
 
     def _undeclared(self, asked: Asked) -> _Route:
         model = asked.model

@@ -97,7 +97,7 @@ class Affinity:
         self._settings = settings
         self._read: dict[bytes, _Said] = {}
         self._read_before: dict[bytes, _Said] = {}
-        self._openers: dict[tuple[bytes, bytes, bool], _Opener] = {}
+        self._slots: dict[tuple[bytes | None, tuple[bytes, str, str] | None, str | None], Slot] = {}
 
     def pins(self, kind: str | None) -> bool:
         """Whether a request of this kind pins its conversation (`session_affinity.no_pin`)."""
@@ -110,7 +110,14 @@ class Affinity:
         the unattributed. Malformed values are passed over, malformed messages have no text.
         """
         found = self._key(members, fields, session)
-        opener = self._opener(wire, members, wants_user=found is None)
+        system, messages = members.get("system") if wire == MESSAGES else None, members.get("messages")
+        begins = _beginning(system, messages)
+        # What begins with these bytes, and has that key, goes on with what went on with them before.
+        spelt = (begins, found, client)
+        known = self._slots.get(spelt) if begins is not None else None
+        if known is not None:
+            return known
+        opener, turns = self._opener(system, messages, wants_user=found is None)
         if found is None:
             if not opener.user or opener.chars < MIN_CHARS:
                 return None
@@ -120,7 +127,12 @@ class Affinity:
             key = value.encode()
         who = b"" if client is None else b"=" + client.encode("utf-8", "surrogatepass")
         # A key is visible ASCII or 16 bytes, a family 16 bytes: no two slots are spelled alike.
-        return Slot(xxh3_128_digest(b"\0".join((VERSION, kind, key, opener.family, who))), source)
+        slot = Slot(xxh3_128_digest(b"\0".join((VERSION, kind, key, opener.family, who))), source)
+        if begins is not None and turns <= _FIRST_TURNS:
+            if len(self._slots) >= _REMEMBERED:
+                self._slots.clear()
+            self._slots[spelt] = slot
+        return slot
 
     def _key(self, members: Members, fields: Fields, session: str | None) -> tuple[bytes, str, str] | None:
         """(kind, key, source), in the order of SPEC 5.7."""
@@ -138,31 +150,7 @@ class Affinity:
                     return b"spelling", value, f"header {name}"
         return None
 
-    def _opener(self, wire: str, members: Members, *, wants_user: bool) -> _Opener:
-        """The opener, found again by the bytes in which it stood where those are the first turns alone."""
-        system, messages = members.get("system") if wire == MESSAGES else None, members.get("messages")
-        if messages is None:
-            return self._read_opener(system, messages, wants_user=wants_user)[0]
-        head = bytes(memoryview(messages)[:_FIRST_BYTES])
-        ends = nesting.cuts(head, _FIRST_TURNS) if head[:1] == b"[" else []
-        if len(ends) < _FIRST_TURNS:
-            return self._read_opener(system, messages, wants_user=wants_user)[0]
-        spelt = (
-            xxh3_128_digest(head[: ends[-1]]),
-            xxh3_128_digest(memoryview(system)) if system is not None else b"",
-            wants_user,
-        )
-        known = self._openers.get(spelt)
-        if known is not None:
-            return known
-        opener, turns = self._read_opener(system, messages, wants_user=wants_user)
-        if turns <= _FIRST_TURNS:
-            if len(self._openers) >= _REMEMBERED:
-                self._openers.clear()
-            self._openers[spelt] = opener
-        return opener
-
-    def _read_opener(self, prompt: Raw | None, messages: Raw | None, *, wants_user: bool) -> tuple[_Opener, int]:
+    def _opener(self, prompt: Raw | None, messages: Raw | None, *, wants_user: bool) -> tuple[_Opener, int]:
         """The opener, and how many of the messages decide it; more than there may be where all that follow might."""
         system: list[_Said] = []
         user = _Said("user")
@@ -209,6 +197,18 @@ class Affinity:
                 self._read, self._read_before = {}, self._read
             self._read[key] = said
         return said
+
+
+def _beginning(system: Raw | None, messages: Raw | None) -> bytes | None:
+    """A hash of the bytes in which the system prompt and the first turns stand; None where there are fewer turns."""
+    if messages is None:
+        return None
+    head = bytes(memoryview(messages)[:_FIRST_BYTES])
+    ends = nesting.cuts(head, _FIRST_TURNS) if head[:1] == b"[" else []
+    if len(ends) < _FIRST_TURNS:
+        return None
+    begins: bytes = xxh3_128_digest(head[: ends[-1]])
+    return begins if system is None else begins + xxh3_128_digest(memoryview(system))
 
 
 def _entries(messages: Raw | None) -> Iterator[bytes]:
