@@ -29,6 +29,7 @@ __all__ = ["Answering", "Exchange", "OriginStats", "Outgoing", "Sink", "Transpor
 
 _SWEEP_S = 0.5
 _PLACES = 1024
+_HEADS = 256
 _SHUTDOWN_S = 2.0  # how long a TLS connection we close may take over its goodbye
 _FIRST_PROBE_S = 60.0  # TCP keepalive where the headers budget is off
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -273,18 +274,33 @@ class Transport:
             self._sweeper = self._loop.call_later(interval, self._sweep)
 
 
+_heads: dict[tuple[object, ...], bytes] = {}  # all but the length; requests of one client to one place share theirs
+
+
 def request_head(host: str, out: Outgoing) -> bytes:
     """The request's head as it goes on the wire, with `host` as its Host.
 
     Errors: BadRequest if a name, a value or the path would break out of its line.
     """
+    key = (host, out.method, out.path, *out.headers)
+    head = _heads.get(key)
+    if head is None:
+        head = _checked_head(host, out)
+        if len(_heads) >= _HEADS:
+            _heads.clear()
+        _heads[key] = head
+    if out.body or out.method not in _BODYLESS_METHODS:
+        return b"%bcontent-length: %d\r\n\r\n" % (head, len(out.body))
+    return head + b"\r\n"
+
+
+def _checked_head(host: str, out: Outgoing) -> bytes:
     first = f"{out.method} {out.path} HTTP/1.1\r\nhost: {host}\r\n"
     fields = "".join([f"{name}: {value}\r\n" for name, value in out.headers])
     # A gateway would only unpack it again, and a compressor upstream may sit on a stream's events.
     identity = "" if "accept-encoding: " in fields else "accept-encoding: identity\r\n"
-    length = f"content-length: {len(out.body)}\r\n" if out.body or out.method not in _BODYLESS_METHODS else ""
-    head = f"{first}{fields}{identity}{length}\r\n"
-    breaks = 3 + len(out.headers) + bool(identity) + bool(length)
+    head = f"{first}{fields}{identity}"
+    breaks = 2 + len(out.headers) + bool(identity)
     if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head or first.count(" ") != 3:
         raise BadRequest("a header or the path holds characters that HTTP cannot carry")
     try:

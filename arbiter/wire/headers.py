@@ -8,6 +8,7 @@ and quota header whatever its name.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import ceil
 
 from arbiter import __version__
@@ -93,9 +94,26 @@ class Incoming:
 
 
 def to_upstream(provider: Provider, account: Account, wire: str, incoming: Incoming, *, stream: bool) -> Pairs:
-    """The headers of a request to `provider` on `account`. `Host`, `Content-Length` and the connection's own are the
-    transport's."""
+    """The headers of a request to `provider` on `account`, not to be changed. `Host`, `Content-Length` and the
+    connection's own are the transport's."""
     fields = incoming.fields
+    if provider.forward_headers or provider.type == "echo":
+        return _to_upstream(provider, account, wire, fields, stream=stream)
+    # Of a caller no more than these matters, and agents send the same ones with every request.
+    key = (id(provider), id(account), wire, stream, *map(fields.get, PROTOCOL_HEADERS))
+    known = _sent.get(key)
+    if known is None or known[0] is not provider:
+        if len(_sent) >= _SENT:
+            _sent.clear()
+        known = _sent[key] = (provider, _to_upstream(provider, account, wire, fields, stream=stream))
+    return known[1]
+
+
+_SENT = 256
+_sent: dict[tuple[object, ...], tuple[Provider, Pairs]] = {}
+
+
+def _to_upstream(provider: Provider, account: Account, wire: str, fields: dict[str, str], *, stream: bool) -> Pairs:
     headers: Pairs = [
         ("content-type", "application/json"),
         ("accept", "text/event-stream" if stream else "application/json"),
@@ -176,6 +194,7 @@ def _most_wanted(pairs: Pairs) -> Pairs:
     return [pairs[place] for place in sorted(kept)]
 
 
+@lru_cache(1024)
 def visible(text: str) -> str:
     """`text` as a header value of at most 256 characters: anything that a header cannot hold becomes `?`."""
     text = text[:256]
