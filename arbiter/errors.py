@@ -65,6 +65,7 @@ class ArbiterError(Exception):
 
     code: ErrorClass = ErrorClass.INTERNAL
     status: int = 500
+    source: str = "gateway"
     retry: Retry = Retry.NEVER
 
     def __init__(self, message: str, *, headers: Headers = (), param: str | None = None) -> None:
@@ -150,6 +151,7 @@ class UpstreamError(ArbiterError):
 
     code, status = ErrorClass.UPSTREAM_ERROR, 502
     retry = Retry.NEXT
+    source = "upstream"  # who says so (SPEC 1.4)
     wait_s: float | None = None  # how long the provider asked us to stay away
 
 
@@ -197,13 +199,15 @@ class TimedOut(UpstreamError):
         super().__init__(message or f"the upstream {_PHASES[phase]} {waited_s:.1f} s")
         self.phase = phase
         self.waited_s = waited_s
+        if phase == "queue":
+            self.source = "gateway"  # nobody was asked
         self.code = ErrorClass(f"timeout_{phase}")
 
 
 _PHASES = {
-    "queue": "had no free connection for",
+    "queue": "was not asked: no connection to it was free (`connections.max`) for",
     "connect": "could not be connected to for",
-    "headers": "accepted the request and sent no response headers for",
+    "headers": "sent no response headers for",
     "first_event": "produced nothing after accepting the request for",
     "idle": "stopped streaming for",
     "unary": "did not finish its answer within",
@@ -255,6 +259,7 @@ class Resting(UpstreamError):
 
     code, status = ErrorClass.RATE_LIMITED_TRANSIENT, 429
     retry = Retry.NEVER
+    source = "gateway"
 
     def __init__(self, message: str, wait_s: float, *, is_quota: bool = False) -> None:
         super().__init__(message, headers=(("retry-after", str(whole_seconds(wait_s))),))

@@ -32,7 +32,6 @@ from arbiter.errors import (
     InternalError,
     Paused,
     Unavailable,
-    UpstreamError,
     UpstreamStatus,
 )
 from arbiter.ledger.book import Book, clipped
@@ -320,7 +319,7 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
         if isinstance(error, UpstreamStatus):
             # Only the body was none for a client; when to come back is.
             headers += [pair for pair in to_client(error.upstream_headers) if pair[0] != "content-type"]
-        source = "upstream" if isinstance(error, UpstreamError) else "gateway"
+        source = error.source
     if error.code is ErrorClass.RATE_LIMITED_TRANSIENT and not any(
         name.startswith("retry-after") for name, _ in headers
     ):
@@ -383,6 +382,8 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
         metrics.observe("arbiter_overhead_seconds", (row.endpoint,), row.overhead_us / 1e6)
         if row.stream and row.provider is not None and row.first_byte_us is not None:
             metrics.observe("arbiter_time_to_first_token_seconds", (row.provider,), row.first_byte_us / 1e6)
+    if row.affinity is not None:
+        metrics.count("arbiter_affinity_total", (row.affinity,))
     for repair in row.repairs or ():
         metrics.count("arbiter_repairs_total", (row.provider or "", repair))
     _report(row)

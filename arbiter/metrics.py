@@ -21,6 +21,7 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "arbiter_upstream_attempts_total": ("Upstream attempts ended.", ("provider", "outcome", "error_class", "phase")),
     "arbiter_tokens_total": ("Tokens as reported by upstreams.", ("provider", "type")),
     "arbiter_repairs_total": ("Declared repairs made to native streams.", ("provider", "repair")),
+    "arbiter_affinity_total": ("Answers of pinned conversations, by what became of the pin.", ("outcome",)),
     "arbiter_empty_completions_total": ("Answers that ended well without text or call.", ("provider",)),
     "arbiter_ledger_dropped_total": ("Rows that could not be kept.", ()),
     "arbiter_config_reloads_total": ("Reloads of the configuration.", ("result",)),
@@ -38,6 +39,7 @@ GAUGES: dict[str, str] = {
     "arbiter_upstream_connections": "Connections open to upstreams.",
     "arbiter_cooldown_active": "Accounts that rest after a 429.",
     "arbiter_breakers_open": "Providers whose breaker is open.",
+    "arbiter_pauses_active": "Pauses that an operator has set.",
     "arbiter_keys_refused": "Keys that their provider refused; they are left alone until a reload.",
 }
 BUCKETS_S = (

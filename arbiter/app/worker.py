@@ -181,6 +181,9 @@ class Worker:
             said.append("control: not running")
         if services.journal.store_reason:
             said.append(f"store: {services.journal.store_reason}")
+        for pause in services.around.state.standing().pauses.values():
+            what = "all traffic" if pause.scope == "all" else f"the {pause.scope} {pause.name}"
+            said.append(f"paused: {what}")
         return said
 
     @property
@@ -204,6 +207,7 @@ class Worker:
             metrics.gauge("arbiter_cooldown_active", sum(rest.until > now for rest in standing.cooldowns.values()))
             metrics.gauge("arbiter_breakers_open", sum(one.open_until > now for one in standing.breakers.values()))
             metrics.gauge("arbiter_keys_refused", len(standing.refused))
+            metrics.gauge("arbiter_pauses_active", len(standing.pauses))
         if journal.dropped > self._recorded_drops:
             metrics.count("arbiter_ledger_dropped_total", (), journal.dropped - self._recorded_drops)
             self._recorded_drops = journal.dropped

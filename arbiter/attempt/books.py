@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from arbiter.accounting.facts import Facts
@@ -32,6 +33,9 @@ class Books(Protocol):
 
     def warn(self, what: str) -> None:
         """The caller should know this."""
+
+    def explain(self, passed: Mapping[str, str]) -> None:
+        """Why some targets or accounts were not asked, or not in their turn: the rationale goes on with it."""
 
     def open(
         self,

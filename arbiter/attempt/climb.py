@@ -99,11 +99,12 @@ class Climb:
         self._last: ArbiterError | None = None
         self._rests: dict[tuple[str, str], Cooldown] = {}  # passed over, by account
         self._until: list[float] = []  # when somebody who may not be asked now may be asked again
-        self._paused: set[str] = set()
+        self._paused: dict[str, str] = {}  # providers, and the reasons that were given
         self._only: Rung | None = None
         self._is_last = True
         self.is_over = False
         self.unfit: list[Rung] = []  # passed over because they would refuse the conversation
+        self.passed: dict[str, str] = {}  # who was not asked, or not in its turn, and why: for people
 
     # --- what to do ---------------------------------------------------------------------------------------------------
 
@@ -204,12 +205,15 @@ class Climb:
             if place.is_out or (self._only is not None and place.rung is not self._only):
                 continue
             provider = place.rung.provider
-            if standing.pauses and ("provider", provider.name) in standing.pauses:
-                self._paused.add(provider.name)
+            pause = standing.pauses.get(("provider", provider.name)) if standing.pauses else None
+            if pause is not None:
+                self._paused[provider.name] = pause.reason
+                self.passed[provider.name] = "is paused"
                 continue
             if self._fits is not None and not self._fits(place.rung):
                 if place.rung not in self.unfit:
                     self.unfit.append(place.rung)
+                    self.passed[place.rung.name] = "would refuse the thinking of another model"
                 continue
             breaker = standing.breakers.get(provider.name) if standing.breakers else None
             # Once its time is up, whoever asks first tries it, and the others wait for how that ends.
@@ -220,14 +224,20 @@ class Climb:
             )
             for account in place.accounts:
                 key = (provider.name, account.label or "")
+                who = f"{provider.name}:{account.label}" if account.label else provider.name
                 if key in standing.refused:
+                    self.passed[who] = "had its key refused"
                     continue
                 rest = standing.cooldowns.get(key) if self._minds_cooldowns else None
                 if rest is not None and rest.until <= now:
                     rest = None
                 if rest is not None and rest.is_told:
                     self._rest(key, rest)
+                    self.passed.setdefault(who, f"rests {rest.until - now:.1f} s as it was told")
                     continue
+                if is_broken or rest is not None:
+                    why = "its connections fail" if is_broken else "it had a 429"
+                    self.passed.setdefault(who, f"is asked last: {why}")
                 yield place, account, is_broken or rest is not None
 
     def _admits(self, place: _Place) -> bool:
@@ -239,6 +249,7 @@ class Climb:
         if wait_s > 0:
             self._until.append(self._now() + wait_s)
             place.is_out = True
+            self.passed[provider.name] = f"reached its limit, for {wait_s:.0f} s"
             return False
         return True
 
@@ -337,7 +348,8 @@ class Climb:
             is_quota = bool(self._rests) and all(rest.is_quota for rest in self._rests.values())
             return Resting(f"nobody was contacted: {why}; try again in {wait_s:.1f} s", wait_s, is_quota=is_quota)
         if self._paused:
-            return Paused(f"an operator has paused the provider {', '.join(sorted(self._paused))}")
+            told = [f"{name}: {reason}" if reason else name for name, reason in sorted(self._paused.items())]
+            return Paused(f"an operator has paused the provider {', '.join(told)}")
         if self.unfit:
             return Unavailable(
                 "the conversation is in the middle of a tool loop whose thinking only its own model accepts, and that "

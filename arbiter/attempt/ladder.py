@@ -113,6 +113,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
                 # Nobody is left who takes the conversation as it is.
                 adapted = [(rung, made) for rung in steps.unfit if (made := continuity.adapted(rung)) is not None]
             if not adapted or steps.is_over:
+                book.explain(steps.passed)
                 raise steps.verdict()
             rung, ask = adapted.pop(0)
             steps.admit(rung, is_last=not adapted)
@@ -150,6 +151,8 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             nudged = True
             steps.repeat("nudge")
             continue
+        if steps.passed:
+            book.explain(steps.passed)
         if adapted is not None:
             book.warn(f"thinking_removed: made elsewhere, and {step.rung.name} would refuse it")
         if continuity is not None:

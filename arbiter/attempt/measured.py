@@ -48,14 +48,15 @@ class Measured:
             self._own.pop(target, None)
 
     def saw(self, target: str, sent_ns: int, facts: Facts) -> None:
-        """A stream of `target`, sent at `sent_ns`, ended well."""
-        usage, took_ns = facts.usage, facts.last_event_ns - facts.first_event_ns
-        if not facts.first_event_ns or usage is None or not usage.output or took_ns < _ENOUGH_NS:
+        """A stream of `target`, sent at `sent_ns`, ended well. One that does not tell its pace tells when it began."""
+        if not facts.first_event_ns:
             return
+        usage, took_ns = facts.usage, facts.last_event_ns - facts.first_event_ns
+        output = usage.output if usage is not None and took_ns >= _ENOUGH_NS else None
         samples = self._samples.get(target)
         if samples is None:
             samples = self._samples[target] = deque(maxlen=_NEW_SAMPLES)
-        samples.append(((facts.first_event_ns - sent_ns) / 1e9, usage.output * 1e9 / took_ns))
+        samples.append(((facts.first_event_ns - sent_ns) / 1e9, output * 1e9 / took_ns if output else 0.0))
 
     def exchange(self, *, wants_speeds: bool) -> None:
         """Tell the others, and hear what they say. Called once a second; an idle worker writes nothing.

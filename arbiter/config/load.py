@@ -330,6 +330,10 @@ class _Resolver:
 
     def _warn_of_idle(self, written: schema.Provider, path: str) -> None:
         """Warn of keys that do nothing where they stand."""
+        if written.timeouts.headers_s is not None and written.timeouts.first_event_s:
+            self.warnings.append(
+                f"{join(path, 'timeouts.headers')}: has no effect; first_event is set, and is the limit of both"
+            )
         if _WIRES[written.type] == "openai-chat":
             for option, default in (("prompt_cache", "auto"), ("prompt_cache_ttl", "5m")):
                 if getattr(written, option) != default:

@@ -5,6 +5,7 @@ The ladder and the spine write here and nowhere else, so that each attempt and e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from arbiter.accounting import prices
@@ -186,6 +187,12 @@ class Book:
         """One more thing that the caller should know."""
         request = self.request
         request.warning = what if request.warning is None else f"{request.warning} | {what}"
+
+    def explain(self, passed: Mapping[str, str]) -> None:
+        """Why some targets or accounts were not asked, or not in their turn."""
+        if passed:
+            told = ", ".join(f"{who} {why}" for who, why in passed.items())
+            self.request.rationale = f"{self.request.rationale or ''}; {told}"
 
     def say_empty(self, provider: str) -> None:
         """An answer ended well and said nothing (SPEC 4.7)."""

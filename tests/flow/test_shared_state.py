@@ -121,7 +121,7 @@ def test_a_cooldown_that_one_worker_learns_is_honoured_by_all_at_once(tmp_path: 
             print(f"{WORKERS} workers honoured a cooldown within {took_s * 1000:.1f} ms of the answer that told it")
             for answer in answers:
                 assert answer.status == 429 and answer.header("x-arbiter-attempts") == "0"
-                assert answer.header("x-arbiter-error-source") == "upstream"
+                assert answer.header("x-arbiter-error-source") == "gateway"
                 assert 25 <= int(answer.header("retry-after") or 0) <= 30
             assert len(origin.requests) == 1
             assert took_s < 1

@@ -466,3 +466,36 @@ def test_taking_a_key_away_moves_nobody_else():
 def test_the_pinned_account_comes_first():
     assert in_order(POOL, "d", b"slot", lambda: 0.0)[0].label == "d"
     assert len(in_order(POOL, "gone", b"slot", lambda: 0.0)) == len(POOL)
+
+
+# --- what people are told -----------------------------------------------------------------------------------------
+
+
+def test_who_was_passed_over_is_told_with_the_reason():
+    """A row that says `alias -> a` and was served by b must say why."""
+    walk = Walk([rung("a", "one", "two"), rung("b"), rung("c"), rung("d")], pinned=Pinned("a", "m", "one"))
+    walk.state.cool(("a", "one"), 30, is_told=True, is_quota=False)
+    walk.state.cool(("b", ""), 5, is_told=False, is_quota=False)
+    walk.state.refuse(("a", "two"))
+    walk.state.pause(Pause("provider", "c", 0, "maintenance"))
+    walk.begin()
+    assert walk.step() == "d first"
+    assert walk.climb.passed == {
+        "a:one": "rests 30.0 s as it was told",
+        "a:two": "had its key refused",
+        "b": "is asked last: it had a 429",
+        "c": "is paused",
+    }
+
+
+def test_nobody_passed_over_is_nothing_to_tell():
+    walk = Walk([rung("a"), rung("b")])
+    walk.failing_always(status(500))
+    assert walk.climb.passed == {}
+
+
+def test_the_reason_of_a_pause_is_told():
+    walk = Walk([rung("a")])
+    walk.state.pause(Pause("provider", "a", 0, "maintenance"))
+    walk.begin()
+    assert walk.step() is None and "a: maintenance" in str(walk.climb.verdict())

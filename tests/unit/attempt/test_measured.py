@@ -53,14 +53,19 @@ def test_the_pace_of_a_stream_is_measured_and_shared():
     assert two.speed(T) == (1.0, 50.0) and two.speed("up/other") is None
 
 
-def test_what_says_nothing_of_a_pace_is_no_sample():
-    """No event, no count, no time between the first event and the last."""
+def test_what_says_nothing_of_its_pace_still_says_when_it_began():
+    """No count, or no time between the first event and the last: `fastest_measured` goes by the first event."""
     now = [100.0]
     state = Memory(monotonic=lambda: now[0])
     measured = Measured(state, "one")
-    for facts in (Facts(), stream(1, 2, None), stream(1, 2, 0), stream(1, 1.01, 9)):
-        measured.saw(T, 0, facts)
+    measured.saw(T, 0, Facts())
     measured.exchange(wants_speeds=True)
     now[0] += 2
     measured.exchange(wants_speeds=True)
     assert measured.speed(T) is None
+    for facts in (stream(1, 2, None), stream(1, 2, 0), stream(1, 1.01, 9)):
+        measured.saw(T, 0, facts)
+    measured.exchange(wants_speeds=True)
+    now[0] += 2
+    measured.exchange(wants_speeds=True)
+    assert measured.speed(T) == (1.0, 0.0)

@@ -783,3 +783,10 @@ def test_a_secret_is_read_from_a_file_and_not_waited_for(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is not a file"):
         parse(f"providers: {{ up: {{ type: openai, key_file: {tmp_path}/pipe }} }}\n", "c.yaml", {})
+
+
+def test_a_headers_budget_beside_one_for_the_first_event_is_warned_of():
+    """They share one clock (SPEC 3.3), so the smaller of the two would surprise either way."""
+    text = ONE.replace("models:", "timeouts: { headers: 2s, first_event: 3s }, models:", 1)
+    found = parse(text, "t.yaml", {})
+    assert any("timeouts" in warning and "first_event is set" in warning for warning in found.warnings)
