@@ -21,7 +21,7 @@ def tell(entry: Entry) -> str:
     lines = [f"{plain(request.model_asked or 'Request without a model')}: {show.status(request)}"]
     lines += _lines(_asked(request))
     for attempt in entry.attempts:
-        lines += ["", f"Attempt {attempt.number}, {plain(attempt.provider)}: {show.status(attempt)}"]
+        lines += ["", f"Attempt {attempt.number}, {plain(show.target(attempt))}: {show.ended(attempt)}"]
         lines += _lines(_tried(entry, attempt))
     if not entry.attempts:
         lines += ["", "No upstream was tried."]
@@ -32,6 +32,7 @@ def _asked(request: RequestRow) -> Iterator[Fact]:
     yield "message", request.message
     if request.outcome != "error":
         yield "error", request.error_class
+    yield "warning", request.warning
     received = datetime.datetime.fromtimestamp(request.received_ms / 1000)
     yield "received", received.isoformat(" ", "milliseconds")
     took = show.duration(request.total_us)
@@ -42,7 +43,12 @@ def _asked(request: RequestRow) -> Iterator[Fact]:
     yield "overhead", None if request.overhead_us is None else show.duration(request.overhead_us)
     yield "client", ", ".join(filter(None, (request.client or "unattributed", request.agent)))
     yield "asked for", f"{request.endpoint}, {'streamed' if request.stream else 'in one piece'}, {request.format_in}"
+    yield "session", request.session
+    yield "parent", request.parent_session
+    yield "kind", request.request_kind
     yield "routed", request.rationale
+    yield "pin", show.pin(request)
+    yield "affinity key", request.affinity_key
     yield "request sent", request.fidelity
     yield "repaired", ", ".join(request.repairs or ()) or None
     yield "bytes", f"{show.size(request.bytes_in)} in, {show.size(request.bytes_out)} out"
@@ -58,6 +64,7 @@ def _tried(entry: Entry, attempt: AttemptRow) -> Iterator[Fact]:
     yield "message", attempt.message
     if attempt.outcome != "error":
         yield "error", attempt.error_class
+    yield "why", show.why(attempt)
     phases = [f"{part.label} {show.duration(part.took_us)}" for part in timeline.stretches(entry, attempt)]
     yield "phases", ", ".join(phases) or "without timings: the process that ran it is gone"
     served = attempt.model_served if attempt.model_served != attempt.model_asked else None

@@ -46,6 +46,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--limit", type=_limit, default=DEFAULT_ROWS, metavar="N", help="at most N (default: 20)")
     command.add_argument("--errors", action="store_true", help="only those that failed or were interrupted")
     command.add_argument("--since", metavar="WHEN", help="only since then: 15m, 1h, 7d ago, or an ISO 8601 time")
+    command.add_argument("--session", metavar="ID", help="only this session")
+    command.add_argument("--affinity-key", metavar="KEY", help="only this conversation, also where it tells no session")
     options.add_config(command)
     command.add_argument("--db", type=Path, metavar="PATH", help="the SQLite file, in place of the configuration's")
     command.set_defaults(run=run)
@@ -56,8 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
         since_ms = query.since(arguments.since, clock.now_ms()) if arguments.since is not None else None
     except BadParameter as error:
         raise CommandError(f"--{error}") from error
-    trace = None if arguments.trace is None else arguments.trace.encode("utf-8", "replace").decode()
-    filters = Filters(trace=trace, errors=arguments.errors, since_ms=since_ms)
+    trace = _text(arguments.trace)
+    filters = Filters(
+        trace=trace,
+        errors=arguments.errors,
+        since_ms=since_ms,
+        session=_text(arguments.session),
+        affinity_key=_text(arguments.affinity_key),
+    )
     try:
         store = SqliteStore(_path(arguments), readonly=True)
         try:
@@ -86,6 +94,11 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("no request matches" if filters != Filters() else "no request yet")
     return 0
+
+
+def _text(word: str | None) -> str | None:
+    """A word of the command line; what is no text in it cannot be in the store either."""
+    return None if word is None else word.encode("utf-8", "replace").decode()
 
 
 def _path(arguments: argparse.Namespace) -> Path:

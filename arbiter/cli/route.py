@@ -24,8 +24,9 @@ from arbiter.wire.headers import Incoming
 FORMATS = {"chat": "openai-chat", "messages": "anthropic-messages"}
 
 LIVE = (
-    "The state of a running gateway was not looked at. A pin puts its target first; cooldowns, breakers and pauses\n"
-    "take targets out; what is under way and what was measured decides `least_busy` and `fastest_measured`."
+    "The state of a running gateway was not looked at. A pin puts its target first. A pause takes a provider out, and\n"
+    "a cooldown that the provider named takes a key out; an open breaker or a cooldown by our guess only puts last.\n"
+    "What is under way and what was measured decides `least_busy` and `fastest_measured`."
 )
 ALONE = "Nothing tells which conversation this request belongs to: where a group draws, it draws anew for each of them."
 

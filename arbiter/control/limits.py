@@ -49,22 +49,26 @@ class Limits:
         pauses = {(pause["scope"], pause["name"]): pause for pause in state["pauses"] or ()}
         breakers = {row["provider"]: _timed(row, now_ms) for row in state["breakers"] or ()}
         cooldowns = {(row["provider"], row["account"]): _timed(row, now_ms) for row in state["cooldowns"] or ()}
-        rests = {provider for provider, _ in cooldowns} | breakers.keys()
         snapshot = self._snapshot()
-        providers = [
-            {
-                "name": name,
-                "pause": pauses.pop(("provider", name), None),
-                "breaker": breakers.get(name),
-                "rests": name in rests,
-                "accounts": [
-                    {**row, "cooldown": cooldowns.get((name, row["account"]))}
-                    for row in state["accounts"]
-                    if row["provider"] == name
-                ],
-            }
-            for name in snapshot.providers
-        ]
+        providers = []
+        for name in snapshot.providers:
+            breaker = breakers.get(name)
+            accounts = [
+                {**row, "cooldown": cooldowns.get((name, row["account"]))}
+                for row in state["accounts"]
+                if row["provider"] == name
+            ]
+            # What there is to end: a refused key stays refused, and failures that opened no breaker keep nobody out.
+            rests = any(row["cooldown"] and row["standing"] != "refused" for row in accounts)
+            providers.append(
+                {
+                    "name": name,
+                    "pause": pauses.pop(("provider", name), None),
+                    "breaker": breaker,
+                    "rests": rests or bool(breaker and breaker["open"]),
+                    "accounts": accounts,
+                }
+            )
         clients = [
             {"name": client.name, "pause": pauses.pop(("client", client.name), None)} for client in snapshot.clients
         ]

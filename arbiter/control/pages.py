@@ -30,7 +30,7 @@ from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
 
 HOME = "/admin/ui/"
 ROWS = 50
-FILTERS = ("trace", "provider", "client", "status", "errors", "since", "cursor")
+FILTERS = ("trace", "provider", "client", "status", "errors", "since", "session", "affinity_key", "cursor")
 OWN = ("fragment", "seen")  # what the page itself asks with
 
 # The page has no inline script or style, so the browser may refuse all of them, ours and others'.
@@ -72,14 +72,18 @@ class Pages:
             cost=show.cost,
             count=show.count,
             duration=show.duration,
+            ended=show.ended,
             iso=show.iso,
             later=show.later,
+            pin=show.pin,
             size=show.size,
             status=show.status,
+            target=show.target,
             text=show.text,
             tokens=show.tokens,
             upstream=show.upstream,
             usd=show.usd,
+            why=show.why,
         )
         self._templates.globals.update(
             version=__version__,

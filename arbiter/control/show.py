@@ -10,6 +10,21 @@ DASH = "–"
 
 PARTIAL = "~ counted until the stream was cut: the provider did not report the final number"
 
+PINS = {
+    "new": "new: its next turn goes where this one went",
+    "kept": "kept: served where the turn before it was",
+    "moved": "moved: its next turn goes where this one went",
+}
+"""What became of a conversation's pin, by `RequestRow.affinity`."""
+
+WHY = {
+    "retry": "retry: the same target again",
+    "key": "key: another key of the pool",
+    "fallback": "fallback: another target",
+    "nudge": "nudge: the answer before it said nothing",
+}
+"""Why an attempt was made, by `AttemptRow.why`; the first one needs no reason."""
+
 
 def duration(us: int | None) -> str:
     """Microseconds as `< 0.1 ms`, `0.4 ms`, `85 ms`, `1.23 s`, `12.3 s`, `4 min 5 s`: three digits tell enough."""
@@ -62,6 +77,35 @@ def status(row: RequestRow | AttemptRow) -> str:
     """How it ended, in two words at most: `200 ok`, `400 bad_request`, `499 cancelled`, `interrupted`."""
     word = row.error_class if row.outcome == "error" and row.error_class else row.outcome
     return f"{row.status} {word}" if row.status else word
+
+
+def ended(attempt: AttemptRow) -> str:
+    """How an attempt ended, and what else mattered about it: `429 rate_limited_transient, asked to wait 20.0 s`."""
+    told = [status(attempt)]
+    if attempt.empty_completion:
+        told.append("an empty answer")
+    if attempt.retry_after_ms is not None:
+        told.append(f"asked to wait {duration(attempt.retry_after_ms * 1000)}")
+    return ", ".join(told)
+
+
+def target(attempt: AttemptRow) -> str:
+    """Who was asked, with the key's label where the provider has several: `alpha`, `alpha:team-b`."""
+    return attempt.provider if attempt.account is None else f"{attempt.provider}:{attempt.account}"
+
+
+def why(attempt: AttemptRow) -> str | None:
+    """Why an attempt was made, and how long it was held back on purpose; None for a first one that was not."""
+    reason = WHY.get(attempt.why)
+    if attempt.wait_us is None:
+        return reason
+    waited = f"after waiting {duration(attempt.wait_us)}"
+    return waited if reason is None else f"{reason}, {waited}"
+
+
+def pin(request: RequestRow) -> str | None:
+    """What became of the conversation's pin."""
+    return None if request.affinity is None else PINS.get(request.affinity, request.affinity)
 
 
 def upstream(attempt: AttemptRow) -> str:

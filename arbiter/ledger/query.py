@@ -17,7 +17,7 @@ MAX_LIMIT = 500
 DEFAULT_LIMIT = 50
 MIN_PREFIX = 8  # characters of a trace id that may stand for it
 
-PARAMETERS = ("trace", "provider", "client", "status", "errors", "since", "limit", "cursor")
+PARAMETERS = ("trace", "provider", "client", "status", "errors", "since", "session", "affinity_key", "limit", "cursor")
 
 _DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -41,6 +41,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None  # what the client got
     errors: bool = False  # only requests that failed: outcome error or interrupted
     since_ms: int | None = None
+    session: str | None = None
+    affinity_key: str | None = None  # of the conversation, also where no session was told
     limit: int = DEFAULT_LIMIT
     before: tuple[int, str] | None = None
 
@@ -100,6 +102,8 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
         status=_integer("status", params["status"], 100, 599) if "status" in params else None,
         errors=_flag("errors", params["errors"]) if "errors" in params else False,
         since_ms=since(params["since"], now_ms) if "since" in params else None,
+        session=_text("session", params),
+        affinity_key=_text("affinity_key", params),
         limit=limit,
         before=read_cursor(params["cursor"]) if "cursor" in params else None,
     )

@@ -271,6 +271,12 @@ def _where(filters: Filters, *, prefix: bool) -> tuple[str, list[Any]]:
     if filters.since_ms is not None:
         parts.append("received_ms >= ?")
         values.append(filters.since_ms)
+    if filters.session is not None:
+        parts.append("session = ?")
+        values.append(filters.session)
+    if filters.affinity_key is not None:
+        parts.append("affinity_key = ?")
+        values.append(filters.affinity_key)
     if filters.before is not None:
         parts.append("(received_ms, id) < (?, ?)")
         values += filters.before

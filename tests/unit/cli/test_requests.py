@@ -130,6 +130,51 @@ def test_a_trace_of_one_request_tells_its_story(tmp_path):
     assert ask(b"\xff\xfe-no-text") == "no request matches\n"
 
 
+def test_a_request_in_full_tells_its_conversation_and_why_it_was_tried_again(tmp_path):
+    """Session, pin and warning; and of each attempt its key, its reason, and what the provider asked for."""
+    store = SqliteStore(tmp_path / "a.db")
+    request = request_row(
+        1, session="s-1", parent_session="s-0", agent="codex", request_kind="subagent", affinity="kept",
+        affinity_key="0f" * 16, warning="mind the gap\x1b[31m", attempts=3,
+    )  # fmt: skip
+    limited = {"outcome": "error", "status": 429, "error_class": "rate_limited_transient", "retry_after_ms": 20_000}
+    store.write(
+        [
+            request,
+            attempt_row(request, 1, provider="alpha", account="team-a", **limited),
+            attempt_row(request, 2, provider="alpha", account="team-b", why="key", **limited),
+            attempt_row(request, 3, provider="beta", why="fallback", wait_us=1_234_000, empty_completion=True),
+        ],
+        Position("j", 1),
+    )
+    store.close()
+    told = arbiter("requests", "--db", tmp_path / "a.db", "--session", "s-1", "--trace", request.trace_id).stdout
+    head, one, two, three = told.split("\n\n")
+    assert "  warning       mind the gap?[31m\n" in head and "  client        ci, codex\n" in head
+    assert "  session       s-1\n  parent        s-0\n  kind          subagent\n" in head
+    assert f"  pin           kept: served where the turn before it was\n  affinity key  {'0f' * 16}\n" in head
+    assert one.startswith("Attempt 1, alpha:team-a: 429 rate_limited_transient, asked to wait 20.0 s\n")
+    assert "  why" not in one
+    assert two.startswith("Attempt 2, alpha:team-b: 429") and "  why           key: another key of the pool\n" in two
+    assert three.startswith("Attempt 3, beta: 200 ok, an empty answer\n")
+    assert "  why           fallback: another target, after waiting 1.23 s\n" in three
+
+
+def test_a_session_and_a_conversation_are_listed_alone(tmp_path):
+    store = SqliteStore(tmp_path / "a.db")
+    rows = [request_row(1, session="s-1"), request_row(2, affinity_key="0f" * 16), request_row(3)]
+    store.write(rows, Position("j", 1))
+    store.close()
+
+    def ids(*words: object) -> list[str]:
+        return [
+            one["id"] for one in json.loads(arbiter("requests", "--db", tmp_path / "a.db", "--json", *words).stdout)
+        ]
+
+    assert ids("--session", "s-1") == [rows[0].id] and ids("--affinity-key", "0f" * 16) == [rows[1].id]
+    assert ids("--session", "s-2") == ids("--session", "s-1", "--affinity-key", "0f" * 16) == []
+
+
 def test_json_brings_the_attempts(db):
     done = arbiter("requests", "--db", db, "--json", "--trace", "mine")
     (one,) = json.loads(done.stdout)

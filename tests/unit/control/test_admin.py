@@ -98,7 +98,10 @@ def filled(tmp_path: Path) -> Reader:
         2, outcome="error", status=502, error_class="transport", message="refused <b>&", provider=None, attempts=2,
         model_asked="<script>alert(1)</script>", client=None,
     )  # fmt: skip
-    cut = request_row(3, outcome="interrupted", status=None, total_us=None, first_byte_us=None, finished_ms=None)
+    cut = request_row(
+        3, outcome="interrupted", status=None, total_us=None, first_byte_us=None, finished_ms=None,
+        session="s-1", affinity_key="0f" * 16,
+    )  # fmt: skip
     gone = {"outcome": "error", "status": None, "usage_source": "missing", "headers_us": None, "first_event_us": None}
     gone |= {"last_event_us": None, "input_tokens": None, "cached_tokens": None, "output_tokens": None, "events": None}
     store.write(
@@ -181,6 +184,9 @@ def test_money_has_the_digits_that_tell_it_from_nothing(pd, shown):
         ("status=502", ["r00000002"]),
         ("errors=true", ["r00000003", "r00000002"]),
         ("since=1790000002000", ["r00000003", "r00000002"]),
+        ("session=s-1", ["r00000003"]),
+        ("session=s", []),
+        (f"affinity_key={'0f' * 16}", ["r00000003"]),
         ("limit=1", ["r00000003"]),
     ],
 )
@@ -341,6 +347,44 @@ def test_the_page_says_in_words_what_an_odd_request_was(tmp_path):
         left = one.page("/admin/ui/requests/r00000003?fragment=1")
         assert "<strong>client_disconnected</strong> the client left" in left
         assert ">partial<" in left and "counted until the stream was cut" in left and "<dd>new" in left
+
+
+def test_the_page_tells_the_conversation_and_why_each_attempt_was_made(tmp_path):
+    """What stands in the row stands on the page, where there is something; a plain request has no empty lines."""
+    path = tmp_path / "arbiter.db"
+    store = SqliteStore(path)
+    plain = request_row(1)
+    moved = request_row(
+        2, session="s 1/2", parent_session="s-0", agent="codex", request_kind="subagent", affinity="moved",
+        affinity_key="0f" * 16, warning="thinking <removed>", attempts=2,
+    )  # fmt: skip
+    limited = {"outcome": "error", "status": 429, "error_class": "rate_limited_transient", "retry_after_ms": 20_000}
+    store.write(
+        [
+            plain,
+            attempt_row(plain),
+            moved,
+            attempt_row(moved, 1, account="team-a", **limited),
+            attempt_row(moved, 2, account="team-b", why="key", wait_us=250_000, empty_completion=True),
+        ],
+        Position("j", 1),
+    )
+    store.close()
+    with site(tmp_path, Reader(lambda: SqliteStore(path, readonly=True))) as one:
+        quiet = one.page("/admin/ui/requests/r00000001?fragment=1")
+        for name in ("Warning", "Session", "Parent", "Kind", "Pin", "Affinity key", "Why"):
+            assert name not in quiet
+        told = one.page("/admin/ui/requests/r00000002?fragment=1")
+        assert "<strong>Warning</strong> thinking &lt;removed&gt;" in told and ">codex<" in told
+        assert "<dt>Kind</dt><dd>subagent<" in told and "<dt>Pin</dt><dd>moved: " in told
+        assert 'href="/admin/ui/?session=s%201/2"' in told and 'href="/admin/ui/?session=s-0"' in told
+        assert f'href="/admin/ui/?affinity_key={"0f" * 16}"' in told
+        assert "openai:team-a <" in told and ">429 rate_limited_transient, asked to wait 20.0 s<" in told
+        assert "openai:team-b <" in told and ">200 ok, an empty answer<" in told
+        assert "<dt>Why</dt><dd>key: another key of the pool, after waiting 250 ms<" in told
+        filtered = one.page("/admin/ui/?session=s-9")
+        assert '<input name="session" value="s-9"' in filtered and "Nothing matches" in filtered
+        assert 'name="session"' not in one.page() and 'name="affinity_key"' not in one.page()
 
 
 def test_the_page_tells_what_it_cost_and_what_nobody_priced(tmp_path, running):

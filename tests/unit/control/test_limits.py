@@ -75,11 +75,25 @@ def test_each_row_says_how_it_stands_and_offers_what_helps():
     assert re.search(r"main rests until \S+ , as it was told", said)
     assert "spare refused until the configuration is reloaded" in said
     assert "1 pinned conversation " in said
+    assert "breaker open tried again at" in said
     assert "&lt;b&gt;the bill&lt;/b&gt;" in page and "<b>" not in page
     assert {"openai", "local"} == set(re.findall(r'"/admin/cooldowns/clear\?provider=(\w+)"', page))
     for path in ("/admin/resume?client=ci", "/admin/resume?provider=gone", "/admin/pins/clear"):
         assert f'hx-post="{path}"' in page
     assert "sk-test" not in page
+
+
+def test_use_now_is_offered_only_where_there_is_something_to_end():
+    """A few failures in a row keep nobody out, and a refused key is not let in by it."""
+    state = Memory()
+    state.failed("local")
+    state.cool(("openai", "spare"), 600, is_told=True, is_quota=False)
+    state.refuse(("openai", "spare"))
+    _, page = ask(state)
+    assert "1 failed in a row" in text(page) and "Use now" not in page
+    for _ in range(10):
+        state.failed("local")
+    assert re.findall(r'"/admin/cooldowns/clear\?provider=(\w+)"', ask(state)[1]) == ["local"]
 
 
 def test_when_everything_is_paused_nobody_is_said_to_be_served():

@@ -89,7 +89,7 @@ def test_newest_first_in_pages_that_neither_skip_nor_repeat(store):
 def test_filters(store):
     ok = request_row(1)
     failed = request_row(2, outcome="error", status=502, client="other", client_trace_id="theirs", provider=None)
-    cancelled = request_row(3, outcome="cancelled", status=499)
+    cancelled = request_row(3, outcome="cancelled", status=499, session="s-1", affinity_key="0f" * 16)
     store.write([ok, failed, cancelled, attempt_row(ok), attempt_row(failed, provider="spare", outcome="error")], AT)
     every = [cancelled.id, failed.id, ok.id]
     cases = {
@@ -103,6 +103,9 @@ def test_filters(store):
         Filters(errors=True): [failed.id],
         Filters(since_ms=failed.received_ms): [cancelled.id, failed.id],
         Filters(client="ci", status=200, since_ms=0): [ok.id],
+        Filters(session="s-1"): [cancelled.id],
+        Filters(session="s-"): [],
+        Filters(affinity_key="0f" * 16): [cancelled.id],
         Filters(limit=1): [cancelled.id],
     }
     for filters, expected in cases.items():
