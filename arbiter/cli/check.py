@@ -282,7 +282,7 @@ def _longest(snapshot: Snapshot) -> str:
             rows.append((*lead, what, "no limit", wait.reason))
             before = waits["unaccepted"]
             if kind == "stream" and before.seconds is not None:
-                rows.append(("", "", "  while nobody accepts it", _seconds(before.seconds), f"mostly {before.reason}"))
+                rows.append(("", "", "  while no headers come", _seconds(before.seconds), f"mostly {before.reason}"))
     if not rows:
         return ""
     return "\nLongest waits, retries and fallbacks included (docs/timeouts.md)\n" + render(

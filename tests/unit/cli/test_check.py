@@ -209,7 +209,7 @@ def test_check_shows_the_longest_wait_of_every_name_and_what_decides_it(
     assert rows[:3] == [
         ["big, small", "1", "an answer that is not streamed", "2490s", "mostly a.timeouts.unary (4 × 600s)"],
         ["a stream's first event", "no limit", "a.timeouts.first_event is off"],
-        ["while nobody accepts it", "430s", "mostly a.timeouts.headers (3 × 120s)"],
+        ["while no headers come", "430s", "mostly a.timeouts.headers (3 × 120s)"],
     ]
     assert [row[:2] for row in rows[3::3]] == [
         ["gpt, mini", "1"],
