@@ -79,12 +79,14 @@ def _kept(running: Snapshot, wanted: Snapshot) -> Iterator[str]:
 class FileWatch:
     """Notices that the file has changed and has kept still since: a file is not read in the middle of being written.
 
-    Made before the file is first read, it misses no change.
+    Made before the file is first read, it misses no change. That the file has gone is said once in the log, and so is
+    that it is back.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._read = self._seen = source.stamp()
+        self._is_gone = False
         self.due = monotonic() + _LOOK_S
 
     def look(self) -> bool:
@@ -94,6 +96,12 @@ class FileWatch:
         self.due = monotonic() + _LOOK_S
         stamp, seen = self._source.stamp(), self._seen
         self._seen = stamp
+        if stamp is None and seen is None and not self._is_gone:  # once is an editor's moment between two files
+            self._is_gone = True
+            _log.warn("the configuration file is gone; the old one goes on")
+        elif stamp is not None and self._is_gone:
+            self._is_gone = False
+            _log.info("the configuration file is back")
         return stamp is not None and stamp == seen and stamp != self._read
 
     def reads(self) -> None:

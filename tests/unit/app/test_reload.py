@@ -391,6 +391,36 @@ def test_a_file_that_is_gone_is_not_read(watched: tuple[Path, FileWatch], clock:
     assert looks(watch, clock, 2) == [False, True]
 
 
+def test_that_the_file_has_gone_is_said_once_and_that_it_is_back(
+    watched: tuple[Path, FileWatch], clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """But not where it was away for a moment: so do editors that replace it."""
+    file, watch = watched
+
+    def said() -> list[str]:
+        told = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return told
+
+    caplog.set_level("INFO")
+    file.unlink()
+    looks(watch, clock)
+    file.write_text(FIRST)
+    looks(watch, clock, 3)
+    assert said() == []
+    watch.reads()
+    file.unlink()
+    looks(watch, clock, 5)
+    assert said() == ["the configuration file is gone; the old one goes on"]
+    file.write_text(SECOND)
+    assert looks(watch, clock, 2) == [False, True]
+    assert said() == ["the configuration file is back"]
+    watch.reads()
+    file.unlink()
+    looks(watch, clock, 3)
+    assert said() == ["the configuration file is gone; the old one goes on"]
+
+
 def test_it_is_looked_at_once_a_second(watched: tuple[Path, FileWatch], clock: Clock) -> None:
     file, watch = watched
     file.write_text(SECOND)
