@@ -53,8 +53,9 @@ $(STAMP)/dev: requirements-dev.lock $(STAMP)/built
 
 build: $(STAMP)/built  ## Compile the hot path into this tree and install the `arbiter` command into .venv
 
+# A shell in between would die of Ctrl-C, and make would report that in place of the gateway's own exit code.
 run: $(STAMP)/built  ## Serve the demo (no key, no network) at http://127.0.0.1:8080; PORT=... for another
-	@HOST=$(HOST) PORT=$(PORT) $(BIN)/arbiter demo
+	@exec env HOST=$(HOST) PORT=$(PORT) $(BIN)/arbiter demo
 
 test: $(STAMP)/dev  ## Run the tests; TESTS="tests/unit -k name" for some
 	@$(BIN)/python -m pytest -q $(TESTS)
