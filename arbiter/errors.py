@@ -162,6 +162,14 @@ class Unreachable(UpstreamError):
     retry = Retry.SAME
 
 
+class Untrusted(Unreachable):
+    """The upstream's certificate cannot be trusted: a fault of the configuration (or somebody in between). The next try
+    would meet it again."""
+
+    code = ErrorClass.CONFIG
+    retry = Retry.NEXT
+
+
 class Cut(Unreachable):
     """The answer ended before it was whole: a lost connection, or a stream without its terminal event."""
 

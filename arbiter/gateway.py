@@ -32,6 +32,7 @@ from arbiter.errors import (
     InternalError,
     Paused,
     Unavailable,
+    Unreachable,
     UpstreamStatus,
 )
 from arbiter.ledger.book import Book, clipped
@@ -211,6 +212,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
     conversation = Conversation(services.around.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
+    tokens = len(body) // BYTES_PER_TOKEN
     plan = call.router.plan(
         Asked(
             model=opened.model,
@@ -219,7 +221,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             slot=slot,
             draw=_unique.random(),
             facts=services.around.measured,
-            tokens=len(body) // BYTES_PER_TOKEN,
+            tokens=tokens,
         )
     )
     row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
@@ -228,7 +230,9 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     if services.journal.full and call.snapshot.storage.on_full == "refuse":
         raise Unavailable("the ledger is full and `storage.on_full` is `refuse`", retry_after_s=5)
     limits = call.snapshot.limits
-    ask = Ask(call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id)
+    ask = Ask(
+        call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id, tokens=tokens
+    )
     presence = _Presence(call, out)
     try:
         live = await ladder.climb(plan, ask, book, call.doors, services.around, conversation)
@@ -255,7 +259,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
     # What earlier attempts took, and the pauses between them, are none of our own work either.
     waited_us = before_us + live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
     row.overhead_us = max(0, row.first_byte_us - waited_us)
-    headers = to_client(live.exchange.headers)
+    headers = call.doors.blot.pairs(to_client(live.exchange.headers))
     if live.kind is not None:
         headers = [pair for pair in headers if pair[0] != "content-type"] + [("content-type", live.kind)]
     headers += _own_headers(row, live)
@@ -296,7 +300,9 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
         row.model = live.facts.model[:_MODEL_CHARS]
     if error is not None:
         if stream.last_words:
-            await _end_failed(call, out, stream.last_words)
+            await _end_failed(call, out, call.doors.blot.raw(stream.last_words))
+        if isinstance(error, Unreachable):
+            services.around.state.failed(live.rung.provider.name)
         raise error
 
 
@@ -305,20 +311,22 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
     call.services.waiting.pop(call, None)
     if out.gone:
         return
-    row = call.row
+    row, blot = call.row, call.doors.blot
+    # An upstream's words may repeat the key that we sent it.
+    error.args = (blot(str(error)),)
     if out.started:
         await _end_failed(call, out, call.format.write_error_event(error, row.trace_id))
         return
     if isinstance(error, UpstreamStatus) and error.format == call.format.name and _is_json(error):
         # Clients match on the upstream's own wording: its error passes as it came.
         status, body = error.status, error.body
-        headers = to_client(error.upstream_headers)
+        headers = blot.pairs(to_client(error.upstream_headers))
         source = "upstream"
     else:
         status, headers, body = call.format.write_error(error, row.trace_id)
         if isinstance(error, UpstreamStatus):
             # Only the body was none for a client; when to come back is.
-            headers += [pair for pair in to_client(error.upstream_headers) if pair[0] != "content-type"]
+            headers += [pair for pair in blot.pairs(to_client(error.upstream_headers)) if pair[0] != "content-type"]
         source = error.source
     if error.code is ErrorClass.RATE_LIMITED_TRANSIENT and not any(
         name.startswith("retry-after") for name, _ in headers

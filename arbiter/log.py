@@ -90,6 +90,12 @@ class Blotter:
     def raw(self, data: bytes) -> bytes:
         return self._bytes.sub(b"***", data) if self._bytes else data
 
+    def pairs(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Headers; where none holds a secret, as nearly always, the very list that came."""
+        if self._words is None or not self._words.search("\n".join([value for _, value in pairs])):
+            return pairs
+        return [(name, self(value)) for name, value in pairs]
+
 
 class _Lines(logging.Formatter):
     """What both spellings share: the fields of a line in order, and the fence against secrets."""

@@ -42,8 +42,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_speechless(self) -> bool:
-        """Whether the model ended of its own accord and said nothing: no text, no call (SPEC 4.7)."""
-        return self.finish in _OWN_ACCORD and not self.output_bytes and not self.tool_names and self.error is None
+        """Whether the model ended of its own accord and said nothing: no text, no call (SPEC 4.7).
+
+        What it said may be something that is not read here (sound, images): where tokens were written and none of them
+        were thoughts, it was.
+        """
+        if self.finish not in _OWN_ACCORD or self.output_bytes or self.tool_names or self.error is not None:
+            return False
+        usage = self.usage
+        return self.thinking_bytes > 0 or (usage is not None and (not usage.output or bool(usage.reasoning)))
 
 
 def of_stream(

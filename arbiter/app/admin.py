@@ -17,6 +17,7 @@ from arbiter.config.snapshot import Budgets, Endpoint
 from arbiter.errors import Unauthorized, Unavailable, Unreachable
 from arbiter.log import Log
 from arbiter.upstream.exchange import Outgoing
+from arbiter.wire.headers import visible
 
 if TYPE_CHECKING:
     from arbiter.app.rsgi import Exchange
@@ -74,6 +75,9 @@ async def answer(exchange: Exchange) -> None:
         (name, value) for name, value in incoming.fields.items() if name in _TO_CONTROL or name.startswith("hx-")
     ]
     headers.append(("x-arbiter-peer", out.peer))
+    if worker.services.around.state.reason:
+        # Control may still write where the workers no longer can: whoever asks how it stands shall hear of it.
+        headers.append(("x-arbiter-sharing", visible(worker.services.around.state.reason)))
     path = f"{exchange.path}?{incoming.query}" if incoming.query else exchange.path
     endpoint = Endpoint("http", "localhost", 80, uds=str(worker.control_socket))
     try:

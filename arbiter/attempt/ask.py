@@ -22,7 +22,7 @@ MAX_VALUES = 100_000
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_request", "edits", "format", "incoming", "limits", "opened", "path", "stream", "trace_id")
+    __slots__ = ("_request", "edits", "format", "incoming", "limits", "opened", "path", "stream", "tokens", "trace_id")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Ask:
         *,
         stream: bool,
         trace_id: str,
+        tokens: int = 0,
         edits: tuple[str, ...] = (),
     ) -> None:
         self.format = format
@@ -43,6 +44,7 @@ class Ask:
         self.limits = limits
         self.stream = stream
         self.trace_id = trace_id
+        self.tokens = tokens  # of input, roughly
         self.edits = edits  # JSON paths that were changed since the client sent it
         self._request: Request | None = None
 
@@ -60,6 +62,7 @@ class Ask:
             self.limits,
             stream=self.stream,
             trace_id=self.trace_id,
+            tokens=self.tokens,
             edits=self.edits + changed,
         )
 

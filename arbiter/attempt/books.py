@@ -31,6 +31,9 @@ class Attempt(Protocol):
 class Books(Protocol):
     """Where attempts are written down."""
 
+    def serves(self, rung: Rung, fidelity: str) -> None:
+        """It is `rung`'s answer that the client gets, whoever was tried after it."""
+
     def warn(self, what: str) -> None:
         """The caller should know this."""
 

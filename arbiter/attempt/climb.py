@@ -55,10 +55,11 @@ class Step(msgspec.Struct, frozen=True):
 class _Place:
     """One rung of the climb, and how it fared."""
 
-    __slots__ = ("accounts", "failures", "is_out", "rung")
+    __slots__ = ("accounts", "failures", "is_limited", "is_out", "rung")
 
     def __init__(self, rung: Rung, accounts: list[Account]) -> None:
         self.rung = rung
+        self.is_limited = False  # one of its accounts was limited just now, or rests
         self.accounts = accounts
         self.failures = 0
         self.is_out = False
@@ -68,7 +69,8 @@ class Climb:
     """The steps of one request.
 
     `now` is the monotonic clock, `draw` gives numbers in [0, 1). `fits` says whether a rung may get this conversation
-    at all (SPEC 4.7a); `minds_cooldowns` is False for what the providers count apart (count_tokens).
+    at all (SPEC 4.7a). `tokens` is about how long the prompt is. `minds_cooldowns` is False for what the providers
+    count apart (count_tokens).
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Climb:
         conversation: Conversation,
         fits: Callable[[Rung], bool] | None = None,
         *,
+        tokens: int = 0,
         minds_cooldowns: bool = True,
     ) -> None:
         self._state = state
@@ -88,6 +91,7 @@ class Climb:
         self._plan = plan
         self._conversation = conversation
         self._fits = fits
+        self._tokens = tokens
         self._minds_cooldowns = minds_cooldowns
         self._made: list[_Place] | None = None
         self._here: _Place | None = None  # where the last step was taken
@@ -130,7 +134,7 @@ class Climb:
         While one request waits, another may have been told that the account is to rest.
         """
         standing, provider = self._state.standing(), step.rung.provider.name
-        key = (provider, step.account.label or "")
+        key = (provider, step.account.name)
         rest = standing.cooldowns.get(key) if self._minds_cooldowns else None
         if rest is not None and rest.is_told and rest.until > self._now():
             self._rest(key, rest)
@@ -161,7 +165,7 @@ class Climb:
         ):
             return None
         account = provider.accounts[0]
-        key = (name, account.label or "")
+        key = (name, account.name)
         return None if key in standing.cooldowns or key in standing.refused else Step(rung, account, "first")
 
     @property
@@ -223,7 +227,7 @@ class Climb:
                 and (breaker.open_until > now or (probing and not self._state.probe(provider.name)))
             )
             for account in place.accounts:
-                key = (provider.name, account.label or "")
+                key = (provider.name, account.name)
                 who = f"{provider.name}:{account.label}" if account.label else provider.name
                 if key in standing.refused:
                     self.passed[who] = "had its key refused"
@@ -232,6 +236,7 @@ class Climb:
                 if rest is not None and rest.until <= now:
                     rest = None
                 if rest is not None and rest.is_told:
+                    place.is_limited = True
                     self._rest(key, rest)
                     self.passed.setdefault(who, f"rests {rest.until - now:.1f} s as it was told")
                     continue
@@ -272,9 +277,11 @@ class Climb:
             if hint_s is not None:
                 self._until.append(now + hint_s)
             place.accounts = [account for account in place.accounts if account is not step.account]
+            place.is_limited = place.is_limited or error.code is not ErrorClass.CONFIG
             if not place.accounts:
-                # A configuration that does not work is not an outage: it ends here, and looks like what it is.
-                self.is_over = error.code is ErrorClass.CONFIG
+                # A configuration that does not work is not an outage: it ends here, and looks like what it is. Where
+                # another key was only limited, that is what the provider's pool is.
+                self.is_over = not place.is_limited
                 place.is_out = True
         elif retry is Retry.LARGER:
             self._keep_larger(place)
@@ -307,7 +314,8 @@ class Climb:
 
     def _keep_larger(self, place: _Place) -> None:
         place.is_out = True
-        window = place.rung.window or 0
+        # Of a target whose window nobody knows, it is known that this prompt does not fit.
+        window = place.rung.window or self._tokens
         for other in self._places:
             if (other.rung.window or 0) <= window:
                 other.is_out = True

@@ -25,7 +25,7 @@ from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic, monotonic_ns, now_ms
-from arbiter.config.snapshot import Provider
+from arbiter.config.snapshot import Account, Provider
 from arbiter.errors import (
     ArbiterError,
     ClientGone,
@@ -41,7 +41,7 @@ from arbiter.errors import (
 )
 from arbiter.log import Blotter, Log
 from arbiter.routing.plan import Plan, Rung
-from arbiter.state.base import AccountName, Origin, State
+from arbiter.state.base import Origin, State
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
@@ -54,6 +54,7 @@ GUESSED_WAIT_S = 5.0  # SPEC 4.4: an account whose provider does not say for how
 NUDGE = "Your last turn had no visible text. Give your answer now."
 """What a model that only thought is asked once more with (`speechless: nudge`)."""
 
+ERROR_BODY_S = 5.0  # it is sent at once, or by somebody who stalls
 ERROR_BODY_BYTES = 1 << 20  # of an error answer; more than any vendor's, and no page of a CDN is worth more
 
 
@@ -102,10 +103,19 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     state = around.state
     continuity = guard(ask, plan, conversation, state)
     fits = continuity.fits if continuity is not None else None
-    steps = Climb(plan, state, monotonic, _random.random, conversation, fits, minds_cooldowns=not ask.counts_tokens)
+    steps = Climb(
+        plan,
+        state,
+        monotonic,
+        _random.random,
+        conversation,
+        fits,
+        tokens=ask.tokens,
+        minds_cooldowns=not ask.counts_tokens,
+    )
     adapted: list[tuple[Rung, Ask]] | None = None
-    nudged = False
-    suspects: list[AccountName] = []
+    silent: Live | None = None  # the answer that said nothing, kept until the second one is here
+    suspects: list[Account] = []
     while True:
         step = steps.next()
         if step is None:
@@ -134,21 +144,27 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
                 doors,
                 around,
                 conversation,
-                may_nudge=not nudged,
+                may_nudge=silent is None,
                 remembers=continuity is not None,
             )
         except ArbiterError as error:
-            _learn(state, step, error, ask, suspects)
+            _learn(state, step, error, ask)
+            if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
+                suspects.append(step.account)
+            if silent is not None:
+                # The nudge was an offer. What was answered without it is still an answer.
+                book.serves(silent.rung, silent.fidelity)
+                return silent
             steps.failed(error, error.wait_s if isinstance(error, UpstreamError) else None)
             continue
         state.served(step.rung.provider.name)
         if suspects:
-            _refuse(state, step.rung.provider.name, suspects)
-        if not nudged and _is_to_be_nudged(live):
+            _refuse(state, step.rung.provider, suspects)
+        if silent is None and _is_to_be_nudged(live):
             # It ended well, and is on record as such; the client has seen nothing of it.
             live.close(None)
             ask = ask.edited(bound.nudged(ask.opened.members, NUDGE), ("$.messages[-1]",))
-            nudged = True
+            silent = live
             steps.repeat("nudge")
             continue
         if steps.passed:
@@ -188,15 +204,15 @@ async def _try(
         exchange = await doors.send(provider, out, format, stream=ask.stream)
         attempt.answered(exchange)
         if exchange.status >= 300:
-            body = doors.blot.raw(await exchange.read(ERROR_BODY_BYTES))
+            body = doors.blot.raw(await _error_body(exchange))
             error = format.parse_error(exchange.status, exchange.headers, body)
             error.format = format.name
             error.wait_s = waits.wait_s(exchange.status, exchange.headers, body, now_ms())
             raise _refusal(provider, error)
-        live = Live(rung, account, attempt, exchange, around.measured, sent_ns)
-        holding_bytes = ask.limits.stream_buffer if provider.speechless == "nudge" and may_nudge else 0
+        live = Live(rung, account, attempt, exchange, lane.fidelity, around.measured, sent_ns)
+        nudge_bytes = ask.limits.stream_buffer if provider.speechless == "nudge" and may_nudge else 0
         if ask.stream and _is_event_stream(exchange):
-            live.stream = StreamRelay(lane, exchange, doors.watch, holding_bytes=holding_bytes)
+            live.stream = StreamRelay(lane, exchange, doors.watch, nudge_bytes=nudge_bytes)
             live.kind = lane.kind
             if remembers and format.name == native.MESSAGES and lane.name == "native":
                 live.stream.signatures = bound.SignatureReader()
@@ -237,39 +253,44 @@ def _signatures(live: Live) -> list[bytes]:
     return bound.marks_of_answer(live.body) if live.kind is None else []
 
 
-def _learn(state: State, step: Step, error: ArbiterError, ask: Ask, suspects: list[AccountName]) -> None:
+def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
     """What a failed step says about its account and its provider, for all workers."""
-    provider = step.rung.provider
-    account = (provider.name, step.account.label or "")
-    if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
-        suspects.append(account)
-        state.served(provider.name)
-        return
-    if isinstance(error, UpstreamStatus | InStreamError):
-        state.served(provider.name)  # badly, but it is there
-        _refuse(state, provider.name, suspects)
-    if isinstance(error, UpstreamError) and error.retry is Retry.KEY:
-        # Counting has limits of its own, and a burst of it must not keep anybody from an answer.
-        if not ask.counts_tokens:
-            wait_s = error.wait_s if error.wait_s is not None else GUESSED_WAIT_S
-            is_quota = error.code is ErrorClass.QUOTA_EXHAUSTED
-            state.cool(account, wait_s, is_told=error.wait_s is not None, is_quota=is_quota)
-            _log.info("an account rests", provider=account[0], account=account[1], seconds=wait_s)
-    elif isinstance(error, Unreachable) or (isinstance(error, TimedOut) and error.phase in ("connect", "headers")):
-        state.failed(provider.name)
+    provider, account = step.rung.provider.name, step.account
+    if isinstance(error, UpstreamStatus | InStreamError | KeyRefused):
+        state.served(provider)  # badly, but it is there
+    if isinstance(error, Unreachable) or (isinstance(error, TimedOut) and error.phase in ("connect", "headers")):
+        state.failed(provider)
+    # Counting has limits of its own, and a burst of it must not keep anybody from an answer.
+    is_limited = isinstance(error, UpstreamError) and error.retry is Retry.KEY and error.code is not ErrorClass.CONFIG
+    if is_limited and not ask.counts_tokens:
+        told_s = error.wait_s if isinstance(error, UpstreamError) else None
+        wait_s = told_s if told_s is not None else GUESSED_WAIT_S
+        is_quota = error.code is ErrorClass.QUOTA_EXHAUSTED
+        state.cool((provider, account.name), wait_s, is_told=told_s is not None, is_quota=is_quota)
+        _log.info("an account rests", provider=provider, account=account.label, seconds=wait_s)
 
 
-def _refuse(state: State, provider: str, suspects: list[AccountName]) -> None:
-    """Another key of the provider was let in with the same request: those that were not are at fault.
+def _refuse(state: State, provider: Provider, suspects: list[Account]) -> None:
+    """Another key of the provider got the same request answered: those that did not are at fault.
 
     Without that proof none is marked: a request for what no key may do, or an hour in which the provider takes no key,
     must not keep everybody else from it until a reload.
     """
     for account in suspects:
-        if account[0] == provider:
-            state.refuse(account)
-            _log.warn("a key was refused and is not used until a reload", provider=provider, account=account[1])
-    suspects[:] = [account for account in suspects if account[0] != provider]
+        if account in provider.accounts:
+            state.refuse((provider.name, account.name))
+            _log.warn("a key was refused and is not used until a reload", provider=provider.name, account=account.label)
+    suspects.clear()
+
+
+async def _error_body(exchange: Answering) -> bytes:
+    """What an upstream says about its error; nothing where that does not come whole and soon. The status is known
+    already, and what it means must not wait for words, nor depend on them."""
+    try:
+        async with asyncio.timeout(ERROR_BODY_S):
+            return await exchange.read(ERROR_BODY_BYTES)
+    except (TimeoutError, ArbiterError):
+        return b""
 
 
 def _is_to_be_nudged(live: Live) -> bool:

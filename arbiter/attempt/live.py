@@ -1,9 +1,10 @@
 """An upstream that answered, and its stream on the way to the client.
 
 Theory of operation. The socket's callback pushes bytes into `StreamRelay.on_data`; no coroutine runs per chunk. The
-ladder waits in `first()` until there is an event to show for it: up to then the attempt may fail without the client
-noticing. `flow()` then hands over what was held, lets every further push go straight to the client, and waits for the
-end. How the stream ended is its `course.Ending` to say, of whichever lane it is.
+ladder waits in `first()` until the model has begun: up to then the attempt may fail without the client noticing. (What
+a stream opens with says nothing yet, and an upstream that is overloaded may say so right behind it.) `flow()` then
+hands over what was held, lets every further push go straight to the client, and waits for the end. How the stream
+ended is its `course.Ending` to say, of whichever lane it is.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from arbiter.wire.course import Ending
 _log = Log(__name__)
 
 _AFTERGLOW_S = 2.0  # how long the usage that follows the finish reason is waited for once the client left
+_OPENING_BYTES, _OPENING_EVENTS = 8 << 10, 16  # what opens a stream is less; what says more is not held for it
 _HELD_BYTES = 64 << 10  # comments before the first event beyond this are dropped, not kept for the client
 
 
@@ -44,14 +46,15 @@ class Taker(Protocol):
 class StreamRelay:
     """One upstream stream: a sink for its bytes, and the waits that the spine needs."""
 
-    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_held", "_holding_bytes", "_lane", "_out",
-                 "_watch", "course", "first_event_ns", "last_event_ns", "marks", "signatures")  # fmt: skip
+    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_held", "_is_held", "_lane", "_nudge_bytes",
+                 "_out", "_watch", "course", "first_event_ns", "last_event_ns", "marks", "signatures")  # fmt: skip
 
-    def __init__(self, lane: Lane, exchange: Answering, watch: Watch, *, holding_bytes: int = 0) -> None:
+    def __init__(self, lane: Lane, exchange: Answering, watch: Watch, *, nudge_bytes: int = 0) -> None:
         self.course = lane.course()
         self.signatures: SignatureReader | None = None  # reads along, where somebody wants to know
         self.marks: list[bytes] = []  # what it found
-        self._holding_bytes = holding_bytes
+        self._is_held = True
+        self._nudge_bytes = nudge_bytes
         self.first_event_ns = 0
         self.last_event_ns = 0
         self._lane = lane
@@ -88,12 +91,10 @@ class StreamRelay:
         if not self.first_event_ns and stream.has_event:
             self.first_event_ns = now
             self._exchange.saw_event()
-            if not self._holding_bytes:
-                self._wake()
         if piece:
             self._pass(piece)
-        if self._holding_bytes and (stream.has_spoken or sum(map(len, self._held)) > self._holding_bytes):
-            self._holding_bytes = 0
+        if self._is_held and self.first_event_ns and self._has_output():
+            self._is_held = False
             self._wake()
         if stream.ending is not Ending.OPEN:
             if stream.ending is Ending.COMPLETE:
@@ -109,6 +110,15 @@ class StreamRelay:
         if piece:
             self._pass(piece)
         self._stop(self._verdict(error))
+
+    def _has_output(self) -> bool:
+        """Whether there is something to show: the model has begun, or spoken where thoughts alone are not enough."""
+        course = self.course
+        if self._nudge_bytes:
+            return course.has_spoken or sum(map(len, self._held)) > self._nudge_bytes
+        if course.has_begun:
+            return True
+        return course.events > _OPENING_EVENTS or sum(map(len, self._held)) > _OPENING_BYTES
 
     def _wake(self) -> None:
         if self._first is not None and not self._first.done():
@@ -155,11 +165,11 @@ class StreamRelay:
     # --- asked by the spine -------------------------------------------------------------------------------------------
 
     async def first(self) -> None:
-        """Wait for the first event; with `holding_bytes`, until the model has spoken, or thought for so many bytes.
+        """Wait until the model has begun; with `nudge_bytes`, until it has spoken, or thought for so many bytes.
 
         Errors: whatever kept the stream from producing one; nothing has reached the client then.
         """
-        if (not self.first_event_ns or self._holding_bytes) and not self._is_over:
+        if self._is_held and not self._is_over:
             self._first = asyncio.get_running_loop().create_future()
             await self._first
         if self._error is not None and self._failed_before_output():
@@ -169,9 +179,7 @@ class StreamRelay:
         # An event that the end of the stream cut in half is none, whatever it begins with.
         if self._out is not None:
             return False
-        if self._holding_bytes:
-            return True
-        return not self.first_event_ns or (self.course.ending is not Ending.COMPLETE and self.course.is_bare)
+        return self._is_held or not self.first_event_ns or self.course.is_bare
 
     async def flow(self, out: Taker) -> ArbiterError | None:
         """Let the stream run into `out`; return once it ended, with what kept it from being complete."""
@@ -236,8 +244,8 @@ class Live:
     `on_close` hears how it ended, once.
     """
 
-    __slots__ = ("_measured", "_sent_ns", "account", "attempt", "body", "exchange", "facts", "kind", "on_close",
-                 "rung", "status", "stream")  # fmt: skip
+    __slots__ = ("_measured", "_sent_ns", "account", "attempt", "body", "exchange", "facts", "fidelity", "kind",
+                 "on_close", "rung", "status", "stream")  # fmt: skip
 
     def __init__(
         self,
@@ -245,10 +253,12 @@ class Live:
         account: Account,
         attempt: Attempt,
         exchange: Answering,
+        fidelity: str,
         measured: Measured,
         sent_ns: int,
     ) -> None:
         self.rung = rung
+        self.fidelity = fidelity
         self.account = account
         self.on_close: Callable[[Live, ArbiterError | None], None] | None = None
         self._measured: Measured | None = measured

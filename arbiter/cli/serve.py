@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def start(source: Source, *, watches: bool = False) -> int:
     """Load, say what is doubtful, serve until told to stop."""
+    # A reload that is asked for before there is anything to reload would end us; what is read now is new enough.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     watch = None
     if watches:
         from arbiter.app.reload import FileWatch

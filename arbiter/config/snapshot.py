@@ -98,6 +98,18 @@ class Account:
 
     label: str | None = None
     key: str = field(default="", repr=False)
+    name: str = field(init=False, repr=False)
+    """What the shared state knows it by: another key under the same label is another account, and has not been limited
+    or refused. A few digits of a hash tell keys apart, and nothing about them."""
+
+    def __post_init__(self) -> None:
+        digits = f"#{key_digest(self.key)[:6]}" if self.key else ""
+        object.__setattr__(self, "name", (self.label or "") + digits)
+
+    @staticmethod
+    def label_of(name: str) -> str | None:
+        """The label in what the shared state knows an account by."""
+        return name.partition("#")[0] or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ parser's own snippets are not passed on.
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def read_text(path: Path) -> str:
     Errors: ConfigError when it cannot be read, is over 1 MiB or is not UTF-8. A byte order mark is dropped.
     """
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):
+            raise ConfigError("is a pipe; one that nobody writes to would be waited for", file=str(path))
         with path.open("rb") as file:
             raw = file.read(MAX_TEXT_BYTES + 1)
     except OSError as error:

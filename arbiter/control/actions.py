@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from arbiter import clock
 from arbiter.config.decode import nearest
-from arbiter.config.snapshot import Snapshot
+from arbiter.config.snapshot import Account, Snapshot
 from arbiter.control.api import fault, json
 from arbiter.ledger import query
 from arbiter.ledger.query import BadParameter
@@ -182,6 +182,8 @@ def describe(state: Administered | None, snapshot: Snapshot) -> dict[str, Any]:
         off = dict.fromkeys(("pins", "artefacts", "cooldowns", "breakers", "refused", "pauses", "measured"))
         return {"sharing": {"healthy": True, "reason": STATE_OFF}, **off, "accounts": _accounts(snapshot, None, 0.0)}
     standing, now, counts = state.standing(), clock.monotonic(), state.counts()
+    # What is known of a key that was replaced says nothing of the one in its place.
+    current = {(provider.name, one.name) for provider in snapshot.providers.values() for one in provider.accounts}
     return {
         "sharing": {"healthy": not state.reason, "reason": state.reason},
         "pins": counts.pins,
@@ -189,13 +191,13 @@ def describe(state: Administered | None, snapshot: Snapshot) -> dict[str, Any]:
         "cooldowns": [
             {
                 "provider": provider,
-                "account": account or None,
+                "account": Account.label_of(account),
                 "seconds_left": round(cooldown.until - now, 3),
                 "told": cooldown.is_told,
                 "quota": cooldown.is_quota,
             }
             for (provider, account), cooldown in sorted(standing.cooldowns.items())
-            if cooldown.until > now
+            if cooldown.until > now and (provider, account) in current
         ],
         "breakers": [
             {
@@ -208,7 +210,8 @@ def describe(state: Administered | None, snapshot: Snapshot) -> dict[str, Any]:
             if breaker.failures or breaker.open_until > 0
         ],
         "refused": [
-            {"provider": provider, "account": account or None} for provider, account in sorted(standing.refused)
+            {"provider": provider, "account": Account.label_of(account)}
+            for provider, account in sorted(standing.refused & current)
         ],
         "pauses": [_shown(pause) for _, pause in sorted(standing.pauses.items())],
         "measured": [
@@ -226,7 +229,7 @@ def _accounts(snapshot: Snapshot, standing: Standing | None, now: float) -> list
         for account in provider.accounts:
             stands = None
             if standing is not None:
-                name = (provider.name, account.label or "")
+                name = (provider.name, account.name)
                 cooldown = standing.cooldowns.get(name)
                 is_resting = cooldown is not None and cooldown.until > now
                 stands = "refused" if name in standing.refused else "resting" if is_resting else "ready"

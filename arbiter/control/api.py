@@ -74,7 +74,11 @@ class Api:
 
     def state(self, request: Request) -> Response:
         """How the gateway is doing: processes, journal, recorder, store."""
-        return json(self.describe())
+        shown = self.describe()
+        unshared = request.headers.get("x-arbiter-sharing")
+        if unshared and "sharing" in shown:
+            shown["sharing"] = {"healthy": False, "reason": unshared}
+        return json(shown)
 
     def describe(self) -> dict[str, Any]:
         """What `state` answers, as values."""

@@ -133,7 +133,7 @@ class Book:
         request, provider = self.request, rung.provider
         request.attempts += 1
         self.waited_us += wait_us or 0
-        request.provider, request.model, request.fidelity = provider.name, rung.model, fidelity
+        self.serves(rung, fidelity)
         rate = provider.rates.get(rung.model)
         row = AttemptRow(
             id=f"{request.id}-{request.attempts}",
@@ -182,6 +182,11 @@ class Book:
         request = self.request
         self._is_priced = self._is_priced and cost_pd is not None
         request.cost_pd = (request.cost_pd or 0) + cost_pd if self._is_priced and cost_pd is not None else None
+
+    def serves(self, rung: Rung, fidelity: str) -> None:
+        """It is `rung`'s answer that the client gets."""
+        request = self.request
+        request.provider, request.model, request.fidelity = rung.provider.name, rung.model, fidelity
 
     def warn(self, what: str) -> None:
         """One more thing that the caller should know."""

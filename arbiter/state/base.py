@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 import msgspec
 
 AccountName = tuple[str, str]
-"""(provider, account label; "" where the account has none)."""
+"""(provider, account): the latter as `config.snapshot.Account.name` has it."""
 
 
 class Pin(msgspec.Struct, array_like=True, frozen=True):

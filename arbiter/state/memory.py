@@ -51,6 +51,11 @@ class Memory:
         self._pauses = dict(standing.pauses)
         self._standing = standing
 
+    def adopt_pauses(self, pauses: Mapping[tuple[str, str], Pause]) -> None:
+        """These are the pauses now."""
+        self._pauses = dict(pauses)
+        self._standing = None
+
     # --- what a request asks ------------------------------------------------------------------------------------------
 
     def standing(self) -> Standing:

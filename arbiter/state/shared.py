@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -121,7 +122,20 @@ class Shared:
             if self._monotonic() >= self._try_at:
                 self._try_at = self._monotonic() + self._wait_s
                 self._return()
+            self._hear()
             self._memory.look()
+
+    def _hear(self) -> None:
+        """While LMDB can only be read: what an operator paused or resumed meanwhile; it may be a small write."""
+        theirs = self._ask_left(lambda left: left.standing(), None) if self._left is not None else None
+        if theirs is None:
+            return
+        ours, seed = self._memory.standing().pauses, self._seed.pauses
+        pauses = {name: pause for name, pause in theirs.pauses.items() if name in ours or name not in seed}
+        pauses |= {name: pause for name, pause in ours.items() if seed.get(name) != pause}
+        if pauses != dict(ours):
+            self._memory.adopt_pauses(pauses)
+        self._seed = replace(self._seed, pauses=theirs.pauses)
 
     def _is_in_place(self) -> bool:
         try:

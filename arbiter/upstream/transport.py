@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ..clock import monotonic, monotonic_ns
-from ..errors import ArbiterError, BadRequest, Cut, TimedOut, Unreachable
+from ..errors import ArbiterError, BadRequest, Cut, TimedOut, Unreachable, Untrusted
 from .exchange import Answering, Exchange, Outgoing, Sink
 from .h1 import H1, READ_BYTES, Stale, keepalive
 from .pool import Origin, Pool
@@ -359,5 +359,5 @@ def _place(endpoint: Endpoint) -> str:
 
 def _unreachable(endpoint: Endpoint, error: Exception) -> ArbiterError:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Unreachable(f"the certificate of {_place(endpoint)} cannot be trusted: {error.verify_message}")
+        return Untrusted(f"the certificate of {_place(endpoint)} cannot be trusted: {error.verify_message}")
     return Unreachable(f"{_place(endpoint)} cannot be reached: {error}")

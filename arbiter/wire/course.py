@@ -47,6 +47,11 @@ class Course(Protocol):
         """Has the model said why it stopped? Then the answer is whole, and only usage and the end are due."""
 
     @property
+    def has_begun(self) -> bool:
+        """Has the model said or thought anything, or finished? What a stream opens with (a role, the start of a
+        message or of a block) says nothing yet."""
+
+    @property
     def has_spoken(self) -> bool:
         """Has the model said anything that a client would show or act on: text, or a call?"""
 

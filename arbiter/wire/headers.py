@@ -161,13 +161,16 @@ def _may_cross(name: str) -> bool:
     return known
 
 
+_RETRY_AFTER_DIGITS = 6  # more is over a week, which no client would wait
+
+
 def to_client(headers: Iterable[tuple[str, str]]) -> Pairs:
     """The upstream's headers that the client gets; `retry-after` leaves as whole seconds: all Claude Code reads."""
     out = [pair for pair in headers if _may_cross(pair[0])]
     if len(out) > TO_CLIENT_PAIRS or sum([len(name) + len(value) + 4 for name, value in out]) > TO_CLIENT_BYTES:
         out = _most_wanted(out)
     for place, (name, value) in enumerate(out):
-        if name == "retry-after" and not value.isdecimal():
+        if name == "retry-after" and (len(value) > _RETRY_AFTER_DIGITS or not value.isdecimal()):
             seconds = waits.retry_after_s(value, now_ms())
             out[place] = (name, str(ceil(seconds) if seconds is not None else 1))
     return out

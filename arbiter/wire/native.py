@@ -266,6 +266,10 @@ class NativeStream:
         return self.tap.finish is not None
 
     @property
+    def has_begun(self) -> bool:
+        return self.has_spoken or bool(self.tap.thinking_bytes) or self.tap.finish is not None
+
+    @property
     def has_spoken(self) -> bool:
         tap = self.tap
         return bool(tap.text_bytes or tap.argument_bytes or tap.tool_names)

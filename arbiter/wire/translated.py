@@ -113,6 +113,10 @@ class TranslatedStream:
         return self._reader.finish_word
 
     @property
+    def has_begun(self) -> bool:
+        return self.has_spoken or bool(self.thinking_bytes) or self.has_finished
+
+    @property
     def has_spoken(self) -> bool:
         return bool(self.output_bytes or self.heard.tool_names)
 

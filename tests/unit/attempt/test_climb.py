@@ -82,6 +82,11 @@ class Walk:
         return steps
 
 
+def name(label: str) -> str:
+    """What the state knows an account of `rung` by."""
+    return Account(label, f"key of {label}").name
+
+
 def told(step: Step) -> str:
     label = f":{step.account.label}" if step.account.label else ""
     return f"{step.rung.provider.name}{label} {step.why}"
@@ -368,10 +373,10 @@ def test_looking_whether_others_are_left_takes_no_probe():
 
 def test_a_refused_key_is_left_alone_and_a_pool_of_them_is_a_fault_of_the_configuration():
     walk = Walk([rung("a", "one", "two")], pinned=Pinned("a", "m", "one"))
-    walk.state.refuse(("a", "one"))
+    walk.state.refuse(("a", name("one")))
     walk.begin()
     assert walk.step() == "a:two first"
-    walk.state.refuse(("a", "two"))
+    walk.state.refuse(("a", name("two")))
     walk.begin()
     assert walk.step() is None
     verdict = walk.climb.verdict()
@@ -474,9 +479,9 @@ def test_the_pinned_account_comes_first():
 def test_who_was_passed_over_is_told_with_the_reason():
     """A row that says `alias -> a` and was served by b must say why."""
     walk = Walk([rung("a", "one", "two"), rung("b"), rung("c"), rung("d")], pinned=Pinned("a", "m", "one"))
-    walk.state.cool(("a", "one"), 30, is_told=True, is_quota=False)
+    walk.state.cool(("a", name("one")), 30, is_told=True, is_quota=False)
     walk.state.cool(("b", ""), 5, is_told=False, is_quota=False)
-    walk.state.refuse(("a", "two"))
+    walk.state.refuse(("a", name("two")))
     walk.state.pause(Pause("provider", "c", 0, "maintenance"))
     walk.begin()
     assert walk.step() == "d first"

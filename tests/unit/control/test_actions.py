@@ -225,9 +225,9 @@ def test_each_action_is_one_line_that_says_who_and_what(here, caplog):
 
 def test_the_state_shows_how_every_account_stands_and_no_key():
     state = Memory()
-    state.cool(("openai", "main"), 60, is_told=True, is_quota=True)
+    state.cool(("openai", POOL[0].name), 60, is_told=True, is_quota=True)
     state.cool(("local", ""), -1, is_told=False, is_quota=False)
-    state.refuse(("openai", "spare"))
+    state.refuse(("openai", POOL[1].name))
     state.set_pin(b"1" * 16, Pin("m", "openai", "m", "main"), 3600)
     for _ in range(50):
         state.failed("local")

@@ -63,8 +63,8 @@ def test_a_quiet_gateway_offers_to_pause_and_nothing_to_lift():
 
 def test_each_row_says_how_it_stands_and_offers_what_helps():
     state = Memory()
-    state.cool(("openai", "main"), 600, is_told=True, is_quota=False)
-    state.refuse(("openai", "spare"))
+    state.cool(("openai", POOL[0].name), 600, is_told=True, is_quota=False)
+    state.refuse(("openai", POOL[1].name))
     for _ in range(50):
         state.failed("local")
     state.set_pin(b"1" * 16, Pin("m", "openai", "m", "main"), 3600)
@@ -87,8 +87,8 @@ def test_use_now_is_offered_only_where_there_is_something_to_end():
     """A few failures in a row keep nobody out, and a refused key is not let in by it."""
     state = Memory()
     state.failed("local")
-    state.cool(("openai", "spare"), 600, is_told=True, is_quota=False)
-    state.refuse(("openai", "spare"))
+    state.cool(("openai", POOL[1].name), 600, is_told=True, is_quota=False)
+    state.refuse(("openai", POOL[1].name))
     _, page = ask(state)
     assert "1 failed in a row" in text(page) and "Use now" not in page
     for _ in range(10):
@@ -108,7 +108,7 @@ def test_when_everything_is_paused_nobody_is_said_to_be_served():
 def test_the_page_is_replaced_only_when_it_would_show_something_new():
     """Else a click may fall between two buttons, once a second."""
     state = Memory()
-    state.cool(("openai", "main"), 6000, is_told=True, is_quota=False)
+    state.cool(("openai", POOL[0].name), 6000, is_told=True, is_quota=False)
     status, part = ask(state, "fragment=1")
     assert status == 200 and "<html" not in part
     (seen,) = re.findall(r"seen=(\w+)", part)

@@ -183,6 +183,28 @@ def test_when_it_works_again_it_learns_what_was_learned_meanwhile(open_shared, o
     assert other.pin(SLOT) is None
 
 
+def test_a_pause_is_heard_of_where_only_writing_fails(open_shared, open_lmdb, break_it, time):
+    """The kill switch is a small write, and may still fit on a disk that takes nothing of ours any more."""
+    state, other = open_shared(), open_lmdb()
+    state.pause(Pause("client", "before", 1))
+    state.standing()
+    break_it(lmdb.DiskError("no space left"), "begin")
+    state.set_pin(SLOT, PIN, 60)
+    break_it(None)  # others can; this one has not tried again
+    state._try_at = float("inf")
+    other.pause(Pause("all", "", 2))
+    other.resume("client", "before")
+    state.look()
+    assert state.reason and set(state.standing().pauses) == {("all", "")}
+    state.pause(Pause("client", "own", 3))
+    other.resume("all", "")
+    state.look()
+    assert set(state.standing().pauses) == {("client", "own")}
+    state._try_at = 0.0
+    state.look()
+    assert not state.reason and set(other.standing().pauses) == {("client", "own")}
+
+
 def test_what_others_cleared_meanwhile_does_not_come_back(open_shared, open_lmdb, break_it, time):
     """Only what this process learned by itself is news."""
     state, other = open_shared(), open_lmdb()
