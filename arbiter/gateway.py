@@ -317,7 +317,8 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
     if out.started:
         await _end_failed(call, out, call.format.write_error_event(error, row.trace_id))
         return
-    if isinstance(error, UpstreamStatus) and error.format == call.format.name and _is_json(error):
+    is_theirs = isinstance(error, UpstreamStatus) and error.format == call.format.name and _is_json(error)
+    if isinstance(error, UpstreamStatus) and is_theirs:
         # Clients match on the upstream's own wording: its error passes as it came.
         status, body = error.status, error.body
         headers = blot.pairs(to_client(error.upstream_headers))
@@ -328,10 +329,9 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
             # Only the body was none for a client; when to come back is.
             headers += [pair for pair in blot.pairs(to_client(error.upstream_headers)) if pair[0] != "content-type"]
         source = error.source
-    if error.code is ErrorClass.RATE_LIMITED_TRANSIENT and not any(
-        name.startswith("retry-after") for name, _ in headers
-    ):
-        # The provider did not say when; a 429 that says nothing ends some agents' work (Codex).
+    wants_when = error.code is ErrorClass.RATE_LIMITED_TRANSIENT or (status in (503, 529) and not is_theirs)
+    if wants_when and not any(name.startswith("retry-after") for name, _ in headers):
+        # The provider did not say when; a 429, or a 503 of ours, that says nothing ends some agents' work (Codex).
         headers.append(("retry-after", "1"))
     headers += [
         ("x-arbiter-trace-id", row.trace_id),

@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Protocol
 
 from .gateway import free_port
-from .origin import CLOSE, RESET, SILENCE, Origin, Peer, Request, Steps, answer, chunk, chunked_head
+from .origin import CLOSE, RESET, SILENCE, Origin, Peer, Request, Step, Steps, answer, chunk, chunked_head
 from .wires import EVENT_STREAM, JSON, MESSAGES, Wire, begun, sse, sse_head
 
 SAID = "all of it"
@@ -169,6 +169,26 @@ def _overloaded_midway(wire: Wire, stream: bool) -> Steps:
     )
 
 
+def _behind_the_opening(*steps: bytes | float | Step) -> Callable[[Wire, bool], Steps]:
+    """A stream that opens, says nothing, and then does `steps`."""
+    return lambda wire, stream: [begun(*wire.opening()), _SETTLE_S, *steps]
+
+
+def _overloaded_behind_the_opening(wire: Wire, stream: bool) -> Steps:
+    error = error_body(wire, "overloaded_error")
+    return sse(*wire.opening(), b"event: error\ndata: %b\n\n" % error if wire is MESSAGES else b"data: %b\n\n" % error)
+
+
+def _cut_short(status: str, *headers: tuple[str, str]) -> Callable[[Wire, bool], Steps]:
+    """An error status whose body ends early."""
+    body = b'{"error":{"message":"not now, becau'
+    return lambda wire, stream: [
+        answer(body, status=status, headers=[JSON, *headers], length=len(body) + 99),
+        _SETTLE_S,
+        CLOSE,
+    ]
+
+
 def _garbage(wire: Wire, stream: bool) -> Steps:
     kind = EVENT_STREAM if stream else JSON
     return answer(b"data: \x00\xff\xfe\x80 {]\n\n" * 3, headers=[kind])
@@ -188,6 +208,9 @@ FAULTS = {
         Fault("hangs after headers", lambda wire, stream: [_head(wire, stream), SILENCE]),
         Fault("reset after headers", lambda wire, stream: [_head(wire, stream), _SETTLE_S, RESET]),
         Fault("end after headers", lambda wire, stream: [_head(wire, stream), _SETTLE_S, CLOSE]),
+        Fault("hangs behind the opening", _behind_the_opening(SILENCE)),
+        Fault("reset behind the opening", _behind_the_opening(RESET)),
+        Fault("end behind the opening", _behind_the_opening(CLOSE)),
         Fault("hangs midway", lambda wire, stream: [_half(wire, stream), SILENCE]),
         Fault("reset midway", lambda wire, stream: [_half(wire, stream), _SETTLE_S, RESET]),
         Fault("end midway", lambda wire, stream: [_half(wire, stream), _SETTLE_S, CLOSE]),
@@ -234,6 +257,7 @@ FAULTS = {
         ),
         Fault("429, RetryInfo in its body", _limited(details=[{"@type": "RetryInfo", "retryDelay": f"{WAIT_S}s"}])),
         Fault("429, prose", _limited(message=f"Rate limit reached. Please try again in {WAIT_S}.0s.")),
+        Fault("429 whose body is cut short", _cut_short("429 Too Many Requests", ("retry-after", str(WAIT_S)))),
         Fault("429 that does not say when", _limited()),
         Fault("429, quota used up", _limited(code="insufficient_quota")),
         Fault("401", _status("401 Unauthorized", "authentication_error")),
@@ -243,6 +267,7 @@ FAULTS = {
         Fault("501", _status("501 Not Implemented", "api_error")),
         Fault("502", _status("502 Bad Gateway", "api_error")),
         Fault("503", _status("503 Service Unavailable", "overloaded_error")),
+        Fault("503 whose body is cut short", _cut_short("503 Service Unavailable")),
         Fault("504", _status("504 Gateway Timeout", "api_error")),
         Fault("524", _status("524 A Timeout Occurred", "api_error")),
         Fault("529", _status("529 Overloaded", "overloaded_error")),
@@ -252,6 +277,7 @@ FAULTS = {
         ),
         Fault("200 with a web page", lambda wire, stream: answer(PAGE, headers=[("content-type", "text/html")])),
         Fault("overloaded inside of a 200", _overloaded),
+        Fault("overloaded behind the opening", _overloaded_behind_the_opening),
         Fault("overloaded midway", _overloaded_midway),
         Fault("garbage in place of HTTP", lambda wire, stream: [b"\x16\x03\x01\x00\xff\r\n\r\n\x00", _SETTLE_S, CLOSE]),
         Fault("garbage in place of the body", _garbage),

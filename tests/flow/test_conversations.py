@@ -289,6 +289,39 @@ def test_a_second_answer_that_says_nothing_is_relayed_with_an_error_in_its_row(
     talking(main)
 
 
+@pytest.mark.parametrize("streamed", [False, True], ids=["unary", "stream"])
+def test_a_nudge_that_fails_costs_nobody_the_answer_that_was_there(
+    talking: Any, gateway: Gateway, streamed: bool
+) -> None:
+    """It was an offer: a template that takes no second user turn answers 400, and the first answer is relayed."""
+
+    async def main(talk: Talk) -> None:
+        talk.a.saying = chat("", streamed=streamed)
+        talk.a.then = reply(400, {"error": {"message": "roles must alternate", "type": "invalid_request_error"}})
+        answer = await ask(gateway.port, CHAT, {"model": "silent-nudged", "messages": [USER], "stream": streamed})
+        assert answer.status == 200 and answer.body.count(b"hmm") == 1 and b"alternate" not in answer.body
+        row = gateway.row(answer.trace_id)
+        assert (row["outcome"], row["provider"], row["attempts"][1]["status"]) == ("ok", "nudging", 400)
+
+    talking(main)
+
+
+def test_an_answer_of_sound_or_images_is_one(talking: Any, gateway: Gateway) -> None:
+    """What is not text is not nothing: tokens were written, and none of them were thoughts."""
+
+    async def main(talk: Talk) -> None:
+        message = {"role": "assistant", "content": None, "audio": {"id": "a", "data": "UklGRg=="}}
+        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        usage = {"prompt_tokens": 5, "completion_tokens": 50, "total_tokens": 55}
+        said = {"id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, "usage": usage}
+        talk.a.saying = reply(200, said)
+        answer = await ask(gateway.port, CHAT, {"model": "silent-nudged", "messages": [USER]})
+        assert answer.status == 200 and b"UklGRg" in answer.body and len(talk.a.bodies) == 1
+        assert gateway.row(answer.trace_id)["attempts"][0]["empty_completion"] == 0
+
+    talking(main)
+
+
 # --- prompts too long -------------------------------------------------------------------------------------------------
 
 

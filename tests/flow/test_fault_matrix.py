@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
 from pathlib import Path
@@ -127,12 +127,17 @@ MEANINGS: dict[str, tuple[Meaning, Meaning | None]] = {
     "hangs after headers": (timed_out("first_event", Then.ONCE), UNARY),
     "reset after headers": both(TRANSPORT),
     "end after headers": both(TRANSPORT),
+    # What a stream opens with says nothing: the client has seen nothing of it.
+    "hangs behind the opening": (timed_out("idle", Then.ONCE), None),
+    "reset behind the opening": (TRANSPORT, None),
+    "end behind the opening": (TRANSPORT, None),
     "hangs midway": (timed_out("idle", Then.OVER, 200), UNARY),
     # Half of a unary answer has shown the client nothing.
     "reset midway": (CUT, TRANSPORT),
     "end midway": (CUT, TRANSPORT),
     "truncated chunk": (CUT, TRANSPORT),
     **{name: both(LIMITED) for name in FAULTS if name.startswith("429")},
+    "429 whose body is cut short": both(replace(LIMITED, is_theirs=False)),
     "429, quota used up": both(Meaning("quota_exhausted", Then.KEY, 429, is_theirs=True)),
     "401": both(OUR_KEY),
     "403": both(OUR_KEY),
@@ -141,6 +146,8 @@ MEANINGS: dict[str, tuple[Meaning, Meaning | None]] = {
     "501": both(Meaning("upstream_error", Then.NEXT, 501, is_theirs=True)),
     "502": both(passing(502)),
     "503": both(passing(503, "overloaded")),
+    # The status is known, whatever becomes of the words.
+    "503 whose body is cut short": both(Meaning("overloaded", Then.AGAIN, 503, anthropic_status=529)),
     "504": both(passing(504)),
     "524": both(passing(524)),
     "529": both(passing(529, "overloaded")),
@@ -148,6 +155,7 @@ MEANINGS: dict[str, tuple[Meaning, Meaning | None]] = {
     "502 with a web page": both(Meaning("upstream_error", Then.AGAIN, 502)),
     "200 with a web page": both(GARBLED),
     "overloaded inside of a 200": both(OVERLOADED),
+    "overloaded behind the opening": (OVERLOADED, None),
     "overloaded midway": (Meaning("overloaded", Then.OVER, 200), None),
     "garbage in place of HTTP": both(GARBLED),
     "garbage in place of the body": both(GARBLED),

@@ -168,3 +168,91 @@ def test_a_pool_that_is_all_limited_tells_the_shortest_wait_or_falls_back(gatewa
         assert safe.status == 200 and safe.header("x-arbiter-provider") == "spare"
 
     served(main)
+
+
+def test_another_keys_failure_proves_nothing_against_the_refused_one(gateway, keys, served):
+    """Only an answer does: a proxy's 502 may stand before whoever looks at keys."""
+
+    async def main() -> None:
+        keys.says = {"one": (401, ""), "two": (502, ""), "three": (401, "")}
+        for number in range(4):
+            assert (await say(gateway, f"unproven-{number}")).status == 502
+        assert state(gateway)["refused"] == []
+
+    served(main)
+
+
+def test_a_pool_with_a_limited_key_is_limited_in_whatever_order_its_keys_were_asked(gateway, keys, served):
+    """One key wrong and one resting: the fallback serves, for every conversation alike."""
+
+    async def main() -> None:
+        keys.says = {"one": (401, ""), "two": (429, "retry-after: 30\r\n"), "three": (401, "")}
+        for number in range(6):
+            answer = await say(gateway, f"mixed-{number}", "safe")
+            assert answer.status == 200 and answer.header("x-arbiter-provider") == "spare"
+
+    served(main)
+
+
+def test_a_new_key_under_the_same_label_is_another_account(gateway, keys, served):
+    """A cooldown belongs to the key that was limited: who rotates it need not wait for the old one's time."""
+
+    async def main() -> None:
+        keys.says = dict.fromkeys(LABELS, (429, "retry-after: 300\r\n"))
+        assert (await say(gateway, "rotated")).status == 429
+        config = json.loads(json.dumps(gateway.config))
+        for entry in gateway.config["providers"]["pool"]["keys"]:
+            entry["key"] += "-new"
+        rewrite(gateway, gateway.config)
+        answer = await say(gateway, "rotated")
+        assert answer.status == 200 and state(gateway)["cooldowns"] == []
+        gateway.config = config
+        rewrite(gateway, config)
+
+    served(main)
+
+
+def rewrite(gateway: Gateway, config: dict[str, Any]) -> None:
+    """Another configuration, in every process."""
+    (gateway.folder / "arbiter.yaml").write_text(json.dumps(config))
+    assert gateway.get("/admin/reload", method="POST", headers=ADMIN).status == 200
+
+
+def test_our_key_never_comes_back_to_a_client(gateway, keys, served):
+    """SPEC 14.3: an upstream's debugging may repeat it anywhere: headers, an error's words, a 200 that is an error."""
+
+    async def main() -> None:
+        echo = "x-request-id: sk-key-one\r\nx-ratelimit-note: sk-key-two, sk-key-three\r\n"
+        keys.says = dict.fromkeys(LABELS, (200, echo))
+        fine = await say(gateway, "echoed")
+        assert fine.status == 200 and "sk-key" not in str(fine.headers) and "***" in str(fine.headers)
+        keys.says = dict.fromkeys(LABELS, (400, echo))
+        refused = await say(gateway, "echoed")
+        assert refused.status == 400 and "sk-key" not in str(refused.headers)
+
+    served(main)
+
+
+def test_an_error_whose_words_never_come_is_what_its_status_says(keys, gateway):
+    """A 429 rests, and the next key is asked, though the body stalls for ever."""
+
+    async def main() -> None:
+        async def stall(peer: Peer, request: Request) -> None:
+            key = (request.header("authorization") or "").removeprefix("Bearer sk-key-")
+            keys.used[key] += 1
+            if len(keys.used) == 1:
+                await peer.send(b"HTTP/1.1 429 x\r\nretry-after: 30\r\ncontent-length: 99\r\n\r\n{")
+                await peer.gone()
+            else:
+                keys.says.clear()
+                await Keys.script(keys, peer, request)
+
+        keys.used.clear()
+        async with Origin(stall, port=keys.port):
+            answer = await say(gateway, "stalled")
+            assert answer.status == 200 and answer.header("x-arbiter-attempts") == "2"
+            (rest,) = state(gateway)["cooldowns"]
+            assert rest["told"] and rest["seconds_left"] > 20
+
+    run(main)
+    gateway.get("/admin/cooldowns/clear", method="POST", headers=ADMIN)
