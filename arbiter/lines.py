@@ -57,7 +57,11 @@ class Counted(msgspec.Struct, tag="counted", frozen=True):
     result: str
 
 
-Message = Serving | Apply | Applied | Reload | Reloaded | Counted
+class Damaged(msgspec.Struct, tag="damaged", frozen=True):
+    """From a worker: LMDB says that the pages of the shared state are none."""
+
+
+Message = Serving | Apply | Applied | Reload | Reloaded | Counted | Damaged
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode

@@ -33,15 +33,6 @@ _log = Log(__name__)
 _RUN = "arbiter-run-"
 _PROBE_S = 30.0
 _PROBE_WHILE_SERVING_S = 5.0  # the supervisor looks after nobody meanwhile
-# What LMDB says of files that are no longer, or never were, an environment of its own.
-_DAMAGE = (
-    lmdb.InvalidError,
-    lmdb.CorruptedError,
-    lmdb.PageNotFoundError,
-    lmdb.PanicError,
-    lmdb.VersionMismatchError,
-    lmdb.IncompatibleError,
-)
 _DEATHS_BY_DAMAGE = (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT)
 _STATE_IS_LOST = "pins, counters and pauses that were only there are lost"
 
@@ -233,7 +224,14 @@ def look_after_death(snapshot: Snapshot, exit_code: int | None) -> bool:
     Returns whether it was moved aside. Whoever has it open notices within a second, and opens its successor. The
     journal stays where it is, because those who have it open would go on writing to what was moved.
     """
-    if exit_code not in _DEATHS_BY_DAMAGE or snapshot.storage.url == "none":
+    if exit_code not in _DEATHS_BY_DAMAGE:
+        return False
+    return look_at_state(snapshot)
+
+
+def look_at_state(snapshot: Snapshot) -> bool:
+    """Look at the shared state while it is in use, and move it aside if it is damaged; returns whether it was."""
+    if snapshot.storage.url == "none":
         return False
     return _set_aside(snapshot.state_dir / shared.DIRECTORY, "the shared state", _STATE_IS_LOST, _PROBE_WHILE_SERVING_S)
 
@@ -294,7 +292,7 @@ def _try_out(path: Path, answer: Connection) -> None:
         txn.put(b"probe", b"")
         txn.abort()
         answer.send("")
-    except _DAMAGE as error:
+    except environment.DAMAGE as error:
         answer.send(str(error))
     except (lmdb.Error, OSError):
         answer.send("")  # full, forbidden: nothing that a new one would cure; whoever writes to it will say so

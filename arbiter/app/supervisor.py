@@ -42,7 +42,7 @@ from arbiter.app.preflight import CannotStart
 from arbiter.app.reload import FileWatch, Reloads
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Snapshot
-from arbiter.lines import Line, Reload
+from arbiter.lines import Damaged, Line, Reload
 from arbiter.log import Log
 
 _log = Log(__name__)
@@ -54,6 +54,7 @@ _BACKPRESSURE = 1 << 20
 _KILL_AFTER_S = 5.0  # beyond server.drain
 _GIVE_UP_AFTER = 5  # so many failed starts in a row while nobody serves
 _CONTROL_STOPS_S = 15.0
+_LOOK_EVERY_S = 10.0  # at a state that its users call damaged
 _TWICE_S = 1.0  # two signals closer than this are one: wrappers like to pass a console's signal on
 
 # Through our log, as text of ours; Granian would print to standard output.
@@ -122,6 +123,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
         self._is_demo = source.demo
         self._exit_code = 0
         self._stops: list[float] = []  # when we were told to
+        self._look_again_at = 0.0
         self._has_served = False
         self._is_announced = False
         self._bell, self._ringer = os.pipe()
@@ -257,6 +259,10 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
                 self._reloads.want(message.ask)
                 if self._stops:
                     self._reloads.refuse_asks()
+            elif isinstance(message, Damaged) and time.monotonic() >= self._look_again_at:
+                # All workers say so, each second: the one look is enough for them.
+                preflight.look_at_state(self._reloads.snapshot)
+                self._look_again_at = time.monotonic() + _LOOK_EVERY_S
         if child.has_served and child is not self._control:
             self._has_served = True
 

@@ -19,7 +19,7 @@ from arbiter.clock import monotonic
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
 from arbiter.ledger.journal import Journal, NullJournal
-from arbiter.lines import Applied, Apply, Counted, Line, take_up
+from arbiter.lines import Applied, Apply, Counted, Damaged, Line, take_up
 from arbiter.log import Blotter, Log
 from arbiter.metrics import Metrics
 from arbiter.routing.router import Router
@@ -196,7 +196,10 @@ class Worker:
         services = self.services
         metrics, journal = services.metrics, services.journal
         journal.look()
-        services.around.state.look()
+        state = services.around.state
+        state.look()
+        if isinstance(state, Shared) and state.is_damaged:
+            self._line.send(Damaged())
         groups = services.snapshot.aliases.values()
         services.around.measured.exchange(wants_speeds=any(alias.select == "fastest_measured" for alias in groups))
         metrics.gauge("arbiter_open_streams", len(services.streams))

@@ -23,6 +23,15 @@ import lmdb
 
 from arbiter.state.wakeups import Waker
 
+# What LMDB says of files that are no longer, or never were, an environment of its own.
+DAMAGE = (
+    lmdb.InvalidError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+)
 MAX_DBS = 16
 MAX_READERS = 512
 WAKE_EVERY_S = 0.25

@@ -22,6 +22,7 @@ import lmdb
 
 from arbiter import clock
 from arbiter.log import Log
+from arbiter.state import environment
 from arbiter.state.base import AccountName, Administered, Counts, Origin, Pause, Pin, Standing
 from arbiter.state.lmdb_state import BOUND, CROWDED, MAP_BYTES, LmdbState
 from arbiter.state.memory import Memory
@@ -63,6 +64,7 @@ class Shared:
         now_ms: Callable[[], int] = clock.now_ms,
     ) -> None:
         self.reason = ""
+        self.is_damaged = False  # what LMDB says of its file while `reason` is not empty
         self._monotonic = monotonic
         self._now_ms = now_ms
         self._boot = boot
@@ -112,6 +114,7 @@ class Shared:
         return self._memory
 
     def _blame(self, error: Exception) -> None:
+        self.is_damaged = isinstance(error, environment.DAMAGE)
         self.reason = f"the workers do not share it: {error or type(error).__name__}"
 
     def look(self) -> None:
@@ -155,7 +158,7 @@ class Shared:
                 self._left = self._lmdb
             self._blame(error)
             return
-        self._in_use, self._left, self.reason = to, None, ""
+        self._in_use, self._left, self.reason, self.is_damaged = to, None, "", False
         self._memory = Memory(monotonic=self._monotonic, now_ms=self._now_ms)
         self._returned_at = self._monotonic()
         if self._is_logged:

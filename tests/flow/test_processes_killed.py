@@ -136,6 +136,25 @@ def test_a_state_that_is_damaged_while_it_is_used_is_moved_aside(own_witness: Wi
         until(lambda: gateway.get("/health/ready").status == 200, "every worker's return to a shared state")
 
 
+def test_a_damage_that_kills_nobody_is_set_aside_too(own_witness: Witness, tmp_path: Path) -> None:
+    """LMDB only says so: the workers tell the supervisor, and share a state again, without a restart."""
+    witness = own_witness
+
+    async def main() -> None:
+        async with Load(gateway.port) as load:
+            await load.more(10)
+            file = gateway.data / "state" / "state" / "data.mdb"
+            with file.open("r+b") as out:
+                out.write(b"\0" * file.stat().st_size)
+            await settled(lambda: list((gateway.data / "state").glob("state.damaged-*")), "the move")
+            await load.more(20)
+
+    with Gateway(config(witness), tmp_path, workers=2) as gateway:
+        run(main)
+        check_books(gateway, witness)
+        until(lambda: gateway.get("/health/ready").status == 200, "every worker's return to a shared state")
+
+
 def test_a_killed_control_process_costs_nothing_but_time(own_witness: Witness, tmp_path: Path) -> None:
     """Requests are served all the while, rows wait in the journal, and all of them arrive."""
     witness = own_witness
