@@ -22,7 +22,7 @@ SNAPSHOT = parse(
 @pytest.mark.needs("chromium")
 def test_a_browser_pauses_resumes_and_clears(tmp_path):
     state = Memory()
-    state.cool(("openai", ""), 6000, is_told=True, is_quota=False)
+    state.cool(("openai", SNAPSHOT.providers["openai"].accounts[0].name), 6000, is_told=True, is_quota=False)
     state.set_pin(b"1" * 16, Pin("m", "openai", "m", ""), 3600)
     actions = Actions(state, lambda: SNAPSHOT)
     listener = socket.create_server(("127.0.0.1", 0))
