@@ -52,6 +52,26 @@ class Step(msgspec.Struct, frozen=True):
     delay_s: float = 0.0
 
 
+def at_once(plan: Plan, conversation: Conversation, *, minds_cooldowns: bool) -> Step | None:
+    """The first step where nothing at all speaks against it, which is nearly always; else None, and `Climb` decides."""
+    rung = plan.rungs[0]
+    provider = rung.provider
+    name, limits, standing = provider.name, provider.request_limits, conversation.standing
+    if (
+        len(provider.accounts) > 1
+        or limits.per_minute
+        or limits.per_day
+        or name in standing.breakers
+        or ("provider", name) in standing.pauses
+    ):
+        return None
+    account = provider.accounts[0]
+    key = (name, account.name)
+    if key in standing.refused or (minds_cooldowns and key in standing.cooldowns):
+        return None
+    return Step(rung, account, "first")
+
+
 class _Place:
     """One rung of the climb, and how it fared."""
 
@@ -119,14 +139,16 @@ class Climb:
         step, self._again = self._again, None
         if step is not None and self._here is not None and not self._admits(self._here):
             step = None
-        if step is None and not self._tries:
-            step = self._at_once()
         if step is None:
             step = self._choose()
         self._step = step
         if step is not None:
             self._tries += 1
         return step
+
+    def took(self, step: Step) -> None:
+        """The first step was clear before there was a climb (`at_once`)."""
+        self._step, self._tries = step, 1
 
     def still_stands(self, step: Step) -> bool:
         """Whether `step` may be taken after its delay. If not, it was none, and `next` is to be asked for another.
@@ -147,26 +169,6 @@ class Climb:
         if key not in self._rests:
             self._rests[key] = rest
             self._until.append(rest.until)
-
-    def _at_once(self) -> Step | None:
-        """The first step where nothing at all speaks against it, which is nearly always; else None."""
-        rung = self._plan.rungs[0]
-        provider = rung.provider
-        limits = provider.request_limits
-        standing = self._conversation.standing
-        name = provider.name
-        if (
-            len(provider.accounts) > 1
-            or (self._fits is not None and not self._fits(rung))
-            or limits.per_minute
-            or limits.per_day
-            or name in standing.breakers
-            or ("provider", name) in standing.pauses
-        ):
-            return None
-        account = provider.accounts[0]
-        key = (name, account.name)
-        return None if key in standing.cooldowns or key in standing.refused else Step(rung, account, "first")
 
     @property
     def _places(self) -> list[_Place]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from arbiter.clock import now_ms
 from arbiter.config.snapshot import Account
 from arbiter.routing.plan import Pinned, Rung
+from arbiter.state import rules
 from arbiter.state.base import Pin, State
 
 
@@ -14,14 +16,14 @@ class Conversation:
     trace of its own (count_tokens).
     """
 
-    __slots__ = ("_asked", "_keeps", "_pin", "_state", "pinned", "slot", "standing")
+    __slots__ = ("_asked", "_expires_ms", "_keeps", "_pin", "_state", "pinned", "slot", "standing")
 
     def __init__(self, state: State, slot: bytes | None, asked: str, *, keeps: bool) -> None:
         self._state = state
         self._asked = asked
         self._keeps = keeps
         self.slot = slot
-        self.standing, pin = state.glance(slot) if slot is not None else (state.standing(), None)
+        self.standing, pin, self._expires_ms = state.glance(slot) if slot is not None else (state.standing(), None, 0)
         self._pin: Pin | None = pin
         # Another model was asked for: the pin is no longer wanted, and what serves now takes its place.
         self.pinned = Pinned(pin.provider, pin.model, pin.account, pin.moved) if pin and pin.asked == asked else None
@@ -29,7 +31,9 @@ class Conversation:
     def dispatched(self, rung: Rung, account: Account) -> None:
         """A request goes out; where that is to the pin's target, the pin lives on."""
         if self.slot is not None and self._keeps and self._is_pinned_to(rung, account):
-            self._state.refresh_pin(self.slot, rung.provider.pin_ttl_s)
+            ttl_s = rung.provider.pin_ttl_s
+            if rules.is_due(self._expires_ms, now_ms(), ttl_s):
+                self._state.refresh_pin(self.slot, ttl_s)
 
     def served(self, rung: Rung, account: Account) -> str | None:
         """The first output is here: what served becomes the pin. Returns what became of it: new, kept or moved."""

@@ -18,7 +18,7 @@ import msgspec
 from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Attempt, Books
-from arbiter.attempt.climb import Climb, Step
+from arbiter.attempt.climb import Climb, Step, at_once
 from arbiter.attempt.continuity import guard
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.echo import Echo
@@ -101,24 +101,29 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     Errors: the last attempt's, or why nobody was contacted. A stream has shown the client nothing until this returns.
     """
     state = around.state
+    minds = not ask.counts_tokens
     continuity = guard(ask, plan, conversation, state)
     fits = continuity.fits if continuity is not None else None
-    steps = Climb(
-        plan,
-        state,
-        monotonic,
-        _random.random,
-        conversation,
-        fits,
-        tokens=ask.tokens,
-        minds_cooldowns=not ask.counts_tokens,
-    )
+
+    def begin(taken: Step | None) -> Climb:
+        draw, tokens = _random.random, ask.tokens
+        made = Climb(plan, state, monotonic, draw, conversation, fits, tokens=tokens, minds_cooldowns=minds)
+        if taken is not None:
+            made.took(taken)
+        return made
+
+    # Nearly always the first step is clear, and the only one: what decides on others is made when it is needed.
+    step = at_once(plan, conversation, minds_cooldowns=minds) if fits is None else None
+    steps: Climb | None = None
+    if step is None:
+        steps = begin(None)
+        step = steps.next()
     adapted: list[tuple[Rung, Ask]] | None = None
     silent: Live | None = None  # the answer that said nothing, kept until the second one is here
     suspects: list[Account] = []
     while True:
-        step = steps.next()
         if step is None:
+            assert steps is not None, "it said that there is none"
             if adapted is None and continuity is not None and not steps.is_over:
                 # Nobody is left who takes the conversation as it is.
                 adapted = [(rung, made) for rung in steps.unfit if (made := continuity.adapted(rung)) is not None]
@@ -127,25 +132,20 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
                 raise steps.verdict()
             rung, ask = adapted.pop(0)
             steps.admit(rung, is_last=not adapted)
+            step = steps.next()
             continue
         waited_us: int | None = None
-        if step.delay_s:
+        if step.delay_s and steps is not None:
             began_ns = monotonic_ns()
             await asyncio.sleep(step.delay_s)
             waited_us = (monotonic_ns() - began_ns) // 1000
             if not steps.still_stands(step):
+                step = steps.next()
                 continue
+        may_nudge, remembers = silent is None, continuity is not None
         try:
             live = await _try(
-                step,
-                waited_us,
-                ask,
-                book,
-                doors,
-                around,
-                conversation,
-                may_nudge=silent is None,
-                remembers=continuity is not None,
+                step, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, remembers=remembers
             )
         except ArbiterError as error:
             _learn(state, step, error, ask)
@@ -155,19 +155,25 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
                 # The nudge was an offer. What was answered without it is still an answer.
                 book.serves(silent.rung, silent.fidelity)
                 return silent
+            steps = steps or begin(step)
             steps.failed(error, error.wait_s if isinstance(error, UpstreamError) else None)
+            step = steps.next()
             continue
-        state.served(step.rung.provider.name)
+        provider = step.rung.provider
+        if steps is not None or provider.name in conversation.standing.breakers:
+            state.served(provider.name)
         if suspects:
-            _refuse(state, step.rung.provider, suspects)
-        if silent is None and _is_to_be_nudged(live):
+            _refuse(state, provider, suspects)
+        if may_nudge and _is_to_be_nudged(live):
             # It ended well, and is on record as such; the client has seen nothing of it.
             live.close(None)
             ask = ask.edited(bound.nudged(ask.opened.members, NUDGE), ("$.messages[-1]",))
             silent = live
+            steps = steps or begin(step)
             steps.repeat("nudge")
+            step = steps.next()
             continue
-        if steps.passed:
+        if steps is not None and steps.passed:
             book.explain(steps.passed)
         if adapted is not None:
             book.warn(f"thinking_removed: made elsewhere, and {step.rung.name} would refuse it")

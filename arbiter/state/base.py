@@ -105,8 +105,9 @@ class State(Protocol):
     def pin(self, slot: bytes) -> Pin | None:
         """The live pin of a conversation."""
 
-    def glance(self, slot: bytes) -> tuple[Standing, Pin | None]:
-        """`standing` and `pin` in one look-up, for the way of a request."""
+    def glance(self, slot: bytes) -> tuple[Standing, Pin | None, int]:
+        """`standing` and `pin` in one look-up, for the way of a request, and when the pin's life ends (Unix
+        milliseconds; 0 where there is none)."""
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
         """Write a pin, new or moved, or extend the one that is there."""

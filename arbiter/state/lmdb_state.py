@@ -70,7 +70,6 @@ class LmdbState:
         self._map_bytes = map_bytes
         self._last_standing = Standing()
         self._generation: bytes | None = b"none read yet"
-        self._seen: tuple[bytes, bytes | None] = (b"", None)  # the pin that was last read; its refresh comes next
         self._is_closed = False
         self._is_full = False
         self._writes_to_check = 0
@@ -186,33 +185,29 @@ class LmdbState:
     def pin(self, slot: bytes) -> Pin | None:
         with self._env.read() as txn:
             raw = txn.get(slot, db=self._pins)
-        self._seen = (slot, raw)
         return records.read_pin(raw, self._now_ms())
 
-    def glance(self, slot: bytes) -> tuple[Standing, Pin | None]:
+    def glance(self, slot: bytes) -> tuple[Standing, Pin | None, int]:
         with self._env.read() as txn:
             generation = txn.get(records.GENERATION, db=self._standing)
             if generation != self._generation:
                 self._last_standing = self._read_standing(txn)
                 self._generation = generation
             raw = txn.get(slot, db=self._pins)
-        if raw is None:
-            return self._last_standing, None
-        self._seen = (slot, raw)
-        return self._last_standing, records.read_pin(raw, self._now_ms())
+        pin = records.read_pin(raw, self._now_ms()) if raw is not None else None
+        if raw is None or pin is None:
+            return self._last_standing, None, 0
+        return self._last_standing, pin, int.from_bytes(raw[1:9], "big")
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
         self._check_room()
-        self._seen = (b"", None)
         raw = records.encode_dated(self._now_ms() + round(ttl_s * 1000), pin)
         with self._env.begin() as txn:
             txn.put(slot, raw, db=self._pins)
 
     def refresh_pin(self, slot: bytes, ttl_s: float) -> None:
-        (seen, raw), self._seen = self._seen, (b"", None)
-        if seen is not slot:
-            with self._env.read() as txn:
-                raw = txn.get(slot, db=self._pins)
+        with self._env.read() as txn:
+            raw = txn.get(slot, db=self._pins)
         if not self._is_due(raw, ttl_s):
             return
         with self._env.begin() as txn:

@@ -69,8 +69,9 @@ class Memory:
         record = self.pins.get(slot)
         return record.value if record is not None and record.expires_ms > self._now_ms() else None
 
-    def glance(self, slot: bytes) -> tuple[Standing, Pin | None]:
-        return self.standing(), self.pin(slot)
+    def glance(self, slot: bytes) -> tuple[Standing, Pin | None, int]:
+        pin = self.pin(slot)
+        return self.standing(), pin, self.pins[slot].expires_ms if pin is not None else 0
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
         _keep(self.pins, slot, Dated(self._now_ms() + round(ttl_s * 1000), pin))

@@ -212,13 +212,13 @@ class Shared:
             found = self._ask_left(lambda left: left.pin(slot), None)
         return found
 
-    def glance(self, slot: bytes) -> tuple[Standing, Pin | None]:
+    def glance(self, slot: bytes) -> tuple[Standing, Pin | None, int]:
         try:
             found = self._in_use.glance(slot)
         except _BROKEN as error:
             found = self._lose(error).glance(slot)
         if found[1] is None and self._left is not None:
-            return found[0], self.pin(slot)
+            return found[0], self.pin(slot), 0
         return found
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
