@@ -180,12 +180,6 @@ class Garbled(UpstreamError):
     code = ErrorClass.UPSTREAM_PROTOCOL
 
 
-class Overloaded(UpstreamError):
-    """The upstream is up, and asks us to come back later."""
-
-    code, status = ErrorClass.OVERLOADED, 503
-
-
 class InStreamError(UpstreamError):
     """The upstream reported a failure inside a 200 stream. `code` and what it gives may be set by who read it."""
 

@@ -236,8 +236,13 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     presence = _Presence(call, out)
     try:
         live = await ladder.climb(plan, ask, book, call.doors, services.around, conversation)
-        row.affinity = conversation.served(live.rung, live.account)
-        await _relay(call, out, live, book.waited_us, presence)
+        try:
+            row.affinity = conversation.served(live.rung, live.account)
+            await _relay(call, out, live, book.waited_us, presence)
+        except BaseException as error:
+            # Whatever it was: no attempt stays open, and no upstream goes on for nobody.
+            live.give_up(ladder.meaning(error))
+            raise
     finally:
         presence.close()
 

@@ -28,7 +28,7 @@ WAIT_S = 10.0
 
 _LOOK_S = 1.0
 _TOLD_WARNINGS = 50
-_TOLD_CHARS = 500
+_TOLD_CHARS = 300
 
 
 def merged(running: Snapshot, wanted: Snapshot) -> tuple[Snapshot, list[str]]:

@@ -63,7 +63,7 @@ class Worker:
             else NullJournal()
         )
         # The run's own directory names the run. Without rows there is no directory for a state either.
-        state = Shared(snapshot.state_dir, run_dir.name) if recorded else Memory()
+        self._state = state = Shared(snapshot.state_dir, run_dir.name) if recorded else Memory()
         self.services = gateway.Services(
             snapshot,
             Router(snapshot),
@@ -127,6 +127,7 @@ class Worker:
         router, keys, gate = Router(snapshot), Keys(snapshot), Gate(snapshot)
         doors = dataclasses.replace(services.doors, blot=Blotter(secrets))
         services.snapshot, services.router, services.doors = snapshot, router, doors
+        self._state.clear_refused()  # also those that only this process knows, where the state is not shared
         services.affinity = Affinity(snapshot.affinity)
         self.keys, self.gate = keys, gate
         log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=secrets)
@@ -193,10 +194,18 @@ class Worker:
 
     def measure(self) -> None:
         """Write this worker's numbers where whoever answers `/metrics` finds them; every second, and when asked."""
+        try:
+            self._measure()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(_MEASURE_EVERY_S, self.measure)
+
+    def _measure(self) -> None:
         services = self.services
         metrics, journal = services.metrics, services.journal
         journal.look()
-        state = services.around.state
+        state = self._state
         state.look()
         if isinstance(state, Shared) and state.is_damaged:
             self._line.send(Damaged())
@@ -220,9 +229,6 @@ class Worker:
         ]
         metrics.gauge("arbiter_upstream_connections", sum(open_connections))
         metrics.flush()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.loop.call_later(_MEASURE_EVERY_S, self.measure)
 
     def metrics_files(self) -> Iterator[Path]:
         return self._run_dir.glob("metrics-*.bin")

@@ -222,12 +222,7 @@ class Climb:
                     self.passed[place.rung.name] = "would refuse the thinking of another model"
                 continue
             breaker = standing.breakers.get(provider.name) if standing.breakers else None
-            # Once its time is up, whoever asks first tries it, and the others wait for how that ends.
-            is_broken = (
-                breaker is not None
-                and bool(breaker.open_until)
-                and (breaker.open_until > now or (probing and not self._state.probe(provider.name)))
-            )
+            is_broken: bool | None = None if breaker is not None and breaker.open_until else False
             for account in place.accounts:
                 key = (provider.name, account.name)
                 who = f"{provider.name}:{account.label}" if account.label else provider.name
@@ -242,10 +237,13 @@ class Climb:
                     self._rest(key, rest)
                     self.passed.setdefault(who, f"rests {rest.until - now:.1f} s as it was told")
                     continue
+                if is_broken is None and breaker is not None:
+                    # Once its time is up, whoever asks first tries it, and the others wait for how that ends.
+                    is_broken = breaker.open_until > now or (probing and not self._state.probe(provider.name))
                 if is_broken or rest is not None:
                     why = "its connections fail" if is_broken else "it had a 429"
                     self.passed.setdefault(who, f"is asked last: {why}")
-                yield place, account, is_broken or rest is not None
+                yield place, account, bool(is_broken) or rest is not None
 
     def _admits(self, place: _Place) -> bool:
         provider = place.rung.provider

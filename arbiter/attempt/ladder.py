@@ -25,13 +25,14 @@ from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic, monotonic_ns, now_ms
-from arbiter.config.snapshot import Account, Provider
+from arbiter.config.snapshot import Provider
 from arbiter.errors import (
     ArbiterError,
     ClientGone,
     ErrorClass,
     Garbled,
     InStreamError,
+    InternalError,
     KeyRefused,
     Retry,
     TimedOut,
@@ -120,8 +121,10 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         step = steps.next()
     adapted: list[tuple[Rung, Ask]] | None = None
     silent: Live | None = None  # the answer that said nothing, kept until the second one is here
-    suspects: list[Account] = []
+    suspects: list[Step] = []
     while True:
+        if silent is not None and (step is None or step.why != "nudge"):
+            return _as_it_was(silent, book, state)
         if step is None:
             assert steps is not None, "it said that there is none"
             if adapted is None and continuity is not None and not steps.is_over:
@@ -149,21 +152,17 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             )
         except ArbiterError as error:
             _learn(state, step, error, ask)
-            if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
-                suspects.append(step.account)
             if silent is not None:
-                # The nudge was an offer. What was answered without it is still an answer.
-                book.serves(silent.rung, silent.fidelity)
-                return silent
+                return _as_it_was(silent, book, state)
+            if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
+                suspects.append(step)
             steps = steps or begin(step)
             steps.failed(error, error.wait_s if isinstance(error, UpstreamError) else None)
             step = steps.next()
             continue
-        provider = step.rung.provider
-        if steps is not None or provider.name in conversation.standing.breakers:
-            state.served(provider.name)
+        state.served(step.rung.provider.name)
         if suspects:
-            _refuse(state, provider, suspects)
+            _refuse(state, step, suspects)
         if may_nudge and _is_to_be_nudged(live):
             # It ended well, and is on record as such; the client has seen nothing of it.
             live.close(None)
@@ -232,13 +231,8 @@ async def _try(
             if whole.error is not None:
                 raise whole.error
         return live
-    except ArbiterError as error:
-        _give_up(live, attempt, exchange, error)
-        if live is None:
-            around.measured.ended(rung.name)
-        raise
-    except asyncio.CancelledError:
-        _give_up(live, attempt, exchange, ClientGone("the client hung up before the answer began"))
+    except BaseException as error:
+        _give_up(live, attempt, exchange, meaning(error))
         if live is None:
             around.measured.ended(rung.name)
         raise
@@ -262,7 +256,8 @@ def _signatures(live: Live) -> list[bytes]:
 def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
     """What a failed step says about its account and its provider, for all workers."""
     provider, account = step.rung.provider.name, step.account
-    if isinstance(error, UpstreamStatus | InStreamError | KeyRefused):
+    is_late = isinstance(error, TimedOut) and error.phase in ("first_event", "idle", "total")
+    if is_late or isinstance(error, UpstreamStatus | InStreamError | KeyRefused | Garbled):
         state.served(provider)  # badly, but it is there
     if isinstance(error, Unreachable) or (isinstance(error, TimedOut) and error.phase in ("connect", "headers")):
         state.failed(provider)
@@ -276,17 +271,25 @@ def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
         _log.info("an account rests", provider=provider, account=account.label, seconds=wait_s)
 
 
-def _refuse(state: State, provider: Provider, suspects: list[Account]) -> None:
-    """Another key of the provider got the same request answered: those that did not are at fault.
+def _refuse(state: State, served: Step, suspects: list[Step]) -> None:
+    """Another key of the provider got the same request answered, by the same model: those that did not are at fault.
 
     Without that proof none is marked: a request for what no key may do, or an hour in which the provider takes no key,
     must not keep everybody else from it until a reload.
     """
-    for account in suspects:
-        if account in provider.accounts:
-            state.refuse((provider.name, account.name))
-            _log.warn("a key was refused and is not used until a reload", provider=provider.name, account=account.label)
+    for step in suspects:
+        if step.rung is served.rung and step.account is not served.account:
+            provider, account = step.rung.provider.name, step.account
+            state.refuse((provider, account.name))
+            _log.warn("a key was refused and is not used until a reload", provider=provider, account=account.label)
     suspects.clear()
+
+
+def _as_it_was(silent: Live, book: Books, state: State) -> Live:
+    """The answer that said nothing, after all. The nudge was an offer; what was answered without it is an answer."""
+    book.serves(silent.rung, silent.fidelity)
+    _remember(state, silent, None)
+    return silent
 
 
 async def _error_body(exchange: Answering) -> bytes:
@@ -305,6 +308,15 @@ def _is_to_be_nudged(live: Live) -> bool:
     if live.stream is None:
         return live.facts is not None and live.facts.is_speechless
     return live.stream.is_whole and live.stream.facts().is_speechless
+
+
+def meaning(error: BaseException) -> ArbiterError:
+    """What the books say of an attempt that ended so."""
+    if isinstance(error, ArbiterError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return ClientGone("the client hung up before the answer began")
+    return InternalError("the gateway failed on this attempt; its log says why")
 
 
 def _give_up(live: Live | None, attempt: Attempt, exchange: Answering | None, error: ArbiterError) -> None:

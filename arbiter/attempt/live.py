@@ -271,15 +271,21 @@ class Live:
         self.facts: Facts | None = None
         self.stream: StreamRelay | None = None
 
+    def give_up(self, error: ArbiterError) -> None:
+        """The answer goes no further, because of `error`. Where it is over already, this does nothing."""
+        self.exchange.abort()
+        self.close(error)
+
     def close(self, error: ArbiterError | None) -> None:
         """The answer is through, or broke off with `error`: complete the attempt's row."""
+        measured, self._measured = self._measured, None
+        if measured is not None:
+            measured.ended(self.rung.name)
         if self.stream is not None:
             self.facts = self.stream.facts()
         self.attempt.close(self.facts, error)
-        measured, self._measured = self._measured, None
         if measured is None:
             return
-        measured.ended(self.rung.name)
         if error is None and self.facts is not None and self.stream is not None:
             measured.saw(self.rung.name, self._sent_ns, self.facts)
         if self.on_close is not None:

@@ -137,8 +137,9 @@ class Actions:
             if self._state is None:
                 return fault(503, STATE_OFF, reason="state_off")
             with self._using:
-                done = act(self._state, wanted)
                 reason = self._state.reason
+                done = act(self._state, wanted) if not reason else {}
+                reason = reason or self._state.reason
         except BadParameter as error:
             return fault(400, str(error), parameter=error.name)
         except _Malformed as error:

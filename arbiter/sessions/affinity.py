@@ -183,8 +183,8 @@ class Affinity:
             if said.role != "system":
                 leads = False
                 yield said
-            elif leads:
-                yield said
+            else:
+                yield said if leads else _Said("")
 
     def _said(self, entry: bytes) -> _Said:
         # Whoever makes two messages of one hash moves pins, and gets at nothing: a slot holds the client's name.

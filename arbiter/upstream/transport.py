@@ -29,7 +29,7 @@ __all__ = ["Answering", "Exchange", "OriginStats", "Outgoing", "Sink", "Transpor
 
 _SWEEP_S = 0.5
 _PLACES = 1024
-_HEADS = 256
+_HEADS, _HEAD_BYTES = 256, 8 << 10
 _SHUTDOWN_S = 2.0  # how long a TLS connection we close may take over its goodbye
 _FIRST_PROBE_S = 60.0  # TCP keepalive where the headers budget is off
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -288,7 +288,8 @@ def request_head(host: str, out: Outgoing) -> bytes:
         head = _checked_head(host, out)
         if len(_heads) >= _HEADS:
             _heads.clear()
-        _heads[key] = head
+        if len(head) <= _HEAD_BYTES:
+            _heads[key] = head
     if out.body or out.method not in _BODYLESS_METHODS:
         return b"%bcontent-length: %d\r\n\r\n" % (head, len(out.body))
     return head + b"\r\n"

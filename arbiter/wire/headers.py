@@ -103,13 +103,15 @@ def to_upstream(provider: Provider, account: Account, wire: str, incoming: Incom
     key = (id(provider), id(account), wire, stream, *map(fields.get, PROTOCOL_HEADERS))
     known = _sent.get(key)
     if known is None or known[0] is not provider:
+        if any(len(value) > _LONG for value in map(fields.get, PROTOCOL_HEADERS) if value is not None):
+            return _to_upstream(provider, account, wire, fields, stream=stream)
         if len(_sent) >= _SENT:
             _sent.clear()
         known = _sent[key] = (provider, _to_upstream(provider, account, wire, fields, stream=stream))
     return known[1]
 
 
-_SENT = 256
+_SENT, _LONG = 256, 1024  # entries, and characters of a value that is not kept
 _sent: dict[tuple[object, ...], tuple[Provider, Pairs]] = {}
 
 

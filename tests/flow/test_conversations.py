@@ -105,6 +105,12 @@ def gateway(upstreams: tuple[Upstream, Upstream], tmp_path_factory: pytest.TempP
             "b": {"type": "anthropic", "endpoint": b.url, "key": "sk-b", "models": ["m"], "retry": RETRY},
             "flagging": {**chat, "models": ["silent"]},
             "nudging": {**chat, "models": ["silent-nudged"], "speechless": "nudge"},
+            "rare": {
+                **chat,
+                "models": ["silent-rarely"],
+                "speechless": "nudge",
+                "limits": {"requests_per_day": 1},
+            },
             "small": {**chat, "models": ["small"]},
             "large": {**chat, "endpoint": f"{b.url}/v1", "models": ["large"]},
         },
@@ -302,6 +308,17 @@ def test_a_nudge_that_fails_costs_nobody_the_answer_that_was_there(
         assert answer.status == 200 and answer.body.count(b"hmm") == 1 and b"alternate" not in answer.body
         row = gateway.row(answer.trace_id)
         assert (row["outcome"], row["provider"], row["attempts"][1]["status"]) == ("ok", "nudging", 400)
+
+    talking(main)
+
+
+def test_a_nudge_that_may_not_be_sent_costs_nobody_the_answer_that_was_there(talking: Any, gateway: Gateway) -> None:
+    """The provider's limit is used up by the first question."""
+
+    async def main(talk: Talk) -> None:
+        talk.a.saying = chat("", streamed=False)
+        answer = await ask(gateway.port, CHAT, {"model": "silent-rarely", "messages": [USER]})
+        assert answer.status == 200 and b"hmm" in answer.body and len(talk.a.bodies) == 1
 
     talking(main)
 

@@ -365,3 +365,15 @@ def test_what_is_remembered_of_a_beginning_never_decides_for_another_conversatio
     assert None not in slots and len(set(slots)) == 3
     assert slots == [slot_of([*begins, one], Affinity(SessionAffinity())) for one in own]
     assert slots == [slot_of([*begins, one, {"role": "assistant", "content": "so"}], affinity) for one in own]
+
+
+def test_a_system_message_that_does_not_lead_counts_as_one_of_the_turns_that_were_read():
+    """The third message decides here; what is remembered of the first two must not."""
+    affinity = Affinity(SessionAffinity())
+    begins = [{"role": "assistant", "content": "Hello."}, {"role": "system", "content": "Be careful, please."}]
+    slots = []
+    for number in range(3):
+        said = {"role": "user", "content": f"This is conversation number {number}."}
+        found = affinity.slot("openai-chat", opened({"messages": [*begins, said]}), {}, None, None)
+        slots.append(found.key if found is not None else None)
+    assert None not in slots and len(set(slots)) == 3

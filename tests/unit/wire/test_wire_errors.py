@@ -12,7 +12,6 @@ from arbiter.errors import (
     ErrorClass,
     InStreamError,
     NoRoute,
-    Overloaded,
     TimedOut,
     Unavailable,
     UpstreamStatus,
@@ -54,10 +53,10 @@ def test_an_error_of_ours_has_the_shape_of_the_clients_format(code: ErrorClass) 
 
 def test_a_busy_upstream_is_503_here_and_529_there() -> None:
     """SPEC 4.8; and an answer of ours that asks to come back says when (a bare one is fatal to Codex)."""
-    for error in (Overloaded("busy"), UpstreamStatus(C.OVERLOADED, 529, b"", (), "busy")):
+    for error in (Unavailable("busy"), UpstreamStatus(C.OVERLOADED, 529, b"", (), "busy")):
         assert openai_chat.write_error(error, "T")[0] == 503
         assert anthropic_messages.write_error(error, "T")[0] == 529
-    assert ("retry-after", "1") in openai_chat.write_error(Overloaded("busy"), "T")[1]
+    assert ("retry-after", "1") in openai_chat.write_error(Unavailable("busy"), "T")[1]
     headers = anthropic_messages.write_error(Unavailable("draining", retry_after_s=7), "T")[1]
     assert [value for name, value in headers if name == "retry-after"] == ["7"]
 
