@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arbiter.errors import ArbiterError, Overloaded
+from arbiter.errors import ArbiterError, Unavailable
 from arbiter.model import (
     CallDelta,
     CallStarted,
@@ -144,7 +144,7 @@ def test_so_are_those_of_real_servers_translated(case: Path, client: str) -> Non
 
 @CLIENTS
 def test_a_failure_is_the_vendors_error(client: str) -> None:
-    assert faults_of_stream(client, [Started("x", "m"), TextDelta("a"), Failed(Overloaded("busy"))]) == []
+    assert faults_of_stream(client, [Started("x", "m"), TextDelta("a"), Failed(Unavailable("busy"))]) == []
 
 
 @settings(max_examples=50, deadline=None)
