@@ -12,24 +12,6 @@ import pytest
 from arbiter.cli import main
 from arbiter.config.load import parse
 
-CONFIG = """\
-providers:
-  openai:
-    type: openai
-    key: SECRET-1
-    models: [gpt-5.2, { id: mini, upstream: gpt-5.2-mini-2026 }]
-    timeouts: { connect: 250ms }
-models:
-  - model: openai/mini
-    input_usd_per_mtok: 0.250
-    cached_input_usd_per_mtok: 0.025
-    output_usd_per_mtok: 2
-    tiers: [{ above_input_tokens: 200000, input_usd_per_mtok: 0.5, output_usd_per_mtok: 0 }]
-aliases: { fast: { pin: openai/mini } }
-routing: { default_provider: openai }
-auth: { mode: require }
-"""
-
 GROUPS = """\
 providers:
   a: { type: anthropic, keys: [{ label: team-a, key: SECRET-1 }, { label: team-b, key: SECRET-2 }],
@@ -47,17 +29,6 @@ models: [{ model: o/mini, max_input_tokens: 100000, latency_ms_p50: 300, input_m
 session_affinity: { ttl: 2h, no_pin: [title, keepwarm] }
 sessions: { trust_user_agent: true }
 """
-
-
-@pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    names = ("HOST", "PORT", "ARBITER_CONFIG", "ARBITER_DATA_DIR", "ARBITER_ADMIN_TOKEN", "ARBITER_PROVIDER_TIMEOUT_MS")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "arbiter.yaml"
-    path.write_text(CONFIG)
-    return path
 
 
 def shown(out: str, title: str) -> list[list[str]]:

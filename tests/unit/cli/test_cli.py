@@ -20,34 +20,6 @@ from arbiter.cli.table import render
 from arbiter.config.load import Flags, Source, parse
 from arbiter.config.snapshot import Snapshot, key_digest
 
-CONFIG = """\
-providers:
-  openai:
-    type: openai
-    key: SECRET-1
-    models: [gpt-5.2, { id: mini, upstream: gpt-5.2-mini-2026 }]
-    timeouts: { connect: 250ms }
-models:
-  - model: openai/mini
-    input_usd_per_mtok: 0.250
-    cached_input_usd_per_mtok: 0.025
-    output_usd_per_mtok: 2
-    tiers: [{ above_input_tokens: 200000, input_usd_per_mtok: 0.5, output_usd_per_mtok: 0 }]
-aliases: { fast: { pin: openai/mini } }
-routing: { default_provider: openai }
-auth: { mode: require }
-"""
-
-
-@pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HOST", "PORT", "ARBITER_CONFIG", "ARBITER_DATA_DIR", "ARBITER_ADMIN_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "arbiter.yaml"
-    path.write_text(CONFIG)
-    return path
-
 
 def test_an_invalid_file_is_one_line_on_standard_error_and_exit_code_1(
     config: Path, capsys: pytest.CaptureFixture[str]
@@ -108,7 +80,7 @@ def test_a_new_key_is_shown_once_and_its_hash_goes_into_the_file(
     key = out.strip()
     assert re.fullmatch(r"arb-[A-Za-z0-9_-]{43}", key) and key not in err
     snippet = err.partition("In arbiter.yaml:\n\n")[2]
-    (client,) = parse(CONFIG + snippet, "t", {}).clients
+    (client,) = parse(config.read_text() + snippet, "t", {}).clients
     assert (client.name, client.agent, client.key_sha256) == ("ci-bot", "codex", key_digest(key))
 
 

@@ -34,13 +34,10 @@ clients:
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("ARBITER_CONFIG", "ARBITER_DATA_DIR", "ARBITER_ADMIN_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "arbiter.yaml"
-    path.write_text(CONFIG)
-    return path
+def config(config: Path) -> Path:
+    """The working directory's file, with a pool, a group and a client."""
+    config.write_text(CONFIG)
+    return config
 
 
 def body(model: str, **more: Any) -> str:
