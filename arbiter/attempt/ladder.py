@@ -150,6 +150,9 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             live = await _try(
                 step, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, remembers=remembers
             )
+        except asyncio.CancelledError:
+            state.release(step.rung.provider.name)
+            raise
         except ArbiterError as error:
             _learn(state, step, error, ask)
             if silent is not None:

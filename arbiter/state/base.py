@@ -128,6 +128,10 @@ class State(Protocol):
     def probe(self, provider: str) -> bool:
         """Whether this request may try a provider whose breaker was open and whose time is up. One at a time may."""
 
+    def release(self, provider: str) -> None:
+        """A request that tried `provider` ended without saying anything of it: a probe, if it was one, is free again.
+        Costs nothing where there is none."""
+
     def refuse(self, account: AccountName) -> None:
         """The provider refused this account's key; it is not used again until the configuration is reloaded."""
 

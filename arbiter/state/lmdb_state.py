@@ -165,6 +165,11 @@ class LmdbState:
             self._put_breaker(txn, provider, lease)
             return may
 
+    def release(self, provider: str) -> None:
+        if rules.released(self.standing().breakers.get(provider)) is not None:
+            with self._env.begin() as txn:
+                self._put_breaker(txn, provider, rules.released(self._breaker(txn, provider)))
+
     def _breaker(self, txn: Transaction, provider: str) -> Breaker | None:
         record = records.read_breaker(txn.get(records.key(records.BREAKER, provider), db=self._standing))
         return record.breaker if record is not None and record.boot == self._boot else None

@@ -99,6 +99,9 @@ class Memory:
         self._set_breaker(provider, breaker)
         return may
 
+    def release(self, provider: str) -> None:
+        self._set_breaker(provider, rules.released(self._breakers.get(provider)))
+
     def _set_breaker(self, provider: str, breaker: Breaker | None) -> None:
         if breaker is not None:
             self._breakers[provider] = breaker

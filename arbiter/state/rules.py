@@ -78,6 +78,11 @@ def probed(old: Breaker | None, now: float) -> tuple[bool, Breaker | None]:
     return True, replace(old, probe_until=now + PROBE_S)
 
 
+def released(old: Breaker | None) -> Breaker | None:
+    """A breaker whose probe came to nothing, because its client left: the next request is the probe."""
+    return replace(old, probe_until=0.0) if old is not None and old.probe_until else None
+
+
 def is_forgotten(breaker: Breaker, now: float) -> bool:
     return max(breaker.failed_at, breaker.open_until, breaker.probe_until) + BREAKER_FORGOTTEN_S <= now
 

@@ -250,6 +250,9 @@ class Shared:
     def probe(self, provider: str) -> bool:
         return self._ask(lambda state: state.probe(provider))
 
+    def release(self, provider: str) -> None:
+        self._ask(lambda state: state.release(provider))
+
     def refuse(self, account: AccountName) -> None:
         self._ask(lambda state: state.refuse(account))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from tests.fakes.client import Answer, ask, run
 from tests.fakes.gateway import ADMIN, Gateway, free_port, until
-from tests.fakes.origin import Origin, Peer, Request
+from tests.fakes.origin import SILENCE, Origin, Peer, Request
 
 PATH = "/v1/chat/completions"
 LABELS = ("one", "two", "three")
@@ -23,6 +24,7 @@ class Keys:
 
     def __init__(self) -> None:
         self.port = free_port()
+        self.dark = free_port()  # where nobody listens, at first
         self.says: dict[str, tuple[int, str]] = {}
         self.used: Counter[str] = Counter()
 
@@ -47,9 +49,10 @@ def gateway(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ga
     config = {
         "providers": {
             "pool": {**at, "keys": pool, "retry": {"base": "10ms"}},
+            "dark": {**at, "endpoint": f"http://127.0.0.1:{keys.dark}/v1", "key": "sk-key-dark", "models": ["dark"]},
             "spare": {**at, "key": "sk-key-spare", "models": ["spare"]},
         },
-        "aliases": {"safe": {"group": ["pool/m", "spare/spare"]}},
+        "aliases": {"safe": {"group": ["pool/m", "spare/spare"]}, "dusk": {"group": ["dark/dark", "spare/spare"]}},
     }
     with Gateway(config, tmp_path_factory.mktemp("pools")) as made:
         yield made
@@ -256,3 +259,27 @@ def test_an_error_whose_words_never_come_is_what_its_status_says(keys, gateway):
 
     run(main)
     gateway.get("/admin/cooldowns/clear", method="POST", headers=ADMIN)
+
+
+def test_a_client_that_leaves_a_provider_on_trial_does_not_keep_others_from_it(gateway, keys, served):
+    """SPEC 4.9: one request tries whether it is back; where its client leaves, the next one tries."""
+
+    async def main() -> None:
+        asked = 0
+        while not state(gateway)["breakers"] or not state(gateway)["breakers"][0]["open"]:
+            assert (await say(gateway, f"dark-{asked}", "dusk")).status == 200 and asked < 20
+            asked += 1
+        async with Origin([SILENCE], port=keys.dark) as back:
+            trials = []
+            while not back.requests:
+                trials.append(asyncio.create_task(say(gateway, f"trial-{asked + len(trials)}", "dusk")))
+                await asyncio.wait(trials[-1:], timeout=0.2)
+            for trial in trials:
+                trial.cancel()
+            await back.until(lambda: back.hangups == 1, "the gateway's hanging up")
+            back.answer_with(keys.script)
+            answer = await say(gateway, "next", "dusk")
+            assert answer.status == 200 and len(back.requests) == 2
+        assert not state(gateway)["breakers"]
+
+    served(main)

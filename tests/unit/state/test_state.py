@@ -219,7 +219,7 @@ def test_one_request_at_a_time_tries_a_provider_whose_breaker_was_open(state, ti
 
 
 def test_a_probe_that_nobody_ended_gives_way_to_another(state, time):
-    """Its worker was killed, or its client left."""
+    """Its worker was killed."""
     open_breaker(state)
     time.passes(1)
     assert state.probe("anthropic")
@@ -227,6 +227,20 @@ def test_a_probe_that_nobody_ended_gives_way_to_another(state, time):
     assert not state.probe("anthropic")
     time.passes(0.1)
     assert state.probe("anthropic")
+
+
+def test_a_probe_whose_client_left_gives_way_at_once(state, time):
+    open_breaker(state)
+    state.release("anthropic")  # whoever was sent before it opened
+    assert not state.probe("anthropic")
+    time.passes(1)
+    assert state.probe("anthropic")
+    state.release("anthropic")
+    assert state.standing().breakers["anthropic"].openings == 1  # it is as it was
+    assert state.probe("anthropic")
+    assert not state.probe("anthropic")
+    state.release("nobody")
+    assert "nobody" not in state.standing().breakers
 
 
 # ----------------------------------------------------------------------------------------------- refusals and pauses
