@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import lmdb
 import msgspec
 
 from arbiter import clock
 from arbiter.ledger import records
+from arbiter.ledger.database import Statement
 from arbiter.ledger.journal import JournalFile
 from arbiter.ledger.records import OpenRecord, Row
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.store import Position, Store, StoreDown
+from arbiter.ledger.store import Position, Readable, Store, StoreDown
 from arbiter.state import process
 
 BATCH_ROWS = 500
@@ -58,10 +60,40 @@ class RecorderState(msgspec.Struct, kw_only=True):
     last_batch_ms: int | None = None
 
 
-class Recorder:
-    """The journal's only reader. `start` runs it in a thread; tests call `step` themselves."""
+class Batch(msgspec.Struct):
+    """Rows on their way into the store, in the journal's order, and what changes there with them."""
 
-    def __init__(self, state_dir: Path, limit_bytes: int, open_store: Callable[[], Store]) -> None:
+    requests: list[RequestRow]
+    attempts: list[AttemptRow]
+    also: list[Statement] = []
+
+
+class Stage(Protocol):
+    """Something that is worked out once an attempt is over, and stored with its row."""
+
+    def take(self, batch: Batch, store: Readable) -> None:
+        """Fill in rows, and add to `also`. A batch may come again, when the store did not take it.
+
+        Errors: StoreDown; nothing is lost then.
+        """
+
+    def stored(self, batch: Batch) -> None:
+        """The batch that `take` had last is in the store for good."""
+
+    def forget(self) -> None:
+        """The store failed: what was taken and not stored did not happen."""
+
+
+class Recorder:
+    """The journal's only reader. `start` runs it in a thread; tests call `step` themselves.
+
+    `stages` see each batch in turn, before it is stored.
+    """
+
+    def __init__(
+        self, state_dir: Path, limit_bytes: int, open_store: Callable[[], Store], stages: Sequence[Stage] = ()
+    ) -> None:
+        self._stages = stages
         self._state_dir = state_dir
         self._limit_bytes = limit_bytes
         self._open_store = open_store
@@ -142,8 +174,18 @@ class Recorder:
         rows, last, taken = self._read(file)
         if not taken:
             return 0
-        store.write(rows, Position(file.id, last))
+        batch = Batch([], [])
+        for row in rows:
+            if isinstance(row, AttemptRow):
+                batch.attempts.append(row)
+            else:
+                batch.requests.append(row)
+        for stage in self._stages:
+            stage.take(batch, store)
+        store.write([*batch.requests, *batch.attempts], Position(file.id, last), batch.also)
         self._position = last
+        for stage in self._stages:
+            stage.stored(batch)
         self._state.recorded += len(rows)
         self._state.last_batch_ms = clock.now_ms()
         self._delete(file, last)
@@ -192,6 +234,8 @@ class Recorder:
             if reason != self._state.reason:
                 self._state.healthy, self._state.reason = False, reason
                 self._beat_at = 0.0
+            for stage in self._stages:
+                stage.forget()
             # A connection after an error is a question; a new one costs a millisecond.
             if self._store is not None:
                 self._store.close()

@@ -6,7 +6,13 @@ the request) began. A count that nobody reported is None, never 0.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+UNSTORED = Meta(extra={"stored": False})
+"""A field that goes with its row as far as the recorder, who makes something else of it."""
 
 
 class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
@@ -50,6 +56,9 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     affinity_key: str | None = None  # 32 hexadecimal digits; None: this conversation is never pinned
     affinity: str | None = None  # what became of its pin: new | kept | moved; None where there is none
     warning: str | None = None  # what the caller was told in X-Arbiter-Warning
+    turn_index: int | None = None  # of the session's completed turns, from 1; None for failed and auxiliary calls
+    compaction: str | None = None  # what made the agent compact: auto | manual | reactive, as it says
+    follows_compaction: bool = False  # the agent says that its context was compacted just before
 
 
 class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
@@ -107,3 +116,35 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     wait_us: int | None = None  # of deliberate waiting before it was sent; None for the first
     retry_after_ms: int | None = None  # how long the provider asked us to stay away
     empty_completion: bool = False  # it ended well and said nothing: no text, no call
+    client: str | None = None  # this and the next two as in the request, so that a question to attempts needs no join
+    session: str | None = None
+    request_kind: str | None = None
+    conversation: str | None = None  # the affinity slot, 32 hexadecimal digits, also where nothing is pinned
+    head_hash: str | None = None  # SHA-256 of instructions and tool schemas, canonical; 64 hexadecimal digits
+    system_hash: str | None = None  # 12 hexadecimal digits of the instructions' alone
+    tools_hash: str | None = None  # 12 hexadecimal digits of the tool schemas' alone
+    inputs: int | None = None  # messages or items in the request
+    effort: str | None = None  # how hard the model was asked to think, in the request's own words
+    cache_marks: list[str] | None = None  # where the request asked to end a cached prefix, and for how long
+    input_chain: list[str] | None = None  # "position:hash", 12 hexadecimal digits each
+    replaced: int | None = None  # inputs that the gateway itself changed or took out
+    projection_hash: str | None = None  # of what it made of them; 12 hexadecimal digits
+    cache_verdict: str | None = None  # why less was read from the cache than was left there; None: no loss
+    cache_lost_tokens: int | None = None
+    cache_lost_pd: int | None = None  # what reading them would have saved, in picodollars
+    cache_lost_at: int | None = None  # first kept position at which the chains differ
+    cache_lost_in: str | None = None  # tools | system | message N
+    cache_against: str | None = None  # id of the attempt it was compared with
+    price: str | None = None  # which price it was: its source, version and model
+    provider_cost_pd: int | None = None  # the provider's own figure
+    service_tier: str | None = None  # as the provider reported it
+    audio_input_tokens: int | None = None  # of the input
+    audio_output_tokens: int | None = None  # of the output
+    estimated_input_tokens: int | None = None  # ours, where nothing was reported
+    estimated_output_tokens: int | None = None
+    tools_offered: int | None = None
+    tools_tokens: int | None = None  # estimated, of their schemas
+    rate_limits: dict[str, str] | None = None  # the response's rate-limit and quota headers, verbatim
+    sample: Annotated[bytes | None, UNSTORED] = None  # of the request's text, for an estimate
+    sample_of_bytes: Annotated[int, UNSTORED] = 0  # of how much text that is a sample
+    tools_sample: Annotated[bytes | None, UNSTORED] = None  # the tool schemas, the first time this worker saw them

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.row import UNSTORED, AttemptRow, RequestRow
 
 Kind = Literal["text", "integer", "boolean", "json"]
 
@@ -56,12 +56,17 @@ class Column:
 
 
 def columns(row: type[msgspec.Struct]) -> tuple[Column, ...]:
-    """The columns of a row type, in the order of its fields."""
-    hints = typing.get_type_hints(row)
+    """The columns of a row type, in the order of its fields: all but those that are never stored."""
+    hints = typing.get_type_hints(row, include_extras=True)
     found = []
     for field in msgspec.structs.fields(row):
+        hint = hints[field.name]
+        if typing.get_origin(hint) is typing.Annotated:
+            if UNSTORED in hint.__metadata__:
+                continue
+            hint = typing.get_args(hint)[0]
         required = field.default is msgspec.NODEFAULT
-        found.append(Column(field.name, _kind(hints[field.name]), required, None if required else field.default))
+        found.append(Column(field.name, _kind(hint), required, None if required else field.default))
     return tuple(found)
 
 

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.query import Entry, Filters, Page
 from arbiter.ledger.records import Row
 
@@ -52,6 +53,9 @@ class Readable(Protocol):
     def counts(self) -> Counts:
         """About how many rows there are, at the same small cost for any number."""
 
+    def read(self, question: Callable[[Database], T]) -> T:
+        """What `question` finds, within the time that questions have."""
+
     def close(self) -> None:
         """Let go of the connection; idempotent."""
 
@@ -59,8 +63,14 @@ class Readable(Protocol):
 class Store(Readable, Protocol):
     """Rows, kept for good."""
 
-    def write(self, batch: Sequence[Row], position: Position) -> None:
-        """Store the rows and the position in one transaction. A row whose id is known already changes nothing."""
+    def write(self, batch: Sequence[Row], position: Position, also: Sequence[Statement] = ()) -> None:
+        """Store the rows, what changes with them, and the position, in one transaction.
+
+        A row whose id is known already changes nothing.
+        """
+
+    def change(self, work: Callable[[Database], T]) -> T:
+        """What `work` does, in one transaction of its own."""
 
     def position(self, journal: str) -> int:
         """The last sequence number of that journal in the store; 0 for a journal never seen."""
@@ -82,6 +92,9 @@ class Reader:
 
     def counts(self) -> Counts:
         return self._ask(lambda store: store.counts())
+
+    def read(self, question: Callable[[Database], T]) -> T:
+        return self._ask(lambda store: store.read(question))
 
     def close(self) -> None:
         with self._lock:

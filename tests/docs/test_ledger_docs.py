@@ -44,7 +44,7 @@ def test_every_column_is_documented_with_its_type(table):
 
 def test_every_table_of_the_store_is_named(tmp_path):
     store = SqliteStore(tmp_path / "a.db")
-    for table in store._present():
+    for table in store.read(lambda db: db.tables()):
         assert f"`{table}`" in LEDGER, table
     store.close()
 

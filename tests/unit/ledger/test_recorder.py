@@ -142,9 +142,9 @@ def test_a_recorder_killed_before_it_emptied_the_journal_writes_nothing_twice(tm
     written: list[str] = []
 
     class Watched(SqliteStore):
-        def write(self, batch, position):
+        def write(self, batch, position, also=()):
             written.extend(row.id for row in batch)
-            super().write(batch, position)
+            super().write(batch, position, also)
 
     one = Recorder(tmp_path / "state", LIMIT, lambda: Watched(tmp_path / "arbiter.db"))
     drain(one)

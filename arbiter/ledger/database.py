@@ -1,0 +1,56 @@
+"""One connection to a relational database, as the query layer speaks to it.
+
+The SQL is what SQLite and PostgreSQL have in common; what differs is named in `Dialect`. A value is marked by `?`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+Values = Sequence[Any]
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """`types` names the column type of each `schema.Kind`."""
+
+    name: str  # sqlite | postgresql
+    types: Mapping[str, str]
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """One change, made once for each of `rows`."""
+
+    sql: str
+    rows: Sequence[Values]
+
+
+class Database(Protocol):
+    """Calls from several threads take turns. Every method may block. Errors: StoreDown; `asking` also QueryTooSlow."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        """What a question finds. Within `asking` or `transaction`."""
+
+    def run(self, sql: str, values: Values = ()) -> int:
+        """Change something; returns how many rows. Within `transaction`."""
+
+    def run_many(self, statement: Statement) -> None:
+        """Change something for each of its rows. Within `transaction`."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All that is done within, or nothing."""
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Our turn to look at rows, for as long as a question may take."""
+
+    def tables(self) -> dict[str, list[str]]:
+        """The tables there are, with their columns. Within `asking` or `transaction`."""
+
+    def close(self) -> None:
+        """Let go of the connection; idempotent."""

@@ -1,0 +1,171 @@
+"""The store over any relational database: the one query layer of SQLite and PostgreSQL (SPEC 7.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from arbiter.ledger import query, schema
+from arbiter.ledger.database import Database, Statement
+from arbiter.ledger.query import Entry, Filters, Page
+from arbiter.ledger.records import Row, storable
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing
+from arbiter.ledger.tables import ATTEMPTS, REQUESTS
+
+T = TypeVar("T")
+
+
+class SqlStore:
+    """Rows in a database. `readonly`: nothing is made or migrated, and writing fails.
+
+    Errors: StoreDown, from here and from every method; StoreMissing where there are no tables to read; QueryTooSlow.
+    """
+
+    def __init__(self, database: Database, name: str, *, readonly: bool) -> None:
+        self.database = database
+        self.name = name
+        try:
+            if readonly:
+                with database.asking():
+                    present = database.tables()
+                if "requests" not in present:
+                    raise StoreMissing(f"{name} holds no ledger yet")
+            else:
+                self._migrate()
+        except BaseException:
+            database.close()
+            raise
+
+    def write(self, batch: Sequence[Row], position: Position, also: Sequence[Statement] = ()) -> None:
+        requests = [row for row in batch if type(row) is RequestRow]
+        attempts = [row for row in batch if type(row) is AttemptRow]
+        try:
+            self._write(requests, attempts, position, also)
+        except (OverflowError, UnicodeEncodeError):
+            # One number too large for a column must not keep the rest waiting for ever.
+            self._write([storable(row) for row in requests], [storable(row) for row in attempts], position, also)
+
+    def position(self, journal: str) -> int:
+        with self.database.asking():
+            found = self.database.rows("SELECT position FROM journal_positions WHERE journal = ?", (journal,))
+        return int(found[0][0]) if found else 0
+
+    def read(self, question: Callable[[Database], T]) -> T:
+        """What `question` finds, within the time that questions have."""
+        with self.database.asking():
+            return question(self.database)
+
+    def change(self, work: Callable[[Database], T]) -> T:
+        """What `work` does, in one transaction."""
+        with self.database.transaction():
+            return work(self.database)
+
+    def requests(self, filters: Filters) -> Page:
+        with self.database.asking():
+            where, values = _where(filters, prefix=filters.trace is not None and not self._is_whole(filters.trace))
+            sql = f"{REQUESTS.select}{where} ORDER BY received_ms DESC, id DESC LIMIT ?"
+            found = self.database.rows(sql, (*values, filters.limit + 1))
+            rows = [REQUESTS.load(RequestRow, values) for values in found[: filters.limit]]
+            attempts = self._attempts([row.id for row in rows])
+        entries = [Entry(row, attempts.get(row.id, [])) for row in rows]
+        more = len(found) > filters.limit
+        return Page(entries, query.write_cursor(rows[-1]) if more else None)
+
+    def request(self, request_id: str) -> Entry | None:
+        with self.database.asking():
+            found = self.database.rows(f"{REQUESTS.select} WHERE id = ?", (request_id,))
+            if not found:
+                return None
+            attempts = self._attempts([request_id])
+        return Entry(REQUESTS.load(RequestRow, found[0]), attempts.get(request_id, []))
+
+    def counts(self) -> Counts:
+        # COUNT(*) reads a whole index. Row numbers are given out in order, and nothing is deleted from the middle.
+        span = "(SELECT MAX(rowid) FROM {0}) - (SELECT MIN(rowid) FROM {0}) + 1"
+        with self.database.asking():
+            (found,) = self.database.rows(f"SELECT {span.format('requests')}, {span.format('attempts')}")
+        return Counts(found[0] or 0, found[1] or 0)
+
+    def close(self) -> None:
+        self.database.close()
+
+    # ------------------------------------------------------------------ inside
+
+    def _write(
+        self, requests: Sequence[Row], attempts: Sequence[Row], position: Position, also: Sequence[Statement]
+    ) -> None:
+        with self.database.transaction():
+            self.database.run_many(REQUESTS.inserts(requests))
+            self.database.run_many(ATTEMPTS.inserts(attempts))
+            for statement in also:
+                self.database.run_many(statement)
+            self.database.run(
+                "INSERT INTO journal_positions (journal, position) VALUES (?, ?)"
+                " ON CONFLICT (journal) DO UPDATE SET position = excluded.position",
+                (position.journal, position.sequence),
+            )
+
+    def _is_whole(self, trace: str) -> bool:
+        """Whether some request has exactly this trace id: then it does not stand for longer ones."""
+        sql = "SELECT 1 FROM requests WHERE trace_id = ? OR client_trace_id = ? LIMIT 1"
+        return bool(self.database.rows(sql, (trace, trace)))
+
+    def _attempts(self, request_ids: Sequence[str]) -> dict[str, list[AttemptRow]]:
+        by_request: dict[str, list[AttemptRow]] = {}
+        if request_ids:
+            marks = ", ".join("?" * len(request_ids))
+            sql = f"{ATTEMPTS.select} WHERE request_id IN ({marks}) ORDER BY request_id, number, id"
+            for values in self.database.rows(sql, request_ids):
+                attempt = ATTEMPTS.load(AttemptRow, values)
+                by_request.setdefault(attempt.request_id, []).append(attempt)
+        return by_request
+
+    def _migrate(self) -> None:
+        with self.database.transaction():
+            present = self.database.tables()
+            version = 0
+            if "schema_version" in present:
+                version = int(self.database.rows("SELECT MAX(version) FROM schema_version")[0][0] or 0)
+            try:
+                statements = schema.plan(version, present, self.database.dialect.types)
+            except schema.NewerSchema as error:
+                raise StoreDown(f"{self.name}: {error}") from error
+            for statement in statements:
+                self.database.run(statement)
+
+
+def _where(filters: Filters, *, prefix: bool) -> tuple[str, list[Any]]:
+    """The conditions of a listing. With `prefix`, a long enough trace also means every id that begins with it."""
+    parts: list[str] = []
+    values: list[Any] = []
+    if filters.trace is not None and prefix and len(filters.trace) >= query.MIN_PREFIX:
+        parts.append("(trace_id BETWEEN ? AND ? OR client_trace_id BETWEEN ? AND ?)")
+        values += 2 * [filters.trace, filters.trace + "\U0010ffff"]  # the last character there is: nothing is beyond
+    elif filters.trace is not None:
+        parts.append("(trace_id = ? OR client_trace_id = ?)")
+        values += [filters.trace, filters.trace]
+    if filters.provider is not None:
+        parts.append("EXISTS (SELECT 1 FROM attempts a WHERE a.request_id = requests.id AND a.provider = ?)")
+        values.append(filters.provider)
+    if filters.client is not None:
+        parts.append("client = ?")
+        values.append(filters.client)
+    if filters.status is not None:
+        parts.append("status = ?")
+        values.append(filters.status)
+    if filters.errors:
+        parts.append("outcome IN ('error', 'interrupted')")
+    if filters.since_ms is not None:
+        parts.append("received_ms >= ?")
+        values.append(filters.since_ms)
+    if filters.session is not None:
+        parts.append("session = ?")
+        values.append(filters.session)
+    if filters.affinity_key is not None:
+        parts.append("affinity_key = ?")
+        values.append(filters.affinity_key)
+    if filters.before is not None:
+        parts.append("(received_ms, id) < (?, ?)")
+        values += filters.before
+    return (" WHERE " + " AND ".join(parts) if parts else ""), values
