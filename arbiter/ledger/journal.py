@@ -7,7 +7,8 @@ Theory of operation. Three databases in one LMDB environment, shared by all work
   and none running (between two tries) has a record under its own id.
 - `done`: a sequence number -> a completed row. Rows are collected for 50 ms or until there are 100, then written in
   one transaction that also removes their open records. The number comes from a counter in the same transaction and
-  never goes back, also when the recorder has emptied the database.
+  never goes back, also when the recorder has emptied the database. A request that was refused before any attempt has
+  no open record that could tell of it: its row is written with the loop's next turn.
 - `workers`: process key -> its identity. Open records of a process that is gone become `interrupted` rows.
 
 Nothing here waits for anything but LMDB's write lock, and nothing is raised. When LMDB cannot be written, rows wait
@@ -178,7 +179,8 @@ class Journal:
         self._key = f"{self._identity.key}-{worker}"  # the name too: tests run two workers in one process
         self._file: JournalFile | None = None
         self._pending: list[records.Row] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._is_urgent = False  # the timer is for the loop's next turn
         self._failures = 0
         self._retry_at = 0.0
         self._opens = 0
@@ -266,7 +268,8 @@ class Journal:
 
     def settle(self, request: RequestRow) -> None:
         """Hand over a finished request, after its attempts. Never waits, never raises."""
-        if self.full and request.id not in self._live and not self._has_room():
+        was_open = request.id in self._live
+        if self.full and not was_open and not self._has_room():
             self._refused.add(request.id)
         if self._refused and request.id in self._refused:
             self._refused.discard(request.id)
@@ -274,6 +277,9 @@ class Journal:
             return
         if not self._put(request):
             self._live.pop(request.id, None)
+        elif not was_open and self._timer is not None and not self._is_urgent and not self._failures:
+            self._timer.cancel()
+            self._timer, self._is_urgent = self._loop.call_soon(self.flush), True
 
     def look(self) -> None:
         """See whether what was wrong still is. Never raises.
@@ -292,6 +298,7 @@ class Journal:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._is_urgent = False
         if not self._pending:
             return
         file = self._file or self._attach()
@@ -366,7 +373,8 @@ class Journal:
             newly_parked = []
             for request_id in tried:
                 request = self._live.get(request_id)
-                if request is not None and request_id not in parked:
+                if request is not None:
+                    # Also over an older one: that counts fewer attempts.
                     txn.put(request_id.encode(), records.encode_open(self._key, request, None), db=file.open)
                     newly_parked.append(request_id)
             file.append(txn, encoded)

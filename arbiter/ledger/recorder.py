@@ -286,12 +286,10 @@ class Recorder:
     def _reap(self, file: JournalFile) -> None:
         """Complete the open records of dead processes as `interrupted`, and forget those processes."""
         with file.env.read() as txn:
-            alive, dead = set(), []
-            for key, identity in _workers(file, txn):
-                if process.is_alive(identity):
-                    alive.add(bytes(key).decode())
-                else:
-                    dead.append(bytes(key))
+            dead = [key for key, identity in _workers(file, txn) if not process.is_alive(identity)]
+        # Looked at only now: what they wrote last, a moment before they died, is to be seen.
+        with file.env.read() as txn:
+            alive = {key.decode() for key, _ in _workers(file, txn) if key not in dead}
             left = self._left_open(file, txn, alive)
         requests: dict[str, RequestRow] = {}
         for _, record in left:

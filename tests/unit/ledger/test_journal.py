@@ -88,7 +88,7 @@ def test_a_completed_request_leaves_its_rows_and_nothing_open(tmp_path):
 
 def test_rows_are_written_50_ms_after_the_first_without_anybody_asking(tmp_path):
     async def story(pen):
-        pen.settle(request_row())
+        served(pen, 1)
         assert done(tmp_path) == []
         async with asyncio.timeout(10):
             while not done(tmp_path):
@@ -97,13 +97,41 @@ def test_rows_are_written_50_ms_after_the_first_without_anybody_asking(tmp_path)
     run(tmp_path, story)
 
 
+def served(pen, number):
+    """A request with one attempt, from its opening to its end."""
+    request = request_row(number)
+    attempt = attempt_row(request)
+    pen.open(request, attempt)
+    pen.close(attempt)
+    pen.settle(request)
+
+
 def test_the_hundredth_row_is_written_at_once(tmp_path):
     async def story(pen):
-        for number in range(journal.BATCH_ROWS - 1):
-            pen.settle(request_row(number))
+        for number in range(journal.BATCH_ROWS // 2 - 1):
+            served(pen, number)
         assert done(tmp_path) == []
-        pen.settle(request_row(99))
+        served(pen, 99)
         assert len(done(tmp_path)) == journal.BATCH_ROWS
+
+    run(tmp_path, story)
+
+
+def test_a_request_that_was_refused_is_written_in_the_loops_next_turn(tmp_path):
+    """Nothing in LMDB tells of it yet, so a killed process would leave no word of it. Others wait for their batch."""
+
+    async def story(pen):
+        served(pen, 1)
+        await asyncio.sleep(0)
+        assert done(tmp_path) == []
+        for number in (2, 3):
+            pen.settle(request_row(number, outcome="error", attempts=0))
+        assert done(tmp_path) == []  # not before the answer is on its way
+        await asyncio.sleep(0)
+        assert len(done(tmp_path)) == 4
+        served(pen, 4)
+        await asyncio.sleep(0)
+        assert len(done(tmp_path)) == 4
 
     run(tmp_path, story)
 

@@ -12,6 +12,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from arbiter.ledger import recorder, records
@@ -19,6 +20,7 @@ from arbiter.ledger.journal import Journal, JournalFile
 from arbiter.ledger.query import Filters
 from arbiter.ledger.recorder import Recorder
 from arbiter.ledger.sqlite import SqliteStore
+from arbiter.state import process
 from tests.fakes.rows import attempt_row, request_row
 
 LIMIT = 32 << 20
@@ -387,6 +389,71 @@ def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path):
     assert entry.request.message == recorder.INTERRUPTED and entry.request.finished_ms is None
     assert entry.attempts[1].finished_ms is None and entry.attempts[1].started_ms == entry.request.received_ms
     assert store.requests(Filters(errors=True)).entries[0].request.id == "r00000003"
+    store.close()
+
+
+def test_an_interrupted_request_counts_all_its_tries(tmp_path):
+    """Killed after the second failed one, with both rows in the journal and the third not yet begun."""
+    killed = python(
+        """
+        import asyncio, os, sys
+        from pathlib import Path
+        from arbiter.ledger.journal import Journal
+        from tests.fakes.rows import attempt_row, request_row
+
+        async def main():
+            pen = Journal(Path(sys.argv[1]), "w1", 32 << 20, asyncio.get_running_loop())
+            request = request_row(1, outcome="cancelled", attempts=0)
+            for number in (1, 2):
+                request.attempts = number
+                failed = attempt_row(request, number, outcome="error")
+                pen.open(request, failed)
+                pen.close(failed)
+                pen.flush()
+            os.kill(os.getpid(), 9)
+
+        asyncio.run(main())
+        """,
+        tmp_path / "state",
+    )
+    assert killed.wait(60) == -signal.SIGKILL
+    one = make(tmp_path)
+    drain(one)
+    one.close()
+    assert stored(tmp_path) == ({"r00000001": "interrupted"}, {"r00000001-1": "error", "r00000001-2": "error"})
+    store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
+    entry = store.request("r00000001")
+    assert entry is not None and entry.request.attempts == 2
+    store.close()
+
+
+def test_what_a_worker_wrote_in_its_last_moment_is_seen_by_who_finds_it_dead(tmp_path, monkeypatch):
+    """Between the look at the journal and the look at the process it opens its second attempt, and dies."""
+    request = request_row(1, outcome="cancelled", attempts=1)
+    file = JournalFile(tmp_path / "state", LIMIT)
+
+    def put(key, record, database):
+        txn = file.env.begin()
+        txn.put(key.encode(), record, db=database)
+        txn.commit()
+
+    put("w", msgspec.msgpack.encode(process.Identity(1, -1, process.boot_id())), file.workers)
+    put(request.id, records.encode_open("w", request, None), file.open)
+
+    def dies(identity):
+        request.attempts = 2
+        second = attempt_row(request, 2, outcome="interrupted")
+        put(second.id, records.encode_open("w", request, second), file.open)
+        return False
+
+    monkeypatch.setattr(recorder.process, "is_alive", dies)
+    one = make(tmp_path)
+    drain(one)
+    one.close()
+    file.close()
+    store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
+    entry = store.request(request.id)
+    assert entry is not None and entry.request.attempts == 2 and len(entry.attempts) == 1
     store.close()
 
 
