@@ -197,7 +197,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     if services.is_over:
         raise Unavailable("the gateway is shutting down")
     caller = call.identify()
-    row.client = caller.name
+    if caller.client is not None:
+        row.client, row.client_group = caller.client.name, caller.client.group
     body = await call.read_body()
     row.bytes_in = len(body)
     opened = native.open_body(body, call.snapshot.limits.json_depth)

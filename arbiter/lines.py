@@ -35,9 +35,10 @@ class Applied(msgspec.Struct, tag="applied", frozen=True):
 
 
 class Reload(msgspec.Struct, tag="reload", frozen=True):
-    """From control: somebody wants the configuration read again. The answer names `ask`."""
+    """From control: somebody wants the configuration read again, or no more than the keys. The answer names `ask`."""
 
     ask: int
+    only_keys: bool = False
 
 
 class Reloaded(msgspec.Struct, tag="reloaded", frozen=True):

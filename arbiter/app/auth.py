@@ -8,6 +8,7 @@ import ipaddress
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from arbiter.clock import now_ms
 from arbiter.config.snapshot import Snapshot, key_digest
 from arbiter.errors import Forbidden, Unauthorized
 from arbiter.routing.plan import ANYONE, Caller
@@ -21,22 +22,31 @@ class Keys:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._mode = snapshot.auth.mode
-        self._by_hash = {client.key_sha256: Caller(client) for client in snapshot.clients}
+        self._by_hash = {client.key_sha256: Caller(client) for client in snapshot.callers}
 
     def identify(self, incoming: Incoming) -> Caller:
         """The caller.
 
-        Errors: Unauthorized for a missing or unknown key where `auth.mode` is `require`; it repeats nothing of the key.
+        Errors: Unauthorized for a missing, unknown, expired or revoked key where `auth.mode` is `require`; it repeats
+        nothing of the key.
         """
         if self._mode == "none":
             return ANYONE
+        said = "this gateway needs a key of its own, and none that it knows was sent"
         if self._by_hash:
             for key in incoming.credentials():
                 caller = self._by_hash.get(key_digest(key))
-                if caller is not None:
+                if caller is None or caller.client is None:
+                    continue
+                client = caller.client
+                if client.revoked_ms is not None:
+                    said = f"this key of {client.name!r} was revoked"
+                elif client.expires_ms is not None and now_ms() >= client.expires_ms:
+                    said = f"this key of {client.name!r} has expired"
+                else:
                     return caller
         if self._mode == "require":
-            raise Unauthorized("this gateway needs a key of its own, and none that it knows was sent")
+            raise Unauthorized(said)
         return ANYONE
 
 

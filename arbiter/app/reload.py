@@ -16,7 +16,7 @@ from typing import Any
 from arbiter import log
 from arbiter.app.child import Child
 from arbiter.clock import monotonic
-from arbiter.config.load import ConfigError, Source
+from arbiter.config.load import ConfigError, Source, with_keys
 from arbiter.config.snapshot import Snapshot
 from arbiter.lines import Counted, Reloaded, put_down
 from arbiter.log import Log
@@ -111,13 +111,15 @@ class FileWatch:
 
 @dataclasses.dataclass(slots=True)
 class _Round:
-    """An accepted reload on its way to every child. `asks` are control's questions that it answers."""
+    """An accepted reload on its way to every child. `asks` are control's questions that it answers; with `only_keys` it
+    is of the keys alone."""
 
     previous_epoch: str
     changed: bool
     needs_restart: list[str]
     asks: list[int]
     began: float
+    only_keys: bool = False
 
 
 class Reloads:
@@ -144,10 +146,14 @@ class Reloads:
         self._watch = watch
         self._is_wanted = False
         self._asks: list[int] = []
+        self._key_asks: list[int] = []
         self._round: _Round | None = None
 
-    def want(self, ask: int | None = None) -> None:
-        """Somebody wants the file read again; `ask` is control's number for the question."""
+    def want(self, ask: int | None = None, *, only_keys: bool = False) -> None:
+        """Somebody wants the file read again, or the keys; `ask` is control's number for the question."""
+        if only_keys and ask is not None:
+            self._key_asks.append(ask)
+            return
         self._is_wanted = True
         if ask is not None:
             self._asks.append(ask)
@@ -157,6 +163,8 @@ class Reloads:
         if self._watch is not None and self._watch.look():
             self._is_wanted = True
         while True:
+            if self._round is None and self._key_asks:
+                self._begin_keys()
             if self._round is None and self._is_wanted:
                 self._begin()
             self._hand_out()
@@ -174,12 +182,13 @@ class Reloads:
     def forget_asks(self) -> None:
         """Control is gone, and with it those who asked."""
         self._asks.clear()
+        self._key_asks.clear()
         if self._round is not None:
             self._round.asks.clear()
 
     def refuse_asks(self) -> None:
         """The gateway stops: nothing is read again."""
-        asks = self._asks + (self._round.asks if self._round is not None else [])
+        asks = self._asks + self._key_asks + (self._round.asks if self._round is not None else [])
         self.forget_asks()
         self._tell(asks, 503, {"code": 503, "detail": "the gateway is shutting down"})
 
@@ -216,6 +225,19 @@ class Reloads:
         self.number += 1
         self._round = _Round(old.epoch, changed, needs_restart, asks, began)
 
+    def _begin_keys(self) -> None:
+        """Read the keys, and nothing else: a file that somebody is editing must not keep a revoked key alive."""
+        asks, self._key_asks = self._key_asks, []
+        began, old = monotonic(), self.snapshot
+        try:
+            self.snapshot = with_keys(old)
+        except ConfigError as error:
+            _log.warn(f"the client keys were rejected, and the old ones go on: {error}")
+            self._tell(asks, 500, _rejection(error))
+            return
+        self.number += 1
+        self._round = _Round(old.epoch, self.snapshot.keys != old.keys, [], asks, began, only_keys=True)
+
     def _hand_out(self) -> None:
         lacking = [child for child in self._children if child.wants(self.number)]
         if not lacking:
@@ -241,10 +263,12 @@ class Reloads:
             "workers": workers,
             "pending": pending,
         }
-        _log.info("the configuration was reloaded", **said, seconds=round(monotonic() - reload.began, 3))
+        what = "the client keys were read again" if reload.only_keys else "the configuration was reloaded"
+        _log.info(what, **said, seconds=round(monotonic() - reload.began, 3))
         if pending:
             _log.warn("late with the new configuration, which they apply when they wake: " + ", ".join(pending))
-        self._count("ok" if reload.changed else "unchanged")
+        if not reload.only_keys:
+            self._count("ok" if reload.changed else "unchanged")
         said |= {"warnings": _shortened(snapshot.warnings), "needs_restart": reload.needs_restart}
         self._tell(reload.asks, 200, said)
 

@@ -35,12 +35,12 @@ from granian.log import LogLevels
 from granian.server.mp import MPServer
 
 from arbiter import __version__, log
-from arbiter.app import linux, preflight
+from arbiter.app import linux, preflight, running
 from arbiter.app.child import Child
 from arbiter.app.children import CANNOT_START, STOPPING, Control, Setup, run_control, run_worker
 from arbiter.app.preflight import CannotStart
 from arbiter.app.reload import FileWatch, Reloads
-from arbiter.config.load import Source
+from arbiter.config.load import ConfigError, Source, with_keys
 from arbiter.config.snapshot import Snapshot
 from arbiter.lines import Damaged, Line, Reload
 from arbiter.log import Log
@@ -73,6 +73,9 @@ def serve(snapshot: Snapshot, control: Control, *, source: Source, watch: FileWa
         with preflight.state_held(snapshot):
             run_dir = preflight.make_run_dir(snapshot.state_dir)
             try:
+                running.announce(snapshot.data_dir, run_dir)
+                # What was changed before anybody could be told of it.
+                snapshot = with_keys(snapshot)
                 preflight.set_damage_aside(snapshot)
                 token = _AdminToken()
                 snapshot = token(snapshot)
@@ -80,8 +83,9 @@ def serve(snapshot: Snapshot, control: Control, *, source: Source, watch: FileWa
                 log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
                 return Supervisor(snapshot, control, run_dir, source, watch, token).run()
             finally:
+                running.withdraw(snapshot.data_dir, run_dir)
                 shutil.rmtree(run_dir, ignore_errors=True)
-    except CannotStart as error:
+    except (CannotStart, ConfigError) as error:
         print(f"arbiter: {error}", file=sys.stderr)
         return 1
 
@@ -256,7 +260,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
     def _hear(self, child: Child) -> None:
         for message in child.hear():
             if isinstance(message, Reload):
-                self._reloads.want(message.ask)
+                self._reloads.want(message.ask, only_keys=message.only_keys)
                 if self._stops:
                     self._reloads.refuse_asks()
             elif isinstance(message, Damaged) and time.monotonic() >= self._look_again_at:

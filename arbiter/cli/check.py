@@ -19,7 +19,7 @@ from arbiter.config.snapshot import Alias, Member, Provider, Rate, Snapshot
 
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
 _AFFINITY: dict[str, object] = {"header": "x-session-id", "ttl": "25h", "no_pin": []}
-_SESSIONS: dict[str, object] = {"trust_user_agent": False, "prompt_cache_key": False}
+_SESSIONS: dict[str, object] = {"trust_user_agent": False, "prompt_cache_key": False, "idle_timeout": "12h"}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -126,7 +126,7 @@ def text(snapshot: Snapshot, file: str) -> str:
     parts = [
         f"{file} is valid (epoch {snapshot.epoch})\n",
         f"\nListens on {where}, with {_count(server.workers, 'worker')}. "
-        f"auth.mode is {snapshot.auth.mode}, with {_count(len(snapshot.clients), 'client')}.\n"
+        f"auth.mode is {snapshot.auth.mode}, with {_count(len(snapshot.client_names), 'client')}.\n"
         f"Rows go to {snapshot.storage.url}, state is in {snapshot.state_dir}.\n",
         _models(snapshot),
         _groups(snapshot),

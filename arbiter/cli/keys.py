@@ -1,50 +1,250 @@
-"""`arbiter keys new`: make a client key. It is shown once; the configuration keeps only its hash."""
+"""`arbiter keys`: make client keys, list them, revoke them. What is kept of a key is its hash."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from arbiter.cli import CommandError
-from arbiter.config.snapshot import key_digest
-from arbiter.config.words import check_name
+import msgspec
+
+from arbiter import clock
+from arbiter.cli import CommandError, options
+from arbiter.cli.table import render
+from arbiter.cli.tell import tell
+from arbiter.config import keyring, units
+from arbiter.config.address import data_dir
+from arbiter.config.keyring import Key
+from arbiter.config.load import Source
+from arbiter.config.snapshot import Client, key_digest
+from arbiter.config.source import ConfigError
+from arbiter.config.words import check_identifier, check_name
 
 PREFIX = "arb-"
 ENTROPY_BYTES = 32
+IN_FILE = "in the file"
+HEAD = ("id", "client", "state", "created", "expires", "agent", "group", "may use")
+MOST_COLUMNS = 118
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
-        "keys", help="make keys for clients", description="Keys for clients.", allow_abbrev=False
+        "keys", help="make, list and revoke keys of clients", description="Keys for clients.", allow_abbrev=False
     )
     verbs = command.add_subparsers(dest="verb", metavar="VERB", required=True, title="verbs")
     new = verbs.add_parser(
         "new",
         help="make a key",
-        description="Make a key, print it once, and print what belongs into the configuration.",
+        description="Make a key and print it once. Its hash is kept in the data directory, and a gateway that runs on "
+        "it knows the key when this command returns.",
         allow_abbrev=False,
     )
-    new.add_argument("name", metavar="NAME", help="who will use the key")
+    new.add_argument("name", metavar="NAME", help="who will use the key; a client may have several")
     new.add_argument("--agent", metavar="AGENT", help="the agent that uses it: claude-code, codex, opencode, …")
+    new.add_argument("--group", metavar="GROUP", help="whom the client belongs to; appears in rows")
+    new.add_argument(
+        "--allow",
+        metavar="MODEL",
+        action="append",
+        help="a model or alias that it may ask for, * and ? as in a shell; several times for several (default: all)",
+    )
+    new.add_argument("--expires", metavar="WHEN", help="from when on it is none: in 12h, 30d, or an ISO 8601 time")
+    new.add_argument(
+        "--print",
+        action="store_true",
+        dest="only_print",
+        help="keep nothing; print the lines that belong into the configuration",
+    )
     new.add_argument("--json", action="store_true", help="print one JSON object")
-    new.set_defaults(run=run)
+    options.add_config(new)
+    new.set_defaults(run=run_new)
+    listing = verbs.add_parser(
+        "list",
+        help="list the keys",
+        description="List the keys, those of the configuration too. No key is shown: nobody has it but its client.",
+        allow_abbrev=False,
+    )
+    listing.add_argument("--json", action="store_true", help="print a JSON array")
+    options.add_config(listing)
+    listing.set_defaults(run=run_list)
+    revoke = verbs.add_parser(
+        "revoke",
+        help="revoke a key",
+        description="Revoke one key by its id, or all keys of a client. A gateway that runs on the data directory "
+        "refuses them when this command returns.",
+        allow_abbrev=False,
+    )
+    revoke.add_argument("what", metavar="NAME|ID", help="a client, or the id of one key")
+    revoke.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_config(revoke)
+    revoke.set_defaults(run=run_revoke)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_new(arguments: argparse.Namespace) -> int:
+    key = PREFIX + secrets.token_urlsafe(ENTROPY_BYTES)
+    entry = _entry(arguments, key)
+    if arguments.only_print:
+        return _print(arguments, key, entry)
+    file = keyring.path_in(data_dir(os.environ))
+    configured = {client.name for client in _configured(arguments.config)}
+    if entry.name in configured:
+        raise CommandError(f"{entry.name} is a client of the configuration; its key is changed there (--print)")
+    with keyring.held(file):
+        keys = keyring.read(file)
+        if any(known.id == entry.id for known in keys):
+            raise CommandError("this key's id is taken, by a chance of one in a trillion: try again")
+        keyring.write(file, [*keys, entry])
+    # The key first: it is good from here on, whatever becomes of the rest.
+    if arguments.json:
+        print(json.dumps({"key": key, "file": str(file), "client": _shown(entry)}))
+    else:
+        print(key)
+        until = f" until {entry.expires}" if entry.expires else ""
+        print(
+            f"\nThis is the only time the key is shown. It is {entry.id}, of {entry.name}, good{until}.",
+            file=sys.stderr,
+        )
+    _tell(file, "knows it")
+    return 0
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    keys = keyring.read(keyring.path_in(data_dir(os.environ)))
+    now_ms = clock.now_ms()
+    entries = [{**_shown(key), "state": _state(key.client(), now_ms)} for key in keys]
+    for client in _configured(arguments.config):
+        shown = client.redacted()
+        kept = {name: shown[name] for name in ("name", "expires", "agent", "group", "allow")}
+        entries.append({"id": None, **kept, "created": None, "revoked": None, "state": _state(client, now_ms)})
+    if arguments.json:
+        print(json.dumps(entries, ensure_ascii=False, indent=1))
+    elif entries:
+        print(render(HEAD, [_row(entry) for entry in entries], MOST_COLUMNS, "client agent group may use"), end="")
+    else:
+        print("no client has a key; `arbiter keys new NAME` makes one")
+    return 0
+
+
+def run_revoke(arguments: argparse.Namespace) -> int:
+    file = keyring.path_in(data_dir(os.environ))
+    what = arguments.what
+    now = units.moment(clock.now_ms())
+    with keyring.held(file):
+        keys = keyring.read(file)
+        meant = [key for key in keys if what in (key.id, key.name)]
+        if not meant:
+            raise CommandError(_nobody(what, file, arguments.config))
+        revoked = [key.id for key in meant if key.revoked is None]
+        if revoked:
+            keyring.write(
+                file,
+                [msgspec.structs.replace(key, revoked=now) if key.id in revoked else key for key in keys],
+            )
+    if arguments.json:
+        print(json.dumps({"revoked": revoked, "file": str(file)}))
+    else:
+        print(f"revoked: {', '.join(revoked)}" if revoked else "revoked already")
+    _tell(file, "refuses it" if len(revoked) < 2 else "refuses them")
+    return 0
+
+
+def _entry(arguments: argparse.Namespace, key: str) -> Key:
     check_name(arguments.name, lambda message: CommandError(f"NAME: {message}"))
     if arguments.agent is not None:
         check_name(arguments.agent, lambda message: CommandError(f"--agent: {message}"))
-    key = PREFIX + secrets.token_urlsafe(ENTROPY_BYTES)
-    client = {"name": arguments.name, "key_hash": f"sha256:{key_digest(key)}"}
-    if arguments.agent:
-        client["agent"] = arguments.agent
+    if arguments.group is not None:
+        check_name(arguments.group, lambda message: CommandError(f"--group: {message}"))
+    for model in arguments.allow or ():
+        check_identifier(model, lambda message: CommandError(f"--allow: {message}"))
+    digest, now_ms = key_digest(key), clock.now_ms()
+    return Key(
+        id=digest[: keyring.ID_DIGITS],
+        name=arguments.name,
+        key_hash=f"sha256:{digest}",
+        created=units.moment(now_ms),
+        expires=None if arguments.expires is None else units.moment(_until_ms(arguments.expires, now_ms)),
+        agent=arguments.agent,
+        group=arguments.group,
+        allow=arguments.allow or ["*"],
+    )
+
+
+def _until_ms(text: str, now_ms: int) -> int:
+    seconds = units.duration_s(text)
+    at_ms = now_ms + int(seconds * 1000) if seconds else units.moment_ms(text)
+    if at_ms is None:
+        raise CommandError("--expires: expected a duration like 12h or 30d, or a moment like 2026-12-31T18:00:00Z")
+    if at_ms <= now_ms:
+        raise CommandError("--expires: that is over already")
+    return at_ms
+
+
+def _print(arguments: argparse.Namespace, key: str, entry: Key) -> int:
+    client: dict[str, Any] = {"name": entry.name, "key_hash": entry.key_hash}
+    client |= {name: value for name in ("agent", "group", "expires") if (value := getattr(entry, name))}
+    if arguments.allow:
+        client["allow"] = entry.allow
     if arguments.json:
         print(json.dumps({"key": key, "client": client}))
         return 0
     print(key)
     # Standard output is the key and nothing else, so that it can be piped to where it belongs.
-    lines = [f"{'  - ' if first == 'name' else '    '}{first}: {value}" for first, value in client.items()]
+    lines = [
+        f"{'  - ' if first == 'name' else '    '}{first}: {json.dumps(value) if first == 'allow' else value}"
+        for first, value in client.items()
+    ]
     print("\nThis is the only time the key is shown. In arbiter.yaml:\n\nclients:", *lines, sep="\n", file=sys.stderr)
     return 0
+
+
+def _tell(file: Path, what: str) -> None:
+    told = tell(file.parent, "/admin/keys/reload")
+    if told:
+        said = f"The running gateway {what}." if told == 1 else f"{told} running gateways: each {what}."
+    else:
+        said = f"No gateway runs on {file.parent}; {file.name} in it was written, and the next one to start reads it."
+    print(said, file=sys.stderr)
+
+
+def _configured(config: Path | None) -> Sequence[Client]:
+    """The clients of the configuration; a key is made and revoked also where there is none, or one that is broken."""
+    try:
+        return Source(config, dict(os.environ)).load().clients
+    except ConfigError:
+        return ()
+
+
+def _nobody(what: str, file: Path, config: Path | None) -> str:
+    if any(client.name == what for client in _configured(config)):
+        return f"the key of {what} stands in the configuration: remove it from `clients` there, and reload"
+    return f"no key in {file} has this id or client; `arbiter keys list` shows them"
+
+
+def _shown(key: Key) -> dict[str, Any]:
+    shown = msgspec.structs.asdict(key)
+    del shown["key_hash"]
+    return shown
+
+
+def _state(client: Client, now_ms: int) -> str:
+    if client.revoked_ms is not None:
+        return "revoked"
+    return "expired" if client.expires_ms is not None and client.expires_ms <= now_ms else "good"
+
+
+def _row(entry: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        entry["id"] or IN_FILE,
+        entry["name"],
+        entry["state"],
+        entry["created"],
+        entry["expires"],
+        entry["agent"],
+        entry["group"],
+        ", ".join(entry["allow"]),
+    )

@@ -166,7 +166,7 @@ def _warnings(snapshot: Snapshot, caller: Caller) -> Sequence[str]:
 def _caller(snapshot: Snapshot, name: str | None) -> Caller:
     if name is None:
         return Caller()
-    clients: dict[str, Client] = {client.name: client for client in snapshot.clients}
+    clients: dict[str, Client] = {client.name: client for client in snapshot.callers if client.revoked_ms is None}
     if name not in clients:
         known = f"clients: {', '.join(clients)}" if clients else "there are none"
         raise CommandError(f"--client: no client is called {name!r}; {known}")

@@ -16,7 +16,7 @@ import yaml
 from msgspec import inspect
 
 from arbiter.config import units
-from arbiter.config.schema import Section
+from arbiter.config.sections import Section
 from arbiter.config.source import ConfigError, Node, compose, expand
 
 MAX_NODES = 200_000
@@ -32,6 +32,7 @@ _UNITS: dict[str, tuple[Callable[[str], float | None], Callable[[Any], str], flo
     "duration": (units.duration_s, units.duration, units.LONGEST_S, "a duration like 15s, 250ms, 5m or 0"),
     "size": (units.size_bytes, units.size, units.LARGEST_BYTES, "a size like 64KiB, 32MiB or a number of bytes"),
     "price": (units.price_pd, units.price, units.HIGHEST_PD, "USD per million tokens like 1.25 (at most six decimals)"),
+    "moment": (units.moment_ms, units.moment, units.LATEST_MS, "a moment like 2026-12-31T18:00:00Z"),
     "number": (units.number, units.written, units.LARGEST_NUMBER, "a number above 0 like 2 or 0.5"),
 }
 _KINDS = {"null": "nothing", "bool": "true/false", "int": "a number", "float": "a number", "timestamp": "a date"}

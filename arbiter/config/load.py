@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import schema, units
+from arbiter.config import keyring, schema, units
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, sqlite_path, state_dir
 from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
-from arbiter.config.decode import Decoder, join
+from arbiter.config.decode import Decoder, join, nearest
 from arbiter.config.snapshot import (
     Admin,
     Auth,
@@ -50,6 +50,7 @@ __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_sn
 DEFAULT_PATH = "arbiter.yaml"
 _WIRES = {"openai": "openai-chat", "ollama": "openai-chat", "anthropic": "anthropic-messages", "echo": "any"}
 _HEADERS_S = {"anthropic": 120.0}
+NO_CLIENTS = "auth.mode is require and there are no clients: every request will be refused"
 _WHERE = frozenset({"bind", "port", "socket", "workers"})
 _SMALLEST = """the smallest useful file is:
 
@@ -82,8 +83,8 @@ class Source:
     demo: bool = False
 
     def load(self) -> Snapshot:
-        """The configuration as it stands now. Errors: ConfigError."""
-        return demo_snapshot(self.env, self.flags) if self.demo else load(self.path, self.env, self.flags)
+        """The configuration as it stands now, and the keys. Errors: ConfigError."""
+        return with_keys(demo_snapshot(self.env, self.flags) if self.demo else load(self.path, self.env, self.flags))
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Changes whenever the file does; None while there is no file."""
@@ -110,6 +111,21 @@ def load(path: Path | None, env: Mapping[str, str], flags: Flags = Flags()) -> S
             f"try `arbiter demo`, which needs none, or write one: {_SMALLEST}"
         )
     return parse(read_text(chosen), str(chosen), env, flags)
+
+
+def with_keys(snapshot: Snapshot) -> Snapshot:
+    """`snapshot` with the client keys as they stand now. Errors: ConfigError."""
+    keys = tuple(key.client() for key in keyring.read(keyring.path_in(snapshot.data_dir)))
+    configured = {client.key_sha256: client.name for client in snapshot.clients}
+    for key in keys:
+        if key.key_sha256 in configured:
+            raise ConfigError(
+                f"the key of {key.name} is also that of {configured[key.key_sha256]} in the configuration"
+            )
+    warnings = list(snapshot.warnings)
+    if NO_CLIENTS in warnings and any(key.revoked_ms is None for key in keys):
+        warnings.remove(NO_CLIENTS)
+    return replace(snapshot, keys=keys, warnings=tuple(warnings))
 
 
 def parse(text: str, name: str, env: Mapping[str, str], flags: Flags = Flags()) -> Snapshot:
@@ -188,7 +204,9 @@ class _Resolver:
             epoch="",
             affinity=affinity,
             sessions=Sessions(**msgspec.structs.asdict(config.sessions)),
+            data_dir=data,
         )
+        self._check_overrides(snapshot)
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
         resolved = snapshot.redacted()
         resolved["server"] = {key: value for key, value in resolved["server"].items() if key not in _WHERE}
@@ -380,13 +398,39 @@ class _Resolver:
                 raise self.error(join(path, "key_hash"), f"the key of {hashes[digest]}; every client has its own")
             if not written.allow:
                 raise self.error(join(path, "allow"), "an empty list allows nothing; remove it, or name models")
+            if written.group is not None:
+                check_name(written.group, partial(self.error, join(path, "group")))
+            for used in written.overrides.values():
+                check_identifier(used, partial(self.error, join(path, "overrides")))
             hashes[digest] = written.name
-            found[written.name] = Client(written.name, digest, written.agent or None, tuple(written.allow))
+            found[written.name] = Client(
+                written.name,
+                digest,
+                written.agent or None,
+                tuple(written.allow),
+                written.group,
+                written.expires_ms,
+                overrides=tuple(written.overrides.items()),
+                metadata=tuple(written.metadata.items()),
+            )
         if self.config.auth.mode == "require" and not found:
-            self.warnings.append("auth.mode is require and there are no clients: every request will be refused")
+            self.warnings.append(NO_CLIENTS)
         if self.config.auth.mode == "none" and found:
             self.warnings.append("auth.mode is none: the keys of clients are ignored")
         return tuple(found.values())
+
+    def _check_overrides(self, snapshot: Snapshot) -> None:
+        """An override to what nobody serves would be met by its client first."""
+        if snapshot.routing.default_provider is not None:
+            return
+        for index, client in enumerate(snapshot.clients):
+            for asked, used in client.overrides:
+                provider = snapshot.providers.get(used.partition("/")[0])
+                if used in snapshot.models or used in snapshot.aliases:
+                    continue
+                if provider is None or (provider.models and provider.model(used.partition("/")[2]) is None):
+                    path = join(join(join("clients", index), "overrides"), asked)
+                    raise self.error(path, f"{used!r} is neither an alias nor a model{nearest(used, snapshot.models)}")
 
     def _admin(self) -> Admin:
         token, header = self.config.admin.token.strip(), self.config.admin.forward_auth_header

@@ -163,6 +163,9 @@ def _patched(node: Any) -> Any:
         return {"anyOf": [number, {"type": "string", "pattern": units.NUMBER}, _REFERENCE]}
     if unit == "price":
         return {"anyOf": [{"type": "string", "pattern": units.PRICE}, {"type": "number", "minimum": 0}, _REFERENCE]}
+    if unit == "moment":
+        kept = {key: node[key] for key in ("description", "default") if key in node}
+        return {**kept, "anyOf": [{"type": "string", "pattern": units.MOMENT}, _REFERENCE]}
     if unit in ("duration", "size"):
         write = units.duration if unit == "duration" else units.size
         if "default" in node and node["default"] is not None:

@@ -11,34 +11,13 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
-Duration = Annotated[float, Meta(extra={"kind": "duration"}, extra_json_schema={"x-unit": "duration"})]
-Size = Annotated[int, Meta(extra={"kind": "size"}, extra_json_schema={"x-unit": "size"})]
-Price = Annotated[int, Meta(extra={"kind": "price"}, extra_json_schema={"x-unit": "price"})]
-Number = Annotated[float, Meta(extra={"kind": "number"}, extra_json_schema={"x-unit": "number"})]
-Secret = Annotated[str, Meta(extra={"secret": True}, extra_json_schema={"x-unit": "secret"})]
-
-
-def doc(text: str, ge: int | None = None, le: int | None = None) -> Meta:
-    return Meta(description=text, ge=ge, le=le)
-
-
-def instead(key: str, *written: str) -> dict[str, str]:
-    """Hints for other programs' names of `key`."""
-    return dict.fromkeys(written, f'unknown key; it is called "{key}" here')
-
+from arbiter.config.callers import Auth, Client, SessionAffinity, Sessions
+from arbiter.config.sections import Duration, Number, Price, Secret, Section, Size, doc, instead
 
 _PRICED = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
-_REQUEST_KINDS = Literal["main", "subagent", "workflow", "compaction", "auxiliary", "title", "keepwarm"]
 _PRICES_STAND = "prices stand at the top level: `models: [{ model: provider/model, input_usd_per_mtok: … }]`"
-
-
-class Section(Struct, forbid_unknown_fields=True):
-    """A mapping of the file with known keys."""
-
-    not_built: ClassVar[frozenset[str]] = frozenset()
-    hints: ClassVar[dict[str, str]] = {}
 
 
 class Server(Section):
@@ -86,32 +65,6 @@ class Limits(Section):
         Duration, doc("A request body must have arrived within this time; else 408. `0` is off.")
     ] = field(name="slow_sender", default=30.0)
     json_depth: Annotated[int, doc("Deepest nesting of a request body; beyond it 400.", ge=16, le=500)] = 200
-
-
-class Auth(Section):
-    mode: Annotated[
-        Literal["none", "attribute", "require"],
-        doc(
-            "`none` ignores keys; `attribute` serves everybody and names the callers it knows; "
-            "`require` answers 401 to a key it does not know."
-        ),
-    ] = "attribute"
-
-
-class Client(Section):
-    not_built = frozenset({"budgets", "group", "metadata", "models", "rate_limits", "expires", "overrides"})
-    hints: ClassVar[dict[str, str]] = {
-        "key": "no key stands in this file, only its key_hash; `arbiter keys new NAME` makes the pair"
-    }
-
-    name: Annotated[str, doc("Who calls; appears in rows, logs and metrics. Unique.")]
-    key_hash: Annotated[
-        str, doc("`sha256:` and 64 hexadecimal digits, made by `arbiter keys new NAME`. Never the key itself.")
-    ]
-    agent: Annotated[str | None, doc("Which agent uses this key (`claude-code`, `codex`, …); appears in rows.")] = None
-    allow: Annotated[list[str], doc("Models and aliases this client may ask for; `*` and `?` match as in a shell.")] = (
-        field(default_factory=lambda: ["*"])
-    )
 
 
 class Model(Section):
@@ -477,28 +430,6 @@ class Routing(Section):
     explicit_fallback: Annotated[
         bool, doc("Fall back also where the client named a model, and not an alias: it may then get another one.")
     ] = False
-
-
-class SessionAffinity(Section):
-    header: Annotated[str, doc("Header in which a client says which conversation a request belongs to.")] = (
-        "X-Session-Id"
-    )
-    ttl_s: Annotated[
-        Duration,
-        doc("How long after its last call a conversation stays with who served it. `0`: not at all."),
-    ] = field(name="ttl", default=25 * 3600.0)
-    no_pin: Annotated[
-        list[_REQUEST_KINDS], doc("Kinds of requests that go where they would without a conversation.")
-    ] = field(default_factory=list)
-
-
-class Sessions(Section):
-    not_built = frozenset({"idle_timeout"})
-
-    trust_user_agent: Annotated[
-        bool, doc("Take a session id from the headers of an agent that only its `User-Agent` names.")
-    ] = False
-    prompt_cache_key: Annotated[bool, doc("Take the body's `prompt_cache_key` for a session id.")] = False
 
 
 class Admin(Section):

@@ -267,20 +267,42 @@ class SessionAffinity:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Which signals name a session (SPEC 8.2)."""
+    """Which signals name a session, and when one is over (SPEC 8.2)."""
 
     trust_user_agent: bool = False
     prompt_cache_key: bool = False
+    idle_timeout_s: float = 12 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A caller that has a key; `key_sha256` is 64 lower-case hexadecimal digits (`key_digest`)."""
+    """A caller that has a key; `key_sha256` is 64 lower-case hexadecimal digits (`key_digest`).
+
+    `overrides` are (asked, used): what it gets in place of what it asks for; the first may be a glob.
+    """
 
     name: str
     key_sha256: str
     agent: str | None = None
     allow: tuple[str, ...] = ("*",)
+    group: str | None = None
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+    overrides: tuple[tuple[str, str], ...] = ()
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    def redacted(self) -> dict[str, Any]:
+        """In the file's shape."""
+        return {
+            "name": self.name,
+            "key_hash": MASK,
+            "agent": self.agent,
+            "allow": list(self.allow),
+            "expires": None if self.expires_ms is None else units.moment(self.expires_ms),
+            "group": self.group,
+            "overrides": dict(self.overrides),
+            "metadata": dict(self.metadata),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +383,8 @@ class Snapshot:
 
     `models` answers a bare model name: the provider that listed it first, and the model. `providers` keep the file's
     order. `aliases` holds an alias under its name and, the same object, under its `advertise_as`.
+
+    `clients` are the file's; `keys` come and go without it (`config.keyring`), and are no part of the epoch.
     """
 
     server: Server
@@ -380,6 +404,18 @@ class Snapshot:
     warnings: tuple[str, ...] = ()
     affinity: SessionAffinity = SessionAffinity()
     sessions: Sessions = Sessions()
+    data_dir: Path = Path("data")
+    keys: tuple[Client, ...] = ()
+
+    @property
+    def callers(self) -> tuple[Client, ...]:
+        """Everybody who has, or had, a key."""
+        return self.clients + self.keys
+
+    @property
+    def client_names(self) -> list[str]:
+        """Everybody who has a key, each once."""
+        return list(dict.fromkeys(client.name for client in self.callers if client.revoked_ms is None))
 
     def secrets(self) -> frozenset[str]:
         """Every secret of this configuration, for whoever must keep them out of something."""
@@ -428,10 +464,7 @@ class Snapshot:
                 "json_depth": self.limits.json_depth,
             },
             "auth": {"mode": self.auth.mode},
-            "clients": [
-                {"name": client.name, "key_hash": MASK, "agent": client.agent, "allow": list(client.allow)}
-                for client in self.clients
-            ],
+            "clients": [client.redacted() for client in self.clients],
             "providers": {name: _redacted(provider) for name, provider in self.providers.items()},
             "models": [{"model": name, **_redacted_row(rate, card)} for name, rate, card in self.catalog()],
             "aliases": {name: _redacted_alias(alias) for name, alias in self.aliases.items() if name == alias.name},
@@ -448,6 +481,7 @@ class Snapshot:
             "sessions": {
                 "trust_user_agent": self.sessions.trust_user_agent,
                 "prompt_cache_key": self.sessions.prompt_cache_key,
+                "idle_timeout": units.duration(self.sessions.idle_timeout_s),
             },
             "state": f"lmdb://{self.state_dir}" if self.state_dir.is_absolute() else f"lmdb:{self.state_dir}",
             "storage": {

@@ -1,7 +1,8 @@
-"""Durations (`250ms`, `15s`), sizes (`64KiB`, `1GiB`), prices (`0.075`) and numbers (`2.5`): from text, and back."""
+"""Durations (`250ms`), sizes (`64KiB`), prices (`0.075`), numbers (`2.5`) and moments: from text, and back."""
 
 from __future__ import annotations
 
+import datetime
 import re
 
 _NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)"
@@ -11,14 +12,18 @@ PRICE = r"^([0-9]{1,9})(?:\.([0-9]{1,6}))?$"
 
 NUMBER = r"^[0-9]{1,9}(?:\.[0-9]{1,6})?$"
 
+MOMENT = r"^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?: ?(?:Z|[+-]\d\d:?\d\d))?)?$"
+
 _duration = re.compile(DURATION)
 _size = re.compile(SIZE)
 _price = re.compile(PRICE)
 _number = re.compile(NUMBER)
+_moment = re.compile(MOMENT)
 LONGEST_S = 366 * 86400.0  # beyond it timers overflow; write 0 for "no limit"
 LARGEST_BYTES = 1 << 42
 HIGHEST_PD = 10**11  # $100,000 per million tokens: whoever writes more meant another unit
 LARGEST_NUMBER = 10.0**9
+LATEST_MS = 253_402_300_799_999  # the last millisecond that ISO 8601 has four digits for
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -63,6 +68,19 @@ def number(text: str) -> float | None:
     return float(text) or None
 
 
+def moment_ms(text: str) -> int | None:
+    """Unix milliseconds of an ISO 8601 moment, or None where `text` is none. Without a zone it is UTC."""
+    if not _moment.match(text) or text.endswith("\n"):
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(text.replace(" +", "+").replace(" -", "-").replace(" Z", "Z"))
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
 def duration(seconds: float) -> str:
     """The shortest way to write `seconds`; `duration_s` reads it back."""
     if seconds == 0:
@@ -91,3 +109,8 @@ def price(pd_per_token: int) -> str:
 def written(number: float) -> str:
     """The shortest way to write a number; `number` reads it back."""
     return f"{number:.6f}".rstrip("0").rstrip(".")
+
+
+def moment(at_ms: int) -> str:
+    """A moment in UTC, to the second; `moment_ms` reads it back."""
+    return datetime.datetime.fromtimestamp(at_ms // 1000, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -164,7 +164,7 @@ class Actions:
         snapshot = self._snapshot()
         scope: Scope
         if "client" in wanted:
-            scope, names = "client", {client.name for client in snapshot.clients}
+            scope, names = "client", set(snapshot.client_names)
         elif "provider" in wanted:
             scope, names = "provider", set(snapshot.providers)
         else:

@@ -69,9 +69,7 @@ class Limits:
                     "accounts": accounts,
                 }
             )
-        clients = [
-            {"name": client.name, "pause": pauses.pop(("client", client.name), None)} for client in snapshot.clients
-        ]
+        clients = [{"name": name, "pause": pauses.pop(("client", name), None)} for name in snapshot.client_names]
         return {
             "sharing": state["sharing"],
             "pins": state["pins"],

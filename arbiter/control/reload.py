@@ -40,16 +40,27 @@ class Configuration:
         return self._snapshot
 
     def routes(self) -> list[Route]:
-        return [Route("/admin/reload", self.reload, methods=["POST"])]
+        return [
+            Route("/admin/reload", self.reload, methods=["POST"]),
+            Route("/admin/keys/reload", self.reload_keys, methods=["POST"]),
+        ]
 
     async def reload(self, request: Request) -> Response:
         """Have the file read again; answered once every process runs what it says, or with why it was rejected."""
+        _log.info("an administrator wants a reload", peer=request.headers.get("x-arbiter-peer", ""))
+        return await self._reload(only_keys=False)
+
+    async def reload_keys(self, request: Request) -> Response:
+        """Have the client keys read again, whatever the file says by now; answered as `reload` is."""
+        _log.info("an administrator wants the keys read again", peer=request.headers.get("x-arbiter-peer", ""))
+        return await self._reload(only_keys=True)
+
+    async def _reload(self, *, only_keys: bool) -> Response:
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            if self._line is None or not self._line.send(Reload(number)):
+            if self._line is None or not self._line.send(Reload(number, only_keys)):
                 return fault(503, "there is no supervisor to read the configuration", reason="no_supervisor")
-            _log.info("an administrator wants a reload", peer=request.headers.get("x-arbiter-peer", ""))
             async with asyncio.timeout(ANSWER_S):
                 reloaded = await answer
         except TimeoutError:

@@ -59,6 +59,7 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     turn_index: int | None = None  # of the session's completed turns, from 1; None for failed and auxiliary calls
     compaction: str | None = None  # what made the agent compact: auto | manual | reactive, as it says
     follows_compaction: bool = False  # the agent says that its context was compacted just before
+    client_group: str | None = None  # whom the client belongs to
 
 
 class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):

@@ -1,7 +1,8 @@
 """(Asked, Snapshot) -> Plan. Pure: nothing here waits, reads or writes.
 
-Precedence (SPEC 5.1, as far as it is built): a model that a provider declares or `provider/model`, then the pin of the
-conversation, then an alias, then `routing.default_provider`. docs/routing.md tells it to people.
+Precedence (SPEC 5.1, as far as it is built): an override of the client's, a model that a provider declares or
+`provider/model`, then the pin of the conversation, then an alias, then `routing.default_provider`. docs/routing.md
+tells it to people.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from arbiter.config.snapshot import Snapshot
+import msgspec
+
+from arbiter.config.snapshot import Client, Snapshot
 from arbiter.errors import Forbidden, NoRoute
 from arbiter.routing.groups import Order, Target, Way, Ways, rung_of
 from arbiter.routing.plan import Asked, Caller, Pinned, Plan, Rung
@@ -91,7 +94,13 @@ class Router:
         model, client = asked.model, asked.caller.client
         if client is not None and not is_allowed(model, asked.caller):
             raise Forbidden(f"the key {client.name!r} may not use the model {model!r}", param="model")
-        route = self._routes.get(model) or self._undeclared(asked)
+        if client is not None and client.overrides and (used := _override(client, model)) is not None:
+            plan = self._plan(msgspec.structs.replace(asked, model=used))
+            return msgspec.structs.replace(plan, rationale=f"override {model} -> {used}; {plan.rationale}")
+        return self._plan(asked)
+
+    def _plan(self, asked: Asked) -> Plan:
+        route = self._routes.get(asked.model) or self._undeclared(asked)
         pinned = asked.pinned
         if route.settled is None:
             plan = route.plan(asked)
@@ -141,6 +150,14 @@ def is_allowed(model: str, caller: Caller) -> bool:
     """May this caller name this model? A client without an `allow` list may name any; an entry may be a glob."""
     client = caller.client
     return client is None or not client.allow or any(fnmatchcase(model, pattern) for pattern in client.allow)
+
+
+def _override(client: Client, model: str) -> str | None:
+    """What this client gets in place of `model`: by its very name, else by the first glob that fits."""
+    found = dict(client.overrides)
+    if model in found:
+        return found[model]
+    return next((used for asked, used in client.overrides if fnmatchcase(model, asked)), None)
 
 
 def _with_pin(plan: Plan, pinned: Pinned) -> Plan:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from arbiter.app import auth
 from arbiter.app.auth import COOKIE, Gate, Keys, is_loopback
+from arbiter.clock import now_ms
 from arbiter.config.load import parse
-from arbiter.config.snapshot import Snapshot, key_digest
+from arbiter.config.snapshot import Client, Snapshot, key_digest
 from arbiter.errors import Forbidden, Unauthorized
 from arbiter.wire.headers import Incoming
 
@@ -129,3 +133,38 @@ def test_a_forwarded_user_counts_from_a_trusted_proxy_only():
         gate.check(incoming(x_forwarded_user="ann", host="gw.example"), "10.0.0.7:5", "GET")
     with pytest.raises(Unauthorized):
         gate.check(incoming(**LOCAL), "127.0.0.1:5", "GET")
+
+
+# Keys that end -------------------------------------------------------------------------------------------------------
+
+OLD, GONE = "arb-an-old-key-0001", "arb-a-revoked-key-01"
+
+
+def ended(mode: str) -> Keys:
+    expired = Client("old", key_digest(OLD), expires_ms=now_ms())
+    revoked = Client("gone", key_digest(GONE), revoked_ms=1, expires_ms=1)
+    return Keys(dataclasses.replace(snapshot(mode), keys=(expired, revoked)))
+
+
+@pytest.mark.parametrize(("key", "said"), [(OLD, "has expired"), (GONE, "was revoked")])
+def test_a_key_that_ended_is_told_so_and_is_nobody(key, said):
+    """SPEC 8.1: `require` says why, and repeats nothing of the key; for `attribute` its caller is anybody."""
+    with pytest.raises(Unauthorized, match=said) as refused:
+        ended("require").identify(incoming(x_api_key=key))
+    assert key not in str(refused.value)
+    assert ended("attribute").identify(incoming(x_api_key=key)).name is None
+    assert ended("none").identify(incoming(x_api_key=key)).name is None
+
+
+def test_another_key_beside_one_that_ended_is_still_good():
+    caller = ended("require").identify(incoming(x_arbiter_key=OLD, authorization=f"Bearer {KEY}"))
+    assert caller.name == "ci"
+
+
+def test_a_key_is_good_up_to_its_last_millisecond(monkeypatch):
+    keys = Keys(dataclasses.replace(snapshot(), keys=(Client("brief", key_digest(OLD), expires_ms=1000),)))
+    monkeypatch.setattr(auth, "now_ms", lambda: 999)
+    assert keys.identify(incoming(x_arbiter_key=OLD)).name == "brief"
+    monkeypatch.setattr(auth, "now_ms", lambda: 1000)
+    with pytest.raises(Unauthorized):
+        keys.identify(incoming(x_arbiter_key=OLD))

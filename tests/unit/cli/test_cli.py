@@ -72,10 +72,10 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"arbiter {__version__}\n"
 
 
-def test_a_new_key_is_shown_once_and_its_hash_goes_into_the_file(
+def test_a_key_for_the_configuration_is_shown_once_and_its_hash_goes_into_the_file(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["keys", "new", "ci-bot", "--agent", "codex"]) == 0
+    assert main(["keys", "new", "ci-bot", "--print", "--agent", "codex"]) == 0
     out, err = capsys.readouterr()
     key = out.strip()
     assert re.fullmatch(r"arb-[A-Za-z0-9_-]{43}", key) and key not in err
@@ -87,7 +87,7 @@ def test_a_new_key_is_shown_once_and_its_hash_goes_into_the_file(
 def test_keys_are_never_alike(capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for _ in range(3):
-        main(["keys", "new", "a", "--json"])
+        main(["keys", "new", "a", "--print", "--json"])
         made = json.loads(capsys.readouterr().out)
         assert made["client"] == {"name": "a", "key_hash": f"sha256:{key_digest(made['key'])}"}
         found.append(made["key"])

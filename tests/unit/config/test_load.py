@@ -240,6 +240,17 @@ def test_a_client_is_known_by_the_digest_of_its_key() -> None:
     assert (client.key_sha256, client.agent, client.allow) == (key_digest("arb-x"), "codex", ("gpt-*",))
 
 
+def test_a_client_may_end_belong_to_somebody_and_get_other_models() -> None:
+    text = (
+        f"clients: [{{ name: ci, key_hash: 'sha256:{key_digest('arb-x')}', expires: %s, group: build,"
+        " overrides: { 'claude-*': gpt, big: up/gpt }, metadata: { mail: a@b } }]\n" + ONE
+    )
+    for moment in ("2027-01-01T00:00:00Z", "2027-01-01", "'2027-01-01 01:00 +01:00'"):
+        (client,) = read(text % moment).clients
+        assert (client.expires_ms, client.group) == (1798761600000, "build")
+    assert client.overrides == (("claude-*", "gpt"), ("big", "up/gpt")) and client.metadata == (("mail", "a@b"),)
+
+
 def test_the_admin_token_may_come_from_the_environment_alone() -> None:
     assert read(ONE, {"ARBITER_ADMIN_TOKEN": "t0k"}).admin.token == "t0k"
     assert read("admin: { token: mine }\n" + ONE, {"ARBITER_ADMIN_TOKEN": "t0k"}).admin.token == "mine"
@@ -450,7 +461,7 @@ def test_no_error_repeats_a_secret(text: str) -> None:
             "session_affinity.no_pin[0]",
             '"title" or "workflow", got "titel"',
         ),
-        ("sessions: { idle_timeout: 5m }\n", 1, "sessions.idle_timeout", "not built yet"),
+        ("sessions: { titles: {} }\n", 1, "sessions.titles", "not built yet"),
         (provider("auth: passthrough"), 4, "providers.up.auth", "not built yet"),
         (provider("base_url: https://h/v1"), 4, "providers.up.base_url", 'it is called "endpoint" here'),
         (provider("url: https://h/v1"), 4, "providers.up.url", 'it is called "endpoint" here'),
@@ -538,7 +549,24 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (ONE + "storage: { url: 'postgresql://h/d' }\n", 2, "storage.url", "not built yet"),
         (ONE + "storage: { url: 'sqlite://' }\n", 2, "storage.url", "expected sqlite:///"),
         (ONE + "plugins: [{ use: nonsense }]\n", 2, "plugins[0].use", "expected module:Class"),
-        (ONE + "clients: [{ name: a, key: arb-x }]\n", 2, "clients[0].key", "`arbiter keys new NAME` makes the pair"),
+        (
+            ONE + "clients: [{ name: a, key: arb-x }]\n",
+            2,
+            "clients[0].key",
+            "`arbiter keys new NAME --print` makes the pair",
+        ),
+        (
+            ONE + f"clients: [{{ name: a, key_hash: 'sha256:{HASH[7:]}', expires: soon }}]\n",
+            2,
+            "clients[0].expires",
+            "a moment",
+        ),
+        (
+            ONE + f"clients: [{{ name: a, key_hash: '{HASH}', overrides: {{ x: nothing }} }}]\n",
+            2,
+            "clients[0].overrides.x",
+            "neither an alias nor a model",
+        ),
         (ONE + "clients: [{ name: a, key_hash: arb-x }]\n", 2, "clients[0].key_hash", "never the key itself"),
         (ONE + f"clients: [{{ name: a, key_hash: '{HASH[:-1]}' }}]\n", 2, "clients[0].key_hash", "expected sha256:"),
         (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from arbiter.config.load import parse
-from arbiter.config.snapshot import Member, Routing, key_digest
+from arbiter.config.snapshot import Client, Member, Routing, key_digest
 from arbiter.errors import Forbidden, NoRoute
 from arbiter.routing.plan import ANYONE, Asked, Caller, Pinned, Plan
 from arbiter.routing.router import Router
@@ -201,3 +201,23 @@ def test_a_name_is_planned_for_once():
     """What nobody's request can change is the same object for all of them."""
     router = falling_back()
     assert router.plan(Asked("fast")) is router.plan(Asked("fast", draw=0.5, slot=b"x" * 16))
+
+
+def test_a_client_gets_what_its_override_names_and_is_judged_by_what_it_asked_for():
+    """SPEC 8.1: a name beats a glob, `allow` is about the name asked for, and an override is not looked up again."""
+    client = Client(
+        "dev",
+        "0" * 64,
+        allow=("claude-*", "fast"),
+        overrides=(("claude-*", "fast"), ("claude-x", "own"), ("fast", "own")),
+    )
+    router = Router(parse(TEXT, "t.yaml", {}))
+    assert target(router, "claude-opus", Caller(client)) == ("first", "mini-2026", "fast")
+    assert target(router, "claude-x", Caller(client)) == ("second", "own", None)
+    assert (
+        router.plan(Asked("claude-x", Caller(client))).rationale == "override claude-x -> own; model own -> second/own"
+    )
+    with pytest.raises(Forbidden):
+        router.plan(Asked("own", Caller(client)))
+    with pytest.raises(NoRoute):
+        router.plan(Asked("claude-opus"))
