@@ -23,6 +23,7 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "arbiter_repairs_total": ("Declared repairs made to native streams.", ("provider", "repair")),
     "arbiter_affinity_total": ("Answers of pinned conversations, by what became of the pin.", ("outcome",)),
     "arbiter_empty_completions_total": ("Answers that ended well without text or call.", ("provider",)),
+    "arbiter_cache_loss_tokens_total": ("Tokens lost of what was left in prompt caches.", ("cause",)),
     "arbiter_ledger_dropped_total": ("Rows that could not be kept.", ()),
     "arbiter_config_reloads_total": ("Reloads of the configuration.", ("result",)),
 }

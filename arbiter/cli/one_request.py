@@ -72,6 +72,8 @@ def _tried(entry: Entry, attempt: AttemptRow) -> Iterator[Fact]:
     counted = {"partial": " (counted until the stream was cut)", "estimated": " (estimated)"}
     yield "tokens", show.tokens(attempt) + counted.get(attempt.usage_source, "")
     yield "cost", None if attempt.usage_source == "missing" else show.cost(attempt)
+    yield "lost cache", show.loss(attempt)
+    yield "against", attempt.cache_against
     yield "stream", None if attempt.events is None else f"{show.count(attempt.events)} events"
     yield "finish", attempt.finish_reason and attempt.finish_reason + (" (inferred)" if attempt.finish_inferred else "")
     yield "tools", ", ".join(attempt.tool_names or ()) or None

@@ -79,6 +79,16 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """What the operator knows of a prompt cache: the smallest loss that counts and the shortest prompt that is cached,
+    in tokens, and how long it is kept. None: nobody said."""
+
+    floor: int | None = None
+    minimum: int | None = None
+    ttl_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A declared model: `id` is what clients say, `upstream` what the provider is sent.
 
@@ -88,6 +98,7 @@ class Model:
     id: str
     upstream: str
     max_output: int | None = None
+    cache: CacheFacts = CacheFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +204,7 @@ class Provider:
     retry: Retry = Retry()
     request_limits: RequestLimits = RequestLimits()
     pin_ttl_s: float = 25 * 3600.0
+    cache: CacheFacts = CacheFacts()
     speechless: Literal["flag", "nudge"] = "flag"
 
     @property

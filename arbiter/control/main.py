@@ -19,15 +19,18 @@ from types import FrameType
 import uvicorn
 
 from arbiter.clock import monotonic
-from arbiter.config.snapshot import Snapshot
+from arbiter.config.snapshot import Rate, Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
+from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.recorder import Recorder
+from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Reader
 from arbiter.lines import Line
 from arbiter.log import setup
+from arbiter.metrics import Metrics
 from arbiter.state.shared import Shared
 
 PR_SET_PDEATHSIG = 1
@@ -59,13 +62,20 @@ def run(
     path = storage.path
     recorder: Recorder | None = None
     reader: Reader | None = None
+    # The run's own directory names the run, and holds what `/metrics` adds up.
+    run_dir = socket_path.parent
+    numbers = Metrics(run_dir / "metrics-control.bin" if snapshot.telemetry.metrics else None)
+    current = Configuration(snapshot, line)
     if path is not None:
-        recorder = Recorder(snapshot.state_dir, storage.journal_max, lambda: SqliteStore(path, busy_s=RECORDER_BUSY_S))
+        recorder = Recorder(
+            snapshot.state_dir,
+            storage.journal_max,
+            lambda: SqliteStore(path, busy_s=RECORDER_BUSY_S),
+            stages=[Comparison(current, lambda row: declared(current(), row), numbers)],
+        )
         reader = Reader(lambda: SqliteStore(path, readonly=True, query_s=QUERY_S))
         recorder.start()
-    # The run's own directory names the run.
-    state = Shared(snapshot.state_dir, socket_path.parent.name) if storage.url != "none" else None
-    current = Configuration(snapshot, line)
+    state = Shared(snapshot.state_dir, run_dir.name) if storage.url != "none" else None
     actions = Actions(state, current)
     app = make_app(
         reader,
@@ -111,6 +121,12 @@ def run(
         if state is not None:
             state.close()
     log.info("control has ended")
+
+
+def declared(snapshot: Snapshot, row: AttemptRow) -> Rate | None:
+    """The prices that the configuration declares for the model of an attempt."""
+    provider = snapshot.providers.get(row.provider)
+    return provider.rates.get(row.model_asked or "") if provider is not None else None
 
 
 async def _tend(actions: Actions) -> None:

@@ -75,6 +75,7 @@ class Pages:
             ended=show.ended,
             iso=show.iso,
             later=show.later,
+            loss=show.loss,
             pin=show.pin,
             size=show.size,
             status=show.status,

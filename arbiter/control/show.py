@@ -25,6 +25,25 @@ WHY = {
 }
 """Why an attempt was made, by `AttemptRow.why`; the first one needs no reason."""
 
+LOSSES = {
+    "below_minimum": "too short for the model's cache",
+    "model": "another model answered",
+    "account": "another provider or key, which has a cache of its own",
+    "compaction": "the agent had compacted its context",
+    "tools": "other tool schemas, and they begin the prompt",
+    "system": "other instructions",
+    "effort": "the model was asked to think more, or less",
+    "rewrite": "the gateway's own guardrails changed the history in another way",
+    "rewind": "somebody went back in the conversation",
+    "idle": "the cache was not used for as long as it is kept",
+    "marks": "no cache mark reached what was cached",
+    "drift": "the history was sent once more, and differs",
+    "cold_predecessor": "the call before had not read anything either",
+    "miss": "nothing differs: the provider forgot",
+    "undetermined": "nothing explains it, and there is nothing to compare",
+}
+"""Why a call read less from the cache than the one before it had left there, by `AttemptRow.cache_verdict`."""
+
 
 def duration(us: int | None) -> str:
     """Microseconds as `< 0.1 ms`, `0.4 ms`, `85 ms`, `1.23 s`, `12.3 s`, `4 min 5 s`: three digits tell enough."""
@@ -45,6 +64,21 @@ def duration(us: int | None) -> str:
 def count(value: int | None) -> str:
     """A number with its thousands apart."""
     return DASH if value is None else f"{value:,}"
+
+
+def thousands(value: int | None) -> str:
+    """A number as people say it: `840`, `8.2k`, `34k`, `1.2M`."""
+    if value is None:
+        return DASH
+    if value < 1000:
+        return str(value)
+    for unit, name in ((1000, "k"), (1_000_000, "M")):
+        scaled = value / unit
+        if scaled < 9.95:
+            return f"{scaled:.1f}".removesuffix(".0") + name
+        if scaled < 999.5:
+            return f"{scaled:.0f}{name}"
+    return f"{value / 1_000_000:,.0f}M"
 
 
 def size(value: int | None) -> str:
@@ -157,6 +191,18 @@ def cost(row: AttemptRow) -> str:
         ("output", row.output_tokens),
     )
     return f"unpriced: no price was declared for one of {', '.join(kind for kind, tokens in used if tokens)}"
+
+
+def loss(attempt: AttemptRow) -> str | None:
+    """What was lost of a prompt cache, why, and for how much: `110k drift in message 7, $0.38: the history …`."""
+    cause = attempt.cache_verdict
+    if cause is None:
+        return None
+    told = f"{thousands(attempt.cache_lost_tokens)} {cause}"
+    if attempt.cache_lost_in is not None and attempt.cache_lost_in != cause:
+        told += f" in {attempt.cache_lost_in}"
+    told += "" if attempt.cache_lost_pd is None else f", {usd(attempt.cache_lost_pd)}"
+    return f"{told}: {LOSSES[cause]}" if cause in LOSSES else told
 
 
 def text(value: object) -> str:

@@ -29,6 +29,11 @@ INDEXES: Final = (
     "CREATE INDEX IF NOT EXISTS requests_trace ON requests (trace_id)",
     "CREATE INDEX IF NOT EXISTS requests_client_trace ON requests (client_trace_id) WHERE client_trace_id IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS attempts_request ON attempts (request_id, number)",
+    # The calls before a call: of its conversation, else of its session.
+    "CREATE INDEX IF NOT EXISTS attempts_conversation ON attempts (conversation, finished_ms)"
+    " WHERE conversation IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS attempts_session ON attempts (session, finished_ms) WHERE session IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS attempts_lost ON attempts (started_ms) WHERE cache_verdict IS NOT NULL",
 )
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((),)

@@ -160,6 +160,22 @@ def test_a_request_in_full_tells_its_conversation_and_why_it_was_tried_again(tmp
     assert "  why           fallback: another target, after waiting 1.23 s\n" in three
 
 
+def test_a_request_in_full_tells_what_was_lost_of_a_cache(tmp_path):
+    """How much, why, where and for how much; a request that lost nothing has no line of it."""
+    path = tmp_path / "arbiter.db"
+    store = SqliteStore(path)
+    calm, lost = request_row(1), request_row(2)
+    loss = {"cache_verdict": "drift", "cache_lost_tokens": 110_312, "cache_lost_at": 32, "cache_against": "r1-1"}
+    told = attempt_row(lost, cache_lost_in="messages 17-32", cache_lost_pd=380_576_400_000, **loss)
+    store.write([calm, attempt_row(calm), lost, told], Position("j", 1))
+    store.close()
+    out = arbiter("requests", "--trace", lost.trace_id, "--db", path).stdout
+    line = "  lost cache    110k drift in messages 17-32, $0.3806: the history was sent once more, and differs\n"
+    assert line + "  against       r1-1\n" in out
+    out = arbiter("requests", "--trace", calm.trace_id, "--db", path).stdout
+    assert "lost" not in out and "against" not in out
+
+
 def test_a_session_and_a_conversation_are_listed_alone(tmp_path):
     store = SqliteStore(tmp_path / "a.db")
     rows = [request_row(1, session="s-1"), request_row(2, affinity_key="0f" * 16), request_row(3)]

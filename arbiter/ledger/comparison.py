@@ -1,0 +1,156 @@
+"""The recorder's stage that compares each call with the one before it, and writes down what was lost of the cache.
+
+It keeps nothing in mind: where a call may have lost something, which is rare, the calls before it are looked up in the
+store and among the rows that are about to be stored. So a restart, a batch that comes twice and rows out of order
+change nothing. A call is compared only with calls that had ended when it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from arbiter.accounting import caches
+from arbiter.config.snapshot import Rate, Snapshot
+from arbiter.ledger import losses
+from arbiter.ledger.database import Database
+from arbiter.ledger.losses import Call
+from arbiter.ledger.recorder import Batch
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.store import Readable
+from arbiter.ledger.tables import Table
+from arbiter.metrics import Metrics
+
+REACH = 32
+"""How many calls of a conversation are looked through for the one that a call goes on from."""
+REACH_OF_SESSION = 8
+
+_CALLS = Table("attempts", Call)
+_HEAD_CAUSES = frozenset({"below_minimum", "model", "account", "compaction", "tools", "system"})
+"""What may explain a loss between two slots of one session."""
+
+
+class Comparison:
+    """`rate` finds what a call's tokens cost; `metrics` are the control process's own."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        rate: Callable[[AttemptRow], Rate | None],
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._rate = rate
+        self._metrics = metrics
+
+    def take(self, batch: Batch, store: Readable) -> None:
+        providers = self._snapshot().providers
+        compacted = {request.id for request in batch.requests if _is_compacted(request)}
+        fresh: list[Call] | None = None
+        for row in batch.attempts:
+            paid = (row.input_tokens or 0) + (row.cache_write_tokens or 0)
+            if row.cached_tokens is None or row.conversation is None:
+                continue
+            cache = caches.cache(providers.get(row.provider), row.model_asked, row.format_out)
+            if paid < cache.floor:
+                continue
+            now = _call(row)
+            if not losses.counts(losses.most(now), now, cache):
+                continue
+            if fresh is None:
+                fresh = [_call(other) for other in batch.attempts if _is_whole(other)]
+            told = row.request_id in compacted or now.request_kind == "compaction"
+            self._compare(row, now, cache, fresh, store, is_compacted=told)
+
+    def stored(self, batch: Batch) -> None:
+        if self._metrics is None:
+            return
+        for row in batch.attempts:
+            if row.cache_verdict is not None and row.cache_lost_tokens:
+                self._metrics.count("arbiter_cache_loss_tokens_total", (row.cache_verdict,), row.cache_lost_tokens)
+        self._metrics.flush()
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+    def _compare(
+        self,
+        row: AttemptRow,
+        now: Call,
+        cache: caches.Cache,
+        fresh: Sequence[Call],
+        store: Readable,
+        *,
+        is_compacted: bool,
+    ) -> None:
+        known = _known(now, "conversation", fresh, store, REACH)
+        if known:
+            before = predecessor(known, now)
+            found = losses.judge(before, now, cache, is_compacted=is_compacted, earlier=known)
+        elif now.session is not None:
+            others = _known(now, "session", fresh, store, REACH_OF_SESSION)
+            other = next((one for one in others if one.client == now.client and losses.goes_on(one, now)), None)
+            if other is None:
+                return
+            before = other
+            found = losses.judge(before, now, cache, is_compacted=is_compacted)
+            if found is not None and found.cause not in _HEAD_CAUSES:
+                return
+        else:
+            return
+        if found is None:
+            return
+        row.cache_verdict, row.cache_lost_tokens = found.cause, found.tokens
+        row.cache_lost_at, row.cache_lost_in = found.at, found.within
+        row.cache_against = before.id
+        row.cache_lost_pd = losses.lost_pd(now, found.tokens, self._rate(row))
+
+
+def predecessor(known: Sequence[Call], now: Call) -> Call:
+    """Which of `known`, the newest first, is the call before `now`.
+
+    The newest is, unless `now` goes on with another of several conversations in one slot: several runs of one task look
+    alike from outside. A call that goes back in its conversation comes after the newest of that conversation all the
+    same, and not after the one that it goes back to.
+    """
+    if losses.continues(known[0], now):
+        return known[0]
+    goes_on_from = next((at for at, call in enumerate(known) if losses.continues(call, now)), None)
+    if goes_on_from is None:
+        return known[0]
+    lines = list(range(len(known)))
+    for at in range(len(known) - 2, -1, -1):
+        from_ = next((older for older in range(at + 1, len(known)) if losses.continues(known[older], known[at])), at)
+        lines[at] = lines[from_]
+    return known[lines.index(lines[goes_on_from])]
+
+
+def _known(now: Call, column: str, fresh: Iterable[Call], store: Readable, reach: int) -> list[Call]:
+    """The newest calls that have ended before `now` began, and share its `column`; newest first."""
+    value = getattr(now, column)
+
+    def ask(database: Database) -> list[Call]:
+        sql = (
+            f"{_CALLS.select} WHERE {column} = ? AND finished_ms <= ? AND outcome = 'ok' AND output_tokens IS NOT NULL"
+            " ORDER BY finished_ms DESC, id DESC LIMIT ?"
+        )
+        return [_CALLS.load(Call, found) for found in database.rows(sql, (value, now.started_ms, reach))]
+
+    found = {call.id: call for call in store.read(ask)}
+    for call in fresh:
+        if getattr(call, column) == value and (call.finished_ms or 0) <= now.started_ms:
+            found[call.id] = call
+    found.pop(now.id, None)
+    return sorted(found.values(), key=lambda call: (call.finished_ms or 0, call.id), reverse=True)[:reach]
+
+
+def _is_whole(row: AttemptRow) -> bool:
+    """Whether the call was completed, and so leaves a cache behind. Counting tokens does not."""
+    return row.outcome == "ok" and row.finished_ms is not None and row.output_tokens is not None
+
+
+def _is_compacted(request: RequestRow) -> bool:
+    return request.follows_compaction or request.compaction is not None or request.request_kind == "compaction"
+
+
+def _call(row: AttemptRow) -> Call:
+    return Call(**{name: getattr(row, name) for name in Call.__struct_fields__})
