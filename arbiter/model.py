@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -235,7 +235,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Token counts as reported, normalised once (SPEC 9.1). None = nobody said; never a guess.
 
     Units: `input` excludes cache reads and writes; `cache_write` is all writes, the next two its split by lifetime;
-    `reasoning` is part of `output`.
+    `reasoning` is part of `output`, `audio_input` of all input, `audio_output` of `output`. `cost_pd` is the provider's
+    own figure in picodollars; `service_tier` is its own word.
     """
 
     input: int | None = None
@@ -246,6 +247,15 @@ class Usage(msgspec.Struct, frozen=True):
     output: int | None = None
     reasoning: int | None = None
     total: int | None = None
+    audio_input: int | None = None
+    audio_output: int | None = None
+    cost_pd: int | None = None
+    service_tier: str | None = None
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether anything was counted; a tier alone counts nothing."""
+        return any(value is not None for value in _fields(self)[:-1])
 
     def merged(self, later: Usage) -> Usage:
         """Return this with what `later` reports in its place. Reports are cumulative: nothing is added up."""
@@ -260,7 +270,7 @@ class Usage(msgspec.Struct, frozen=True):
         return self.input + (self.cache_read or 0) + (self.cache_write or 0)
 
 
-def _fields(usage: Usage) -> tuple[int | None, ...]:
+def _fields(usage: Usage) -> tuple[Any, ...]:
     return msgspec.structs.astuple(usage)
 
 

@@ -50,7 +50,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         if self.finish not in _OWN_ACCORD or self.output_bytes or self.tool_names or self.error is not None:
             return False
         usage = self.usage
-        return self.thinking_bytes > 0 or (usage is not None and (not usage.output or bool(usage.reasoning)))
+        if usage is None or not usage.is_stated:
+            return self.thinking_bytes > 0
+        return self.thinking_bytes > 0 or not usage.output or bool(usage.reasoning)
 
 
 def of_stream(
@@ -63,7 +65,7 @@ def of_stream(
 ) -> Facts:
     """The facts of a stream, as far as it came."""
     if isinstance(tap, reduce.ChatTap):
-        usage = usages.chat(tap.usage)
+        usage = usages.chat(tap.usage, _text(tap.service_tier))
     else:
         usage = usages.messages(tap.usage_start, tap.usage_delta)
     return Facts(
@@ -117,6 +119,7 @@ class _Chat(msgspec.Struct):
     id: object = None
     model: object = None
     choices: list[_Choice] | None = None
+    service_tier: object = None
     usage: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
 
@@ -166,7 +169,7 @@ def of_chat_answer(body: bytes) -> Facts:
             if call.function is not None:
                 names.append(call.function.name or "")
                 output += _json_size(call.function.arguments)
-    usage = usages.chat(bytes(answer.usage) or None)
+    usage = usages.chat(bytes(answer.usage) or None, _word(answer.service_tier))
     return Facts(
         response_id=_word(answer.id),
         model=_word(answer.model),

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -313,7 +314,7 @@ class _Scribe:
         if rest == "none":
             self.script.no_usage = True
             return
-        counts = {}
+        counts: dict[str, Any] = {}
         for name, equals, value in (pair.partition("=") for pair in rest.split()):
             if not equals or name not in _COUNTS:
                 raise _Unclear(f"usage is none, or NAME=NUMBER with one of {', '.join(_COUNTS)}")

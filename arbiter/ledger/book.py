@@ -76,7 +76,7 @@ class Attempt:
         row.total_us = self._since_sent_us(monotonic_ns())
         if facts is not None:
             _take(row, facts, self._book.blot)
-            if facts.usage is not None:
+            if facts.usage is not None and facts.usage.is_stated:
                 row.cost_pd = prices.cost_pd(facts.usage, self._rate) if self._rate is not None else None
                 row.cost_source = prices.MODEL_CONFIG if row.cost_pd is not None else prices.UNPRICED
             if error is None and facts.is_speechless:
@@ -223,6 +223,8 @@ def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
         row.cache_write_tokens = usage.cache_write
         row.cache_write_5m_tokens, row.cache_write_1h_tokens = usage.cache_write_5m, usage.cache_write_1h
         row.output_tokens, row.reasoning_tokens, row.total_tokens = usage.output, usage.reasoning, usage.total
+        row.audio_input_tokens, row.audio_output_tokens = usage.audio_input, usage.audio_output
+        row.provider_cost_pd, row.service_tier = usage.cost_pd, _word(usage.service_tier, blot)
 
 
 def _word(text: str | None, blot: Blotter) -> str | None:

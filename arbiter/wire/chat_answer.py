@@ -57,15 +57,25 @@ def read_usage(raw: bytes | None) -> Usage | None:
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """Return usage as this format counts: the prompt includes what was cached. A number it demands is 0 if unknown."""
+    """Return usage as this format counts: the prompt includes what was cached. A number it demands is 0 if unknown.
+
+    The tier is left out, since the vendors' tiers are different things; and what it cost has no name in this format.
+    """
     prompt, output = usage.all_input(), usage.output
     total = usage.total if usage.total is not None else (prompt or 0) + (output or 0)
     built: dict[str, Any] = {"prompt_tokens": prompt or 0, "completion_tokens": output or 0, "total_tokens": total}
-    prompt_details = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
-    if usage.cache_read is not None or usage.cache_write is not None:
-        built["prompt_tokens_details"] = {k: v for k, v in prompt_details.items() if v is not None}
-    if usage.reasoning is not None:
-        built["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    parts: dict[str, dict[str, int | None]] = {
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read,
+            "cache_write_tokens": usage.cache_write,
+            "audio_tokens": usage.audio_input,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.audio_output},
+    }
+    for name, part in parts.items():
+        known = {member: count for member, count in part.items() if count is not None}
+        if known:
+            built[name] = known
     return built
 
 
@@ -102,7 +112,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> b
             }
         ],
     }
-    if answer.usage is not None:
+    if answer.usage is not None and answer.usage.is_stated:
         body["usage"] = write_usage(answer.usage)
     return encode(body)
 

@@ -30,6 +30,7 @@ from arbiter.model import (
     Started,
     TextDelta,
     ThinkingDelta,
+    Usage,
     UsageReported,
     collect,
 )
@@ -84,6 +85,7 @@ class _Chunk(msgspec.Struct):
     id: Any = None
     model: Any = None
     choices: list[_Choice] | None = None
+    service_tier: Any = None
     usage: Raw = ABSENT
     x_groq: _Groq | None = None
     error: Raw = ABSENT
@@ -165,7 +167,8 @@ class ChatReader(EventReader):
             self._has_started = True
             id = word(chunk.id)
             self._calls.name_after(id)
-            events.append(Started(id, word(chunk.model)))
+            tier = word(chunk.service_tier)
+            events.append(Started(id, word(chunk.model), Usage(service_tier=tier) if tier is not None else None))
         if choice is not None:
             self._has_choice = True
             self._read_choice(choice, events)

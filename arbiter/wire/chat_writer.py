@@ -164,6 +164,6 @@ class ChatWriter:
 
     def _end(self) -> bytes:
         usage = b""
-        if self._include_usage and self._usage is not None:
+        if self._include_usage and self._usage is not None and self._usage.is_stated:
             usage = self._head + b',"choices":[],"usage":' + encode(write_usage(self._usage)) + b"}\n\n"
         return usage + b"data: [DONE]\n\n"

@@ -38,6 +38,7 @@ def test_a_chat_stream_is_told(reduce: ModuleType) -> None:
         "response_id": b"chatcmpl-1",
         "model": b"m-1",
         "usage": compact(TOKENS).encode(),
+        "service_tier": None,
     }
 
 

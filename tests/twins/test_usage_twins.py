@@ -7,35 +7,53 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arbiter._speedups.c import usage as c_usage
 from arbiter._speedups.py import usage as py_usage
+from arbiter.model import Usage
 
 VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "usage").glob("*.json"))
-FIELDS = ("input", "cache_read", "cache_write", "cache_write_5m", "cache_write_1h", "output", "reasoning", "total")
+FIELDS = Usage.__struct_fields__
+READ = {"openai-chat": "chat", "anthropic-messages": "messages"}
 
 
-def counts(**stated: int) -> tuple[int | None, ...]:
+def counts(**stated: int | str) -> tuple[int | str | None, ...]:
     return tuple(stated.get(field) for field in FIELDS)
+
+
+class Vector(msgspec.Struct, forbid_unknown_fields=True):
+    """A shape, byte for byte, and what it states; what is not named there is unknown."""
+
+    source: str
+    format: str
+    counts: dict[str, int | str] | None
+    usage: msgspec.Raw = msgspec.Raw()
+    events: msgspec.Raw = msgspec.Raw()
+    answer: msgspec.Raw = msgspec.Raw()
+
+
+SHAPES = [path for path in VECTORS if "usage" in json.loads(path.read_bytes())]
 
 
 def test_there_are_vectors() -> None:
     """An empty directory would pass every test below."""
-    assert len(VECTORS) >= 25
+    assert len(SHAPES) >= 50
 
 
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SHAPES, ids=lambda path: path.stem)
 def test_a_providers_shape_is_read(usage: ModuleType, path: Path) -> None:
     """Each vector says where its shape comes from, and what it states; compact or indented, it states the same."""
-    vector = json.loads(path.read_bytes())
-    read = {"openai-chat": usage.chat, "anthropic-messages": usage.messages}[vector["format"]]
-    expected = vector["counts"] and tuple(vector["counts"][field] for field in FIELDS)
-    assert read(json.dumps(vector["usage"]).encode()) == expected
-    assert read(json.dumps(vector["usage"], indent=2).encode()) == expected
-    assert read(json.dumps({**vector["usage"], "nöte": "ü"}, ensure_ascii=False).encode()) == expected
+    vector = msgspec.json.decode(path.read_bytes(), type=Vector)
+    read = getattr(usage, READ[vector.format])
+    expected = counts(**vector.counts) if vector.counts is not None else None
+    raw = bytes(vector.usage)
+    assert read(raw) == expected
+    assert read(msgspec.json.format(raw, indent=-1)) == expected
+    assert read(raw.replace(b"{", '{"nöte":"ü",'.encode(), 1) if raw != b"{}" else raw) == expected
 
 
 def test_both_conventions_give_the_same_input(usage: ModuleType) -> None:
@@ -72,7 +90,31 @@ def test_later_counts_replace_earlier_ones_and_add_nothing(usage: ModuleType) ->
     assert usage.merge_messages(None, None) is None
 
 
+@pytest.mark.parametrize(
+    ("written", "pd"),
+    [("0", 0), ("0.0", 0), ("-0.0", 0), ("0E+999999", 0), ("1", 10**12), ("0.1", 10**11), ("0.000000000001", 1),
+     ("0.0000000000004", 0), ("0.0000000000006", 1), ("1e-400000", 0), ("1.5E-3", 1_500_000_000),
+     ("123456.789012345678", 123456789012345678), ("9223372.036854775807", 2**63 - 1), ("9223372.036854775808", None),
+     ("1e7", None), ("1e400000", None), ("1e99999999999999999999", None), ("-1", None), ("-0.5", None),
+     ("true", None), ('"1"', None), ("null", None), ("[]", None)],
+)  # fmt: skip
+def test_a_cost_is_exact_and_a_stated_zero_is_a_cost(usage: ModuleType, written: str, pd: int | None) -> None:
+    """SPEC 9.3: money is an integer, and no float stands between its text and it."""
+    for read in (usage.chat, usage.messages):
+        found = read(b'{"input_tokens":1,"output_tokens":1,"cost":%b}' % written.encode())
+        assert found == counts(input=1, output=1) if pd is None else found == counts(input=1, output=1, cost_pd=pd)
+
+
+@pytest.mark.parametrize("digits", [4000, 5000])
+def test_a_number_of_any_length_costs_no_answer(usage: ModuleType, digits: int) -> None:
+    """Python refuses to read integers of more than 4300 digits."""
+    for name in ("cost", "total_tokens", "cost_in_usd_ticks"):
+        found = usage.chat(b'{"prompt_tokens":1,"completion_tokens":1,"%b":%b}' % (name.encode(), b"9" * digits))
+        assert found in (None, counts(input=1, output=1))
+
+
 NUMBERS = st.sampled_from([0, 1, 2, 3, 10, 10**15 - 1, 10**15, -1, 1.0, 1.5, None, True, "1", [], {}, "\ud83c", 1e300])
+MONEY = NUMBERS | st.sampled_from([0.1, 0.000123, 1e-7, 1234567.25, 12345678.5, 0.1234567890123456789, -0.5])
 WRITES = st.dictionaries(st.sampled_from(["ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens", "x"]), NUMBERS)
 DETAILS = st.dictionaries(
     st.sampled_from(
@@ -83,6 +125,9 @@ DETAILS = st.dictionaries(
             "cache_creation_input_tokens",
             "reasoning_tokens",
             "thinking_tokens",
+            "audio_tokens",
+            "total_cost",
+            "upstream_inference_cost",
             "x",
         ]
     ),
@@ -101,6 +146,12 @@ USAGES = st.fixed_dictionaries(
         "completion_tokens_details": DETAILS | NUMBERS,
         "output_tokens_details": DETAILS | NUMBERS,
         "cache_creation": WRITES | NUMBERS,
+        "cost": DETAILS | MONEY,
+        "cost_details": DETAILS | MONEY,
+        "estimated_cost": MONEY,
+        "cost_in_usd_ticks": NUMBERS,
+        "is_byok": st.booleans() | NUMBERS,
+        "service_tier": st.sampled_from(["standard", "", "x" * 64, "x" * 65, "ü", 'a"b', None, 1]),
     },
 )  # fmt: skip
 
@@ -113,7 +164,7 @@ def test_the_twins_agree_on_any_object(value: dict[str, Any], indent: int | None
     for read in ("chat", "messages"):
         result = getattr(c_usage, read)(raw)
         assert result == getattr(py_usage, read)(raw)
-        assert result is None or all(count is None or (type(count) is int and count >= 0) for count in result)
+        assert result is None or all(count is None or (type(count) is int and count >= 0) for count in result[:-1])
 
 
 @settings(deadline=None, max_examples=200)
@@ -125,7 +176,7 @@ def test_the_twins_agree_on_noise(raw: bytes) -> None:
 
 
 STATED = st.none() | st.integers(0, 9)
-COUNTS = st.none() | st.tuples(*[STATED] * 8)
+COUNTS = st.none() | st.tuples(*[STATED] * 11, st.none() | st.just("standard"))
 
 
 @settings(deadline=None, max_examples=100)

@@ -271,7 +271,7 @@ cdef class ChatCarrier(_Carrier):
 
     cdef int _recognise(self, Frame* frame, Plain* plain) except -1:
         # Its id and its model are for the reader of the stream's first chunk, which is not moved.
-        if not chunk(frame.data, frame.data + frame.data_len, plain, &self._head, True, True, False):
+        if not chunk(frame.data, frame.data + frame.data_len, plain, &self._head, True, True, True, False):
             return NOT_PLAIN
         if self._head.read:
             remember(&self._head, frame.data)

@@ -165,9 +165,16 @@ cdef inline const char* choice(const char* p, const char* end, Plain* plain, bin
 
 
 cdef inline bint chunk(
-    const char* p, const char* end, Plain* plain, Head* head, bint known_id, bint known_model, bint clashed
+    const char* p,
+    const char* end,
+    Plain* plain,
+    Head* head,
+    bint known_id,
+    bint known_model,
+    bint known_tier,
+    bint clashed,
 ) noexcept nogil:
-    """Read a whole chunk. `known`: whether the stream's id and model need no more be looked for."""
+    """Read a whole chunk. `known`: whether the stream's id, model and service tier need no more be looked for."""
     cdef const char* begin = p
     cdef const char* aside
     cdef bint more, inner
@@ -211,6 +218,8 @@ cdef inline bint chunk(
             if not once(&met, pl.MODEL):
                 return False
             p = pl.skip(p, end, plain) if known_model else pl.nothing(p, end)
+        elif not known_tier and called(&key, b"service_tier", 12):
+            p = pl.nothing(p, end)
         elif called(&key, b"object", 6):
             p = js.string(p, end, &text) if once(&met, pl.OBJECT) else NULL
             if p == NULL or text.escaped or called(&text, b"error", 5):

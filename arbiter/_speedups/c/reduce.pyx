@@ -58,7 +58,7 @@ cdef class ChatTap:
     cdef long long _events, _text, _thinking, _arguments
     cdef unsigned long long _choices
     cdef Head _head
-    cdef bint _is_plain, _known_id, _known_model, _clashed
+    cdef bint _is_plain, _known_id, _known_model, _known_tier, _clashed
 
     def __init__(self, long long limit=LIMIT_BYTES):
         self._framer = Framer(limit)
@@ -104,6 +104,7 @@ cdef class ChatTap:
             &self._head,
             self._known_id,
             self._known_model,
+            self._known_tier,
             self._clashed,
         ):
             return False
@@ -130,6 +131,7 @@ cdef class ChatTap:
         self._is_plain = state.plain
         self._known_id = state.response_id is not None
         self._known_model = state.model is not None
+        self._known_tier = state.service_tier is not None
         self._clashed = state.clashed
         return 0
 
@@ -196,6 +198,10 @@ cdef class ChatTap:
     @property
     def usage(self):
         return self._state.usage
+
+    @property
+    def service_tier(self):
+        return self._state.service_tier
 
     @property
     def response_id(self):

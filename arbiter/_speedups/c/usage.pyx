@@ -19,16 +19,19 @@ cdef enum:  # slots: first where the counts of the object itself stand, then tho
     PROMPT, COMPLETION, TOTAL, HIT, CACHED, CACHE_READ, CACHE_CREATION, REASONING, INPUT, OUTPUT
     DETAIL_CACHED, DETAIL_WRITE, DETAIL_CREATION, DETAIL_CREATION_INPUT
     FIVE, HOUR, DETAIL_REASONING, DETAIL_THINKING
+    AUDIO_INPUT, AUDIO_OUTPUT
+    COST, COST_TOTAL, COST_INFERENCE, COST_TICKS, COST_ESTIMATED, OWN_KEY
     SLOTS
 
 
 cdef enum Part:
-    WHOLE, PROMPT_DETAILS, COMPLETION_DETAILS, OUTPUT_DETAILS, WRITES
+    WHOLE, PROMPT_DETAILS, COMPLETION_DETAILS, OUTPUT_DETAILS, WRITES, COSTS, COST_DETAILS
 
 
 cdef struct Read:
-    long long slots[SLOTS]  # -1: not stated
+    long long slots[SLOTS]  # -1: not stated; -2: null
     unsigned int met  # parts, one bit each
+    Text tier  # of no characters where it was not stated
 
 
 cdef inline int _slot(Part part, const Text* key) noexcept nogil:
@@ -54,6 +57,14 @@ cdef inline int _slot(Part part, const Text* key) noexcept nogil:
             return CACHED
         if called(key, b"reasoning_tokens", 16):
             return REASONING
+        if called(key, b"cost", 4):
+            return COST
+        if called(key, b"cost_in_usd_ticks", 17):
+            return COST_TICKS
+        if called(key, b"estimated_cost", 14):
+            return COST_ESTIMATED
+        if called(key, b"is_byok", 7):
+            return OWN_KEY
     elif part == PROMPT_DETAILS:
         if called(key, b"cached_tokens", 13):
             return DETAIL_CACHED
@@ -63,6 +74,8 @@ cdef inline int _slot(Part part, const Text* key) noexcept nogil:
             return DETAIL_CREATION
         if called(key, b"cache_creation_input_tokens", 27):
             return DETAIL_CREATION_INPUT
+        if called(key, b"audio_tokens", 12):
+            return AUDIO_INPUT
     elif part == WRITES:
         if called(key, b"ephemeral_5m_input_tokens", 25):
             return FIVE
@@ -71,14 +84,26 @@ cdef inline int _slot(Part part, const Text* key) noexcept nogil:
     elif part == COMPLETION_DETAILS:
         if called(key, b"reasoning_tokens", 16):
             return DETAIL_REASONING
+        if called(key, b"audio_tokens", 12):
+            return AUDIO_OUTPUT
+    elif part == COSTS:
+        if called(key, b"total_cost", 10):
+            return COST_TOTAL
+    elif part == COST_DETAILS:
+        if called(key, b"upstream_inference_cost", 23):
+            return COST_INFERENCE
     elif called(key, b"thinking_tokens", 15):
         return DETAIL_THINKING
     return -1
 
 
-cdef inline Part _part(Part part, const Text* key) noexcept nogil:
+cdef inline Part _part(Part part, const Text* key, bint is_object) noexcept nogil:
     """Which part of the usage a member opens, WHOLE for none."""
     if part == WHOLE:
+        if is_object and called(key, b"cost", 4):
+            return COSTS
+        if called(key, b"cost_details", 12):
+            return COST_DETAILS
         if called(key, b"prompt_tokens_details", 21):
             return PROMPT_DETAILS
         if called(key, b"completion_tokens_details", 25):
@@ -88,6 +113,54 @@ cdef inline Part _part(Part part, const Text* key) noexcept nogil:
     if (part == WHOLE or part == PROMPT_DETAILS) and called(key, b"cache_creation", 14):
         return WRITES
     return WHOLE
+
+
+cdef const char* _dollars(const char* p, const char* end, long long* value) noexcept nogil:
+    """Read an amount as picodollars: at most six digits, a point, and at most twelve."""
+    cdef const char* begin = p
+    cdef int left = 12
+    value[0] = 0
+    while p < end and 48 <= p[0] <= 57:
+        value[0] = value[0] * 10 + p[0] - 48
+        p += 1
+    if p == begin or p - begin > 6 or (begin[0] == 48 and p - begin > 1):
+        return NULL
+    if p < end and p[0] == 46:
+        p += 1
+        begin = p
+        while p < end and 48 <= p[0] <= 57:
+            if left == 0:
+                return NULL
+            value[0] = value[0] * 10 + p[0] - 48
+            left -= 1
+            p += 1
+        if p == begin:
+            return NULL
+    if p < end and (p[0] == 101 or p[0] == 69):
+        return NULL
+    while left:
+        value[0] *= 10
+        left -= 1
+    return p
+
+
+cdef inline const char* _value(const char* p, const char* end, int slot, long long* value) noexcept nogil:
+    if p[0] == 110:
+        value[0] = -2
+        return js.null(p, end)
+    if slot == OWN_KEY:
+        value[0] = p[0] == 116
+        return js.word(p, end, b"true", 4) if p[0] == 116 else js.word(p, end, b"false", 5)
+    if slot == COST or slot == COST_TOTAL or slot == COST_INFERENCE or slot == COST_ESTIMATED:
+        return _dollars(p, end, value)
+    return js.integer(p, end, value)
+
+
+cdef inline const char* _tier(const char* p, const char* end, Read* read) noexcept nogil:
+    if read.tier.raw or p[0] == 110:
+        return NULL
+    p = js.string(p, end, &read.tier)
+    return NULL if p == NULL or read.tier.escaped or not 0 < read.tier.raw <= 64 else p
 
 
 cdef const char* _object(const char* p, const char* end, Part part, Read* read) noexcept nogil:
@@ -102,7 +175,7 @@ cdef const char* _object(const char* p, const char* end, Part part, Read* read) 
         if p == NULL or p >= end:
             return NULL
         slot = _slot(part, &key)
-        inner = _part(part, &key)
+        inner = _part(part, &key, p[0] == 123)
         if inner != WHOLE:
             if read.met & (1 << inner):
                 return NULL
@@ -111,11 +184,9 @@ cdef const char* _object(const char* p, const char* end, Part part, Read* read) 
         elif slot >= 0:
             if read.slots[slot] != -1:
                 return NULL
-            if p[0] == 110:
-                p = js.null(p, end)
-                read.slots[slot] = -2
-            else:
-                p = js.integer(p, end, &read.slots[slot])
+            p = _value(p, end, slot, &read.slots[slot])
+        elif part == WHOLE and called(&key, b"service_tier", 12):
+            p = _tier(p, end, read)
         else:
             p = js.skip(p, end, 0, &text)
         if p == NULL:
@@ -136,6 +207,7 @@ cdef inline bint _read(bytes raw, Read* read) noexcept:
     for slot in range(SLOTS):
         read.slots[slot] = -1
     read.met = 0
+    read.tier.raw = 0
     p = _object(js.blank(PyBytes_AS_STRING(raw), end), end, WHOLE, read)
     return p != NULL and js.blank(p, end) == end
 
@@ -148,24 +220,42 @@ cdef inline object _count(long long value):
     return value if value >= 0 else None
 
 
+cdef inline long long _cost(Read* read) noexcept nogil:
+    """What the provider says it cost, in picodollars; -1 where it does not."""
+    cdef long long* s = read.slots
+    cdef long long cost = s[COST] if s[COST] >= 0 else s[COST_TOTAL]
+    if cost < 0:
+        cost = s[COST_INFERENCE]
+    elif s[COST_INFERENCE] >= 0 and s[OWN_KEY] == 1:
+        cost += s[COST_INFERENCE]
+    if cost >= 0:
+        return cost
+    return s[COST_TICKS] * 100 if s[COST_TICKS] >= 0 else s[COST_ESTIMATED]
+
+
+cdef inline object _word(Read* read):
+    return read.tier.at[:read.tier.raw].decode("ascii") if read.tier.raw else None
+
+
 cdef tuple _messages(Read* read):
     cdef long long* s = read.slots
     cdef long long write = s[CACHE_CREATION]
+    cdef long long cost = _cost(read)
     if write < 0 and (s[FIVE] >= 0 or s[HOUR] >= 0):
         write = max(s[FIVE], 0) + max(s[HOUR], 0)
     if (s[INPUT] < 0 and s[CACHE_READ] < 0 and write < 0 and s[OUTPUT] < 0 and s[DETAIL_THINKING] < 0
-            and s[TOTAL] < 0):
+            and s[TOTAL] < 0 and cost < 0 and not read.tier.raw):
         return None
     return (
         _count(s[INPUT]), _count(s[CACHE_READ]), _count(write), _count(s[FIVE]), _count(s[HOUR]), _count(s[OUTPUT]),
-        _count(s[DETAIL_THINKING]), _count(s[TOTAL]),
+        _count(s[DETAIL_THINKING]), _count(s[TOTAL]), None, None, _count(cost), _word(read),
     )
 
 
 def chat(bytes raw not None):
     """Read the `usage` of a chat answer or chunk. See the twin for the contract."""
     cdef Read read
-    cdef long long rest, cache_read, cache_write, output, reasoning
+    cdef long long rest, cache_read, cache_write, cached, output, reasoning, beyond
     if not _read(raw, &read):
         return reference.chat(raw)
     cdef long long* s = read.slots
@@ -173,16 +263,26 @@ def chat(bytes raw not None):
         return messages(raw)
     cache_read = _first(s[DETAIL_CACHED], s[HIT], s[CACHED], s[CACHE_READ])
     cache_write = _first(s[DETAIL_WRITE], s[DETAIL_CREATION], s[DETAIL_CREATION_INPUT], s[CACHE_CREATION])
+    cached = max(cache_read, 0) + max(cache_write, 0)
     rest = s[PROMPT]
     if rest >= 0:
-        rest -= max(cache_read, 0) + max(cache_write, 0)
+        rest -= cached
     output = s[COMPLETION]
     reasoning = _first(s[DETAIL_REASONING], s[REASONING])
-    if s[PROMPT] >= 0 and output >= 0 and reasoning > 0 and s[TOTAL] == s[PROMPT] + output + reasoning:
+    if output >= 0 and reasoning > output:
         output += reasoning
+    elif s[PROMPT] >= 0 and output >= 0 and s[TOTAL] > s[PROMPT] + output:
+        beyond = s[TOTAL] - s[PROMPT] - output
+        if beyond == reasoning:
+            output += beyond
+        elif beyond == cached:
+            rest = s[PROMPT]
+        elif reasoning < 0:
+            output += beyond
     return (
         _count(rest), _count(cache_read), _count(cache_write), _count(s[FIVE]), _count(s[HOUR]), _count(output),
-        _count(reasoning), _count(s[TOTAL]),
+        _count(reasoning), _count(s[TOTAL]), _count(s[AUDIO_INPUT]), _count(s[AUDIO_OUTPUT]), _count(_cost(&read)),
+        _word(&read),
     )
 
 

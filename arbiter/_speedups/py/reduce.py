@@ -67,11 +67,20 @@ class _Start(msgspec.Struct):
 _RAW_START = msgspec.json.Decoder(_Start)
 
 
-def _refuse(constant: str) -> Any:
+def refuse(constant: str) -> Any:
+    """NaN and its kind, which Python's decoder takes for numbers."""
     raise ValueError(f"{constant} is not JSON")
 
 
-_TOLERANT = json.JSONDecoder(parse_constant=_refuse)
+_TOLERANT = json.JSONDecoder(parse_constant=refuse)
+
+
+def check_size(data: bytes) -> None:
+    """Errors: ValueError where decoding `data` would cost too much."""
+    if nesting.fault(data, MAX_DEPTH, len(data) + 1) != nesting.FINE:
+        raise ValueError("nested too deeply")
+    if len(data) > MAX_VALUES and nesting.commas(data) >= MAX_VALUES:
+        raise ValueError("too many values")
 
 
 def decode(data: bytes) -> Any:
@@ -79,10 +88,7 @@ def decode(data: bytes) -> Any:
 
     Errors: ValueError when it is not JSON, nested deeper than `MAX_DEPTH`, or of more than `MAX_VALUES` values.
     """
-    if nesting.fault(data, MAX_DEPTH, len(data) + 1) != nesting.FINE:
-        raise ValueError("nested too deeply")
-    if len(data) > MAX_VALUES and nesting.commas(data) >= MAX_VALUES:
-        raise ValueError("too many values")
+    check_size(data)
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError):
@@ -227,6 +233,7 @@ class ChatState(State):
     def __init__(self) -> None:
         super().__init__()
         self.usage: bytes | None = None
+        self.service_tier: bytes | None = None
         self.finishes: dict[int, bytes] = {}
         self.seen: set[int] = set()
         self.clashed = False
@@ -257,11 +264,12 @@ class ChatState(State):
         return isinstance(members.get("choices"), list) or members.get("object") == "chat.completion.chunk"
 
     def _note(self, data: bytes, members: dict[str, Any]) -> None:
-        """Keep id, model and usage; the first id and model win, the last usage does."""
+        """Keep id, model, tier and usage; the first id, model and tier win, the last usage does."""
         if not self._is_ours(members):
             return
         self.response_id = self.response_id or _word(members.get("id"))
         self.model = self.model or _word(members.get("model"))
+        self.service_tier = self.service_tier or _word(members.get("service_tier"))
         usage = members.get("usage")
         if isinstance(usage, dict) and usage:
             self.usage = _raw(usage, lambda: _RAW_MEMBERS.decode(data)["usage"])

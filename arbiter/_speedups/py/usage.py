@@ -1,34 +1,69 @@
 """A provider's usage object, read once into one convention (SPEC 9.1).
 
-The tuple is (input, cache_read, cache_write, cache_write_5m, cache_write_1h, output, reasoning, total). `input`
-excludes cache reads and writes: OpenAI-style `prompt_tokens` include them and are reduced, Anthropic's `input_tokens`
-stand beside them. A count that nobody stated is None, never 0; so is one that cannot be (negative, a fraction, text).
+The tuple is (input, cache_read, cache_write, cache_write_5m, cache_write_1h, output, reasoning, total, audio_input,
+audio_output, cost_pd, service_tier). `input` excludes cache reads and writes: OpenAI-style `prompt_tokens` include them
+and are reduced, Anthropic's `input_tokens` stand beside them. A count that nobody stated is None, never 0; so is one
+that cannot be (negative, a fraction, text).
 
 `cache_write` is the whole of the writes; the two after it are its parts by lifetime, where the provider splits them.
-`reasoning` is a part of `output`. `total` is what was stated, never a sum of ours.
+`reasoning` is a part of `output`, `audio_input` of all input, `audio_output` of `output`. `total` is what was stated,
+never a sum of ours. `cost_pd` is what the provider says that the answer cost.
 
 Source: FEATURES D.5, and the shapes in tests/vectors/usage.
 """
 
 from __future__ import annotations
 
+import json
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
-from arbiter._speedups.py.reduce import decode
+import msgspec
 
-Counts = tuple[int | None, int | None, int | None, int | None, int | None, int | None, int | None, int | None]
+from arbiter._speedups.py.reduce import check_size, refuse
+
+Count = int | None
+Counts = tuple[Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, str | None]
 
 # A count beyond this is no count of tokens, and would not fit into a store's column.
 MAX_TOKENS = 10**15 - 1
+MAX_PD = 2**63 - 1  # what a store's column holds: nine million dollars
+MAX_TIER_CHARS = 64
+PD_PER_TICK = 100  # xAI counts in ticks of 1e-10 dollars
+
+
+class Number(str):
+    """A number with a fraction or an exponent, as it was written: a price has more digits than a float keeps."""
+
+    __slots__ = ()
+
+
+_EXACT = msgspec.json.Decoder(float_hook=Number)
+_TOLERANT = json.JSONDecoder(parse_float=Number, parse_constant=refuse)
+_LENIENT = Context(prec=40, traps=[])
 
 
 def _count(value: object) -> int | None:
     """A count of tokens. JSON writers of other languages send whole numbers as 12.0."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    if isinstance(value, Number):
+        number = float(value)
+        value = int(number) if number.is_integer() else None
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS:
         return value
     return None
+
+
+def picodollars(value: object) -> int | None:
+    """An amount of dollars, exactly, and rounded below a picodollar. None for what is no amount, or a negative one."""
+    if isinstance(value, bool) or not isinstance(value, int | Number):
+        return None
+    dollars = Decimal(value, _LENIENT)
+    if not dollars.is_finite() or dollars < 0 or (dollars and dollars.adjusted() > 7):
+        return None  # the last: beyond what a column holds, and nothing that ought to be written out
+    if dollars.adjusted() < -13:
+        return 0
+    amount = int(dollars.scaleb(12, _LENIENT).to_integral_value(ROUND_HALF_EVEN, _LENIENT)) if dollars else 0
+    return amount if amount <= MAX_PD else None
 
 
 def _first(*values: object) -> int | None:
@@ -47,26 +82,63 @@ def _part(holder: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _members(raw: bytes) -> dict[str, Any]:
     try:
-        value = decode(raw)
+        check_size(raw)
+        value = _decoded(raw)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _decoded(raw: bytes) -> Any:
+    try:
+        return _EXACT.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    try:
+        return _TOLERANT.decode(raw.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _known(counts: Counts) -> Counts | None:
     return counts if any(count is not None for count in counts) else None
 
 
+def _cost(usage: dict[str, Any]) -> int | None:
+    """What the provider says it cost.
+
+    Shapes: OpenRouter's `cost`, which for a caller with a key of its own is the fee alone, the inference beside it;
+    Perplexity's `cost.total_cost`, xAI's `cost_in_usd_ticks`, DeepInfra's `estimated_cost`, from which it bills.
+    """
+    cost = picodollars(usage.get("cost"))
+    if cost is None:
+        cost = picodollars(_part(usage, "cost").get("total_cost"))
+    inference = picodollars(_part(usage, "cost_details").get("upstream_inference_cost"))
+    if cost is None:
+        cost = inference
+    elif inference is not None and usage.get("is_byok") is True:
+        cost = min(cost + inference, MAX_PD)
+    if cost is None:
+        ticks = _count(usage.get("cost_in_usd_ticks"))
+        cost = ticks * PD_PER_TICK if ticks is not None else picodollars(usage.get("estimated_cost"))
+    return cost
+
+
+def _tier(usage: dict[str, Any]) -> str | None:
+    tier = usage.get("service_tier")
+    return tier if isinstance(tier, str) and 0 < len(tier) <= MAX_TIER_CHARS and tier.isascii() else None
+
+
 def chat(raw: bytes) -> Counts | None:
-    """Read the `usage` of a chat answer or chunk. None where it states no count at all.
+    """Read the `usage` of a chat answer or chunk. None where it states nothing at all.
 
     Shapes: OpenAI and its followers (details may be null or absent), DeepSeek's `prompt_cache_hit_tokens`, and servers
-    that answer a chat with Anthropic's names.
+    that answer a chat with Anthropic's names. Where a server's counts follow another convention, its own total tells.
     """
     usage = _members(raw)
     prompt = _count(usage.get("prompt_tokens"))
     if prompt is None and _count(usage.get("completion_tokens")) is None:
-        return messages(raw)
+        return _messages(usage)
     details = _part(usage, "prompt_tokens_details")
     written = _part(details, "cache_creation") or _part(usage, "cache_creation")
     cache_read = _first(
@@ -81,12 +153,22 @@ def chat(raw: bytes) -> Counts | None:
         details.get("cache_creation_input_tokens"),  # Alibaba
         usage.get("cache_creation_input_tokens"),
     )
-    rest = None if prompt is None else prompt - (cache_read or 0) - (cache_write or 0)
+    cached = (cache_read or 0) + (cache_write or 0)
+    rest = None if prompt is None else prompt - cached
+    parts = _part(usage, "completion_tokens_details")
     output = _count(usage.get("completion_tokens"))
-    reasoning = _first(_part(usage, "completion_tokens_details").get("reasoning_tokens"), usage.get("reasoning_tokens"))
+    reasoning = _first(parts.get("reasoning_tokens"), usage.get("reasoning_tokens"))
     total = _count(usage.get("total_tokens"))
-    if prompt is not None and output is not None and reasoning and total == prompt + output + reasoning:
-        output += reasoning  # xAI states the two beside each other; its total gives it away
+    if output is not None and reasoning is not None and reasoning > output:
+        output += reasoning  # Perplexity: what is more than the whole is no part of it
+    elif prompt is not None and output is not None and total is not None and total > prompt + output:
+        beyond = total - prompt - output
+        if beyond == reasoning:
+            output += beyond  # xAI states the two beside each other
+        elif beyond == cached:
+            rest = prompt  # as Anthropic counts, under OpenAI's names
+        elif reasoning is None:
+            output += beyond  # Gemini: thoughts are in its total, and nowhere else
     return _known(
         (
             # Less than nothing: the parts contradict the whole, so what is left is unknown.
@@ -98,13 +180,20 @@ def chat(raw: bytes) -> Counts | None:
             output,
             reasoning,
             total,
+            _count(details.get("audio_tokens")),
+            _count(parts.get("audio_tokens")),
+            _cost(usage),
+            _tier(usage),
         )
     )
 
 
 def messages(raw: bytes) -> Counts | None:
-    """Read the `usage` of an Anthropic answer, of `message_start` or `message_delta`. None where it states no count."""
-    usage = _members(raw)
+    """Read the `usage` of an Anthropic answer, of `message_start` or `message_delta`. None where it states nothing."""
+    return _messages(_members(raw))
+
+
+def _messages(usage: dict[str, Any]) -> Counts | None:
     written = _part(usage, "cache_creation")
     five = _count(written.get("ephemeral_5m_input_tokens"))
     hour = _count(written.get("ephemeral_1h_input_tokens"))
@@ -121,6 +210,10 @@ def messages(raw: bytes) -> Counts | None:
             _count(usage.get("output_tokens")),
             _count(_part(usage, "output_tokens_details").get("thinking_tokens")),
             _count(usage.get("total_tokens")),
+            None,
+            None,
+            _cost(usage),
+            _tier(usage),
         )
     )
 
@@ -129,14 +222,4 @@ def merge_messages(start: Counts | None, delta: Counts | None) -> Counts | None:
     """One answer's usage from both of its reports: `message_delta` counts from the start, so what it states wins."""
     if start is None or delta is None:
         return start if delta is None else delta
-    a, b = start, delta
-    return (
-        a[0] if b[0] is None else b[0],
-        a[1] if b[1] is None else b[1],
-        a[2] if b[2] is None else b[2],
-        a[3] if b[3] is None else b[3],
-        a[4] if b[4] is None else b[4],
-        a[5] if b[5] is None else b[5],
-        a[6] if b[6] is None else b[6],
-        a[7] if b[7] is None else b[7],
-    )
+    return tuple([old if new is None else new for old, new in zip(start, delta, strict=True)])  # type: ignore[return-value]

@@ -21,6 +21,19 @@ def test_the_two_reports_of_a_message_stream_are_merged_not_added() -> None:
     assert usage.messages(None, delta) == Usage(output=5)
 
 
+def test_a_compaction_is_billed_and_an_adviser_is_another_models() -> None:
+    """Anthropic leaves both out of its counts; the first one costs what the model costs."""
+    compaction = b'{"type":"compaction","input_tokens":180000,"cache_read_input_tokens":7,"output_tokens":3500}'
+    adviser = b'{"type":"advisor_message","model":"x","input_tokens":5,"output_tokens":5}'
+    raw = b'{"input_tokens":23000,"output_tokens":1000,"iterations":[%b,%b,{"type":"message","input_tokens":23000}]}'
+    whole = raw % (compaction, adviser)
+    expected = Usage(input=203000, cache_read=7, output=4500)
+    assert usage.messages(whole) == expected
+    assert usage.messages(b'{"input_tokens":1,"output_tokens":1}', whole) == expected
+    for odd in (b'{"type":"compaction"}', b'{"type":"compaction","input_tokens":-1}', b'7,"compaction"', b'{"type":7}'):
+        assert usage.messages(raw % (odd, adviser)) == Usage(input=23000, output=1000)
+
+
 def test_nothing_reported_is_nothing_known() -> None:
     """Unknown is NULL, never 0."""
     assert usage.chat(None) is None and usage.messages(None, None) is None
