@@ -5,11 +5,17 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.fakes.postgres import Postgres
+    from tests.fakes.stores import Place
 
 REQUIRE_SERVERS = os.environ.get("ARBITER_REQUIRE_SERVERS") == "1"
 
@@ -65,3 +71,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 is_here, package = SERVERS[name]
                 if not is_here():
                     pytest.fail(f"needs {name}, and ARBITER_REQUIRE_SERVERS=1 (Debian: {package})", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One server for all tests that say `needs("postgresql")`; each makes a database of its own."""
+    from tests.fakes.postgres import Postgres
+
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Where a ledger can be: what holds of a store holds in each of them."""
+    from tests.fakes.stores import PostgresPlace, SqlitePlace
+
+    if request.param == "sqlite":
+        yield SqlitePlace(tmp_path / "data" / "arbiter.db")
+        return
+    one = PostgresPlace(request.getfixturevalue("postgres"))
+    yield one
+    one.close()

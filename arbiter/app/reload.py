@@ -46,7 +46,9 @@ def merged(running: Snapshot, wanted: Snapshot) -> tuple[Snapshot, list[str]]:
     storage = dataclasses.replace(
         wanted.storage,
         url=running.storage.url,
+        shown=running.storage.shown,
         path=running.storage.path,
+        secrets=running.storage.secrets,
         journal_max=running.storage.journal_max,
     )
     telemetry = dataclasses.replace(wanted.telemetry, metrics=running.telemetry.metrics)

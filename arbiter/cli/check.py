@@ -127,7 +127,7 @@ def text(snapshot: Snapshot, file: str) -> str:
         f"{file} is valid (epoch {snapshot.epoch})\n",
         f"\nListens on {where}, with {_count(server.workers, 'worker')}. "
         f"auth.mode is {snapshot.auth.mode}, with {_count(len(snapshot.client_names), 'client')}.\n"
-        f"Rows go to {snapshot.storage.url}, state is in {snapshot.state_dir}.\n",
+        f"Rows go to {snapshot.storage.shown}, state is in {snapshot.state_dir}.\n",
         _models(snapshot),
         _groups(snapshot),
         _providers(snapshot),

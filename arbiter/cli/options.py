@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ipaddress
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from arbiter.config.load import Flags
+from arbiter import clock
+from arbiter.cli import CommandError
+from arbiter.config import address
+from arbiter.config.load import Flags, NoConfig, Source
+from arbiter.config.source import ConfigError
+
+if TYPE_CHECKING:
+    from arbiter.ledger.sqlstore import SqlStore
 
 
 def add_config(command: argparse.ArgumentParser) -> None:
@@ -24,6 +35,84 @@ def add_listen(command: argparse.ArgumentParser, workers: str) -> None:
     command.add_argument("--port", type=_port, metavar="PORT", help="port to listen on (env PORT)")
     command.add_argument("--socket", metavar="PATH", help="unix socket to listen on, in place of address and port")
     command.add_argument("--workers", type=_workers, metavar="N", help=f"worker processes (default: {workers})")
+
+
+def add_store(command: argparse.ArgumentParser) -> None:
+    """Which store; see `reading`."""
+    add_config(command)
+    command.add_argument(
+        "--db", metavar="STORE", help="the SQLite file, or the store's URL, in place of the configuration's"
+    )
+
+
+def add_since(command: argparse.ArgumentParser, default: str | None = None) -> None:
+    """From when on; see `since_ms`."""
+    text = "only since then: 15m, 1h, 7d ago, or an ISO 8601 time"
+    if default is not None:
+        text += f" (default: {default})"
+    command.add_argument("--since", metavar="WHEN", default=default, help=text)
+
+
+def since_ms(arguments: argparse.Namespace) -> int | None:
+    """The moment that `--since` means; None where nothing was said."""
+    if arguments.since is None:
+        return None
+    from arbiter.ledger import query
+
+    try:
+        return query.since(arguments.since, clock.now_ms())
+    except query.BadParameter as error:
+        raise CommandError(f"--{error}") from error
+
+
+@contextlib.contextmanager
+def reading(arguments: argparse.Namespace) -> Iterator[SqlStore]:
+    """The store that `--db` or the configuration names, to look at. What it cannot do is a CommandError."""
+    with _opened(arguments, readonly=True) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def writing(arguments: argparse.Namespace) -> Iterator[SqlStore]:
+    """The same store, to change something in it beside the gateway."""
+    with _opened(arguments, readonly=False) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def _opened(arguments: argparse.Namespace, *, readonly: bool) -> Iterator[SqlStore]:
+    # Not every command has a store.
+    from arbiter.ledger.opening import open_store
+    from arbiter.ledger.store import StoreDown, StoreMissing
+
+    try:
+        store = open_store(_store_url(arguments), readonly=readonly)
+        try:
+            yield store
+        finally:
+            store.close()
+    except StoreMissing as error:
+        raise CommandError(f"{error}; it is made when the gateway starts") from error
+    except StoreDown as error:
+        raise CommandError(f"the store cannot be {'read' if readonly else 'written'}: {error}") from error
+
+
+def _store_url(arguments: argparse.Namespace) -> str:
+    given: str | None = arguments.db
+    if given is not None:
+        if "://" not in given:
+            return f"sqlite:///{given}"
+        return address.store(given, Path(), lambda message: ConfigError(f"--db: {message}"))[1]
+    try:
+        url = Source(arguments.config, dict(os.environ)).load().storage.url
+    except NoConfig as error:
+        raise CommandError(
+            "which store? There is no arbiter.yaml here: name one with --config FILE, "
+            "or the store itself with --db (`arbiter demo` prints its own at the start)"
+        ) from error
+    if url == "none":
+        raise CommandError("nothing is recorded: `storage.url` is `none`; set it to sqlite:///PATH")
+    return url
 
 
 def flags(arguments: argparse.Namespace) -> Flags:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from arbiter import clock
-from arbiter.cli import CommandError, one_request, options
+from arbiter.cli import one_request, options
 from arbiter.cli.table import render
-from arbiter.config.load import NoConfig, Source
 from arbiter.control import show
 from arbiter.ledger import query
-from arbiter.ledger.query import BadParameter, Entry, Filters
-from arbiter.ledger.sqlite import SqliteStore
-from arbiter.ledger.store import StoreDown, StoreMissing
+from arbiter.ledger.query import Entry, Filters
+from arbiter.ledger.store import Readable
 
 DEFAULT_ROWS = 20
 MOST_ROWS = 100_000
@@ -45,37 +40,24 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--limit", type=_limit, default=DEFAULT_ROWS, metavar="N", help="at most N (default: 20)")
     command.add_argument("--errors", action="store_true", help="only those that failed or were interrupted")
-    command.add_argument("--since", metavar="WHEN", help="only since then: 15m, 1h, 7d ago, or an ISO 8601 time")
+    options.add_since(command)
     command.add_argument("--session", metavar="ID", help="only this session")
     command.add_argument("--affinity-key", metavar="KEY", help="only this conversation, also where it tells no session")
-    options.add_config(command)
-    command.add_argument("--db", type=Path, metavar="PATH", help="the SQLite file, in place of the configuration's")
+    options.add_store(command)
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        since_ms = query.since(arguments.since, clock.now_ms()) if arguments.since is not None else None
-    except BadParameter as error:
-        raise CommandError(f"--{error}") from error
     trace = _text(arguments.trace)
     filters = Filters(
         trace=trace,
         errors=arguments.errors,
-        since_ms=since_ms,
+        since_ms=options.since_ms(arguments),
         session=_text(arguments.session),
         affinity_key=_text(arguments.affinity_key),
     )
-    try:
-        store = SqliteStore(_path(arguments), readonly=True)
-        try:
-            found = _take(store, filters, arguments.limit + 1)  # one more tells whether what is shown is all
-        finally:
-            store.close()
-    except StoreMissing as error:
-        raise CommandError(f"{error}; it is made when the gateway starts") from error
-    except StoreDown as error:
-        raise CommandError(f"the store cannot be read: {error}") from error
+    with options.reading(arguments) as store:
+        found = _take(store, filters, arguments.limit + 1)  # one more tells whether what is shown is all
     entries = found[: arguments.limit]
     if arguments.json:
         lines = [msgspec.json.encode(query.as_json(entry, attempts=True)).decode() for entry in entries]
@@ -101,22 +83,7 @@ def _text(word: str | None) -> str | None:
     return None if word is None else word.encode("utf-8", "replace").decode()
 
 
-def _path(arguments: argparse.Namespace) -> Path:
-    if arguments.db is not None:
-        return Path(arguments.db)
-    try:
-        path = Source(arguments.config, dict(os.environ)).load().storage.path
-    except NoConfig as error:
-        raise CommandError(
-            "which store? There is no arbiter.yaml here: name one with --config FILE, "
-            "or the SQLite file itself with --db PATH (`arbiter demo` prints its own at the start)"
-        ) from error
-    if path is None:
-        raise CommandError("nothing is recorded: `storage.url` is `none`; set it to sqlite:///PATH")
-    return path
-
-
-def _take(store: SqliteStore, filters: Filters, limit: int) -> list[Entry]:
+def _take(store: Readable, filters: Filters, limit: int) -> list[Entry]:
     entries: list[Entry] = []
     before = None
     while len(entries) < limit:

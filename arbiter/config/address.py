@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from arbiter.config.decode import join, nearest
 from arbiter.config.schema import Provider, Tls
-from arbiter.config.snapshot import Endpoint
+from arbiter.config.snapshot import MASK, Endpoint
 from arbiter.config.source import ConfigError, Fail
 
 ENDPOINTS = {
@@ -24,6 +24,31 @@ PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
+_POSTGRES_HOSTS = re.compile(r"[A-Za-z0-9_.\[\]:,%-]{0,1000}")  # several for a server with stand-ins
+_POSTGRES_WORD = re.compile(r"[A-Za-z0-9._~!$'()*+,;:%-]*")
+_PASSWORD = re.compile(r"(postgresql://[^:/@]*:)([^/@]+)@")
+POSTGRES_OPTIONS = (
+    "channel_binding",
+    "dbname",
+    "gssencmode",
+    "host",
+    "hostaddr",
+    "load_balance_hosts",
+    "options",
+    "passfile",
+    "port",
+    "require_auth",
+    "service",
+    "sslcert",
+    "sslcrl",
+    "sslkey",
+    "sslmode",
+    "sslnegotiation",
+    "sslrootcert",
+    "target_session_attrs",
+    "user",
+)
+"""What a PostgreSQL URL may say behind its "?": of libpq's options, those that say whom to ask, and how safely."""
 _AUTHORITY = re.compile(r"[A-Za-z0-9_.\[\]:-]{1,260}")
 
 Fault = Callable[[str, str], ConfigError]
@@ -229,8 +254,11 @@ def state_dir(url: str | None, data: Path, fail: Fail) -> Path:
     return Path(directory).absolute()
 
 
-def sqlite_path(url: str | None, data: Path, fail: Fail) -> tuple[Path | None, str]:
-    """The store's file (None: nothing is stored) and its URL, written whole."""
+def store(url: str | None, data: Path, fail: Fail) -> tuple[Path | None, str]:
+    """Where rows go: the file, where it is one, and the URL, written whole ("none": nothing is stored).
+
+    Errors: what `fail(message)` makes; no message repeats a URL.
+    """
     if url == "none":
         return None, "none"
     if url is None:
@@ -238,11 +266,44 @@ def sqlite_path(url: str | None, data: Path, fail: Fail) -> tuple[Path | None, s
     else:
         scheme, _, rest = url.partition("://")
         if scheme.partition("+")[0] in ("postgresql", "postgres"):
-            raise fail("postgresql:// is not built yet; sqlite:///file.db is")
+            _check_postgres(scheme, rest, fail)
+            return None, f"postgresql://{rest}"
         if scheme != "sqlite" or not rest.startswith("/") or "?" in rest or "\0" in rest:
-            raise fail("expected sqlite:///relative.db, sqlite:////absolute.db or none")
+            raise fail("expected sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/name or none")
         name = rest[1:]
         if not name.strip("/") or name.endswith("/") or name == ":memory:":
             raise fail("expected a file, as in sqlite:///arbiter.db")
         path = Path(name).absolute()
     return path, f"sqlite:///{path}"
+
+
+def _check_postgres(scheme: str, rest: str, fail: Fail) -> None:
+    if "+" in scheme:
+        raise fail("expected postgresql://, without the name of a driver")
+    authority, _, path = rest.partition("/")
+    path, _, query = path.partition("?")
+    credentials, _, hosts = authority.rpartition("@")
+    if "@" in credentials or not _POSTGRES_HOSTS.fullmatch(hosts) or not _POSTGRES_WORD.fullmatch(credentials + path):
+        raise fail(
+            "expected postgresql://user:password@host:5432/name, user and password percent-encoded where they hold "
+            "anything but letters, digits and -._~"
+        )
+    for pair in filter(None, query.split("&")):
+        name = pair.partition("=")[0]
+        if name in ("password", "sslpassword"):
+            raise fail(f"no {name} behind the ?; a password stands behind the user, as in postgresql://user:...@host")
+        if name not in POSTGRES_OPTIONS:
+            raise fail(f"{name!r} is no option of the connection{nearest(name, POSTGRES_OPTIONS)}")
+        if not _POSTGRES_WORD.fullmatch(pair.partition("=")[2].replace("/", "")):
+            raise fail(f"the value of {name} has characters that must be percent-encoded")
+
+
+def hidden(url: str) -> str:
+    """The URL of a store with `***` for its password."""
+    return _PASSWORD.sub(rf"\1{MASK}@", url)
+
+
+def passwords(url: str) -> frozenset[str]:
+    """The password in the URL of a store, as it stands there and as it is."""
+    found = _PASSWORD.match(url)
+    return frozenset({found[2], unquote(found[2])} - {""}) if found else frozenset()

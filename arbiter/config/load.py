@@ -19,7 +19,7 @@ import msgspec
 
 from arbiter.config import keyring, schema, units
 from arbiter.config.accounts import accounts
-from arbiter.config.address import data_dir, endpoint, sqlite_path, state_dir
+from arbiter.config.address import data_dir, endpoint, hidden, passwords, state_dir, store
 from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
 from arbiter.config.decode import Decoder, join, nearest
@@ -444,8 +444,15 @@ class _Resolver:
 
     def _storage(self, data: Path) -> Storage:
         written = self.config.storage
-        path, url = sqlite_path(written.url, data, partial(self.error, "storage.url"))
-        return Storage(url, path, written.journal_max, written.on_full)
+        path, url = store(written.url, data, partial(self.error, "storage.url"))
+        return Storage(
+            url=url,
+            shown=hidden(url),
+            path=path,
+            secrets=passwords(url),
+            journal_max=written.journal_max,
+            on_full=written.on_full,
+        )
 
     def _plugins(self) -> tuple[PluginSpec, ...]:
         for index, written in enumerate(self.config.plugins):

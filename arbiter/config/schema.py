@@ -452,7 +452,8 @@ class Storage(Section):
     url: Annotated[
         str | None,
         doc(
-            "Where rows go: `sqlite:///relative.db`, `sqlite:////absolute.db`, or `none`. "
+            "Where rows go: `sqlite:///relative.db`, `sqlite:////absolute.db`, "
+            "`postgresql://user:password@host/name`, or `none`. "
             "Default: `arbiter.db` in the data directory."
         ),
     ] = None

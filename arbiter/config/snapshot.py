@@ -366,10 +366,12 @@ class Admin:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """`path` is the SQLite file, None where nothing is recorded (`url` is "none")."""
+    """Where rows go. `url` may hold a password, `shown` is the same without; "none": nothing is recorded."""
 
-    url: str = "none"
-    path: Path | None = None
+    url: str = field(default="none", repr=False)
+    shown: str = "none"
+    path: Path | None = None  # the SQLite file, where it is one
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
     journal_max: int = 1 << 30
     on_full: Literal["serve", "refuse"] = "serve"
 
@@ -431,7 +433,7 @@ class Snapshot:
 
     def secrets(self) -> frozenset[str]:
         """Every secret of this configuration, for whoever must keep them out of something."""
-        found = {self.admin.token}
+        found = {self.admin.token, *self.storage.secrets}
         for provider in self.providers.values():
             found.update(account.key for account in provider.accounts)
             found.update(value for _, value in provider.headers)
@@ -497,7 +499,7 @@ class Snapshot:
             },
             "state": f"lmdb://{self.state_dir}" if self.state_dir.is_absolute() else f"lmdb:{self.state_dir}",
             "storage": {
-                "url": self.storage.url,
+                "url": self.storage.shown,
                 "journal_max": units.size(self.storage.journal_max),
                 "on_full": self.storage.on_full,
             },

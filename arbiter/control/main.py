@@ -24,9 +24,9 @@ from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
 from arbiter.ledger.comparison import Comparison
+from arbiter.ledger.opening import open_store
 from arbiter.ledger.recorder import Recorder
 from arbiter.ledger.row import AttemptRow
-from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Reader
 from arbiter.lines import Line
 from arbiter.log import setup
@@ -38,6 +38,8 @@ PR_SET_PDEATHSIG = 1
 KEEP_ALIVE_S = 300
 GRACE_S = 3
 RECORDER_BUSY_S = 1.0
+# A stage asks for a handful of rows; a server that answers nothing must not hold the recorder for ever.
+RECORDER_QUERY_S = 15.0
 # Readers share one connection: whoever scans for longer keeps the others from it.
 QUERY_S = 5.0
 LOOK_EVERY_S = 1.0
@@ -59,21 +61,20 @@ def run(
     setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     storage = snapshot.storage
-    path = storage.path
     recorder: Recorder | None = None
     reader: Reader | None = None
     # The run's own directory names the run, and holds what `/metrics` adds up.
     run_dir = socket_path.parent
     numbers = Metrics(run_dir / "metrics-control.bin" if snapshot.telemetry.metrics else None)
     current = Configuration(snapshot, line)
-    if path is not None:
+    if storage.url != "none":
         recorder = Recorder(
             snapshot.state_dir,
             storage.journal_max,
-            lambda: SqliteStore(path, busy_s=RECORDER_BUSY_S),
+            lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
             stages=[Comparison(current, lambda row: declared(current(), row), numbers)],
         )
-        reader = Reader(lambda: SqliteStore(path, readonly=True, query_s=QUERY_S))
+        reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
         recorder.start()
     state = Shared(snapshot.state_dir, run_dir.name) if storage.url != "none" else None
     actions = Actions(state, current)

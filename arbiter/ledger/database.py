@@ -28,8 +28,15 @@ class Statement(msgspec.Struct, frozen=True):
     rows: Sequence[Values]
 
 
+class Unstorable(ValueError):
+    """A value that no column of this database holds. Nothing of the transaction is done."""
+
+
 class Database(Protocol):
-    """Calls from several threads take turns. Every method may block. Errors: StoreDown; `asking` also QueryTooSlow."""
+    """Calls from several threads take turns. Every method may block.
+
+    Errors: StoreDown; `asking` also QueryTooSlow; whatever takes values also Unstorable.
+    """
 
     @property
     def dialect(self) -> Dialect: ...
@@ -48,6 +55,15 @@ class Database(Protocol):
 
     def asking(self) -> AbstractContextManager[None]:
         """Our turn to look at rows, for as long as a question may take."""
+
+    def migrating(self) -> AbstractContextManager[None]:
+        """A transaction, for as long as it may take; of all processes that want one, one at a time."""
+
+    def about(self, table: str) -> int:
+        """About how many rows a table has, at the same small cost for any number. Within `asking`."""
+
+    def indexes(self) -> set[str]:
+        """The names of the indexes there are. Within `asking` or `transaction`."""
 
     def tables(self) -> dict[str, list[str]]:
         """The tables there are, with their columns. Within `asking` or `transaction`."""

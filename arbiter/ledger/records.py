@@ -71,11 +71,12 @@ def storable(row: Row) -> Row:
 
     A lone surrogate becomes "?", a number beyond 64 bits becomes unknown, a NUL (which PostgreSQL refuses) goes.
     """
-    values = {name: _storable(getattr(row, name)) for name in row.__struct_fields__}
+    values = {name: storable_value(getattr(row, name)) for name in row.__struct_fields__}
     return type(row)(**values)
 
 
-def _storable(value: Any) -> Any:
+def storable_value(value: Any) -> Any:
+    """One value, as `storable` has them."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().replace("\0", "")
     if isinstance(value, bool | float) or value is None:
@@ -83,9 +84,9 @@ def _storable(value: Any) -> Any:
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else None
     if isinstance(value, list):
-        return [_storable(item) for item in value]
+        return [storable_value(item) for item in value]
     if isinstance(value, dict):
-        return {_storable(key): _storable(item) for key, item in value.items()}
+        return {storable_value(key): storable_value(item) for key, item in value.items()}
     return str(value)
 
 

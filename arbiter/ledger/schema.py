@@ -21,20 +21,28 @@ Kind = Literal["text", "integer", "boolean", "json"]
 
 SQLITE: Final[Mapping[str, str]] = {"text": "TEXT", "integer": "INTEGER", "boolean": "INTEGER", "json": "TEXT"}
 
+# Text is compared byte by byte there too: a language's own order would let pages and ranges of ids depend on it.
+POSTGRESQL: Final[Mapping[str, str]] = {
+    "text": 'TEXT COLLATE "C"',
+    "integer": "BIGINT",
+    "boolean": "BIGINT",
+    "json": 'TEXT COLLATE "C"',
+}
+
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {"requests": RequestRow, "attempts": AttemptRow}
 
-INDEXES: Final = (
+INDEXES: Final[Mapping[str, str]] = {
     # Newest first is the order of every listing; the id makes it total, so that a page can go on where the last ended.
-    "CREATE INDEX IF NOT EXISTS requests_newest ON requests (received_ms, id)",
-    "CREATE INDEX IF NOT EXISTS requests_trace ON requests (trace_id)",
-    "CREATE INDEX IF NOT EXISTS requests_client_trace ON requests (client_trace_id) WHERE client_trace_id IS NOT NULL",
-    "CREATE INDEX IF NOT EXISTS attempts_request ON attempts (request_id, number)",
+    "requests_newest": "requests (received_ms, id)",
+    "requests_trace": "requests (trace_id)",
+    "requests_client_trace": "requests (client_trace_id) WHERE client_trace_id IS NOT NULL",
+    "attempts_request": "attempts (request_id, number)",
+    "attempts_newest": "attempts (started_ms, id)",
     # The calls before a call: of its conversation, else of its session.
-    "CREATE INDEX IF NOT EXISTS attempts_conversation ON attempts (conversation, finished_ms)"
-    " WHERE conversation IS NOT NULL",
-    "CREATE INDEX IF NOT EXISTS attempts_session ON attempts (session, finished_ms) WHERE session IS NOT NULL",
-    "CREATE INDEX IF NOT EXISTS attempts_lost ON attempts (started_ms) WHERE cache_verdict IS NOT NULL",
-)
+    "attempts_conversation": "attempts (conversation, finished_ms) WHERE conversation IS NOT NULL",
+    "attempts_session": "attempts (session, finished_ms) WHERE session IS NOT NULL",
+    "attempts_lost": "attempts (started_ms) WHERE cache_verdict IS NOT NULL",
+}
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((),)
 """Steps from version n to n+1, beginning with version 0: an empty database. Its tables are made from the Structs."""
@@ -75,11 +83,13 @@ def columns(row: type[msgspec.Struct]) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def plan(version: int, present: Mapping[str, Collection[str]], dialect: Mapping[str, str]) -> list[str]:
-    """The statements that bring a database to `VERSION`, to be run in one transaction.
+def plan(
+    version: int, present: Mapping[str, Collection[str]], indexes: Collection[str], dialect: Mapping[str, str]
+) -> list[str]:
+    """The statements that bring a database to `VERSION`, to be run in one transaction; none where it is there.
 
-    `version` is what the database says it is (0: nothing there), `present` its tables with their columns.
-    Errors: NewerSchema when it is ahead of us.
+    `version` is what the database says it is (0: nothing there), `present` its tables with their columns, `indexes` the
+    names of its indexes. Errors: NewerSchema when it is ahead of us.
     """
     if version > VERSION:
         raise NewerSchema(f"the database has schema version {version}, this Arbiter knows up to {VERSION}")
@@ -108,7 +118,7 @@ def plan(version: int, present: Mapping[str, Collection[str]], dialect: Mapping[
         )
     if "schema_version" not in present:
         statements.append("CREATE TABLE schema_version (version {integer} NOT NULL)".format(**dialect))
-    statements += INDEXES
+    statements += [f"CREATE INDEX {name} ON {of}" for name, of in INDEXES.items() if name not in indexes]
     if version != VERSION:
         statements += ["DELETE FROM schema_version", f"INSERT INTO schema_version (version) VALUES ({VERSION})"]
     return statements

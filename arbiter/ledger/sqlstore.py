@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from arbiter.ledger import query, schema
-from arbiter.ledger.database import Database, Statement
+from arbiter.ledger.database import Database, Statement, Unstorable
 from arbiter.ledger.query import Entry, Filters, Page
-from arbiter.ledger.records import Row, storable
+from arbiter.ledger.records import Row, storable, storable_value
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing
 from arbiter.ledger.tables import ATTEMPTS, REQUESTS
@@ -42,9 +42,13 @@ class SqlStore:
         attempts = [row for row in batch if type(row) is AttemptRow]
         try:
             self._write(requests, attempts, position, also)
-        except (OverflowError, UnicodeEncodeError):
+        except (Unstorable, UnicodeEncodeError):
             # One number too large for a column must not keep the rest waiting for ever.
-            self._write([storable(row) for row in requests], [storable(row) for row in attempts], position, also)
+            also = [Statement(one.sql, [[storable_value(value) for value in row] for row in one.rows]) for one in also]
+            try:
+                self._write([storable(row) for row in requests], [storable(row) for row in attempts], position, also)
+            except Unstorable as error:
+                raise StoreDown(f"{self.name}: {error}") from error
 
     def position(self, journal: str) -> int:
         with self.database.asking():
@@ -81,11 +85,8 @@ class SqlStore:
         return Entry(REQUESTS.load(RequestRow, found[0]), attempts.get(request_id, []))
 
     def counts(self) -> Counts:
-        # COUNT(*) reads a whole index. Row numbers are given out in order, and nothing is deleted from the middle.
-        span = "(SELECT MAX(rowid) FROM {0}) - (SELECT MIN(rowid) FROM {0}) + 1"
         with self.database.asking():
-            (found,) = self.database.rows(f"SELECT {span.format('requests')}, {span.format('attempts')}")
-        return Counts(found[0] or 0, found[1] or 0)
+            return Counts(self.database.about("requests"), self.database.about("attempts"))
 
     def close(self) -> None:
         self.database.close()
@@ -122,17 +123,22 @@ class SqlStore:
         return by_request
 
     def _migrate(self) -> None:
-        with self.database.transaction():
-            present = self.database.tables()
-            version = 0
-            if "schema_version" in present:
-                version = int(self.database.rows("SELECT MAX(version) FROM schema_version")[0][0] or 0)
-            try:
-                statements = schema.plan(version, present, self.database.dialect.types)
-            except schema.NewerSchema as error:
-                raise StoreDown(f"{self.name}: {error}") from error
-            for statement in statements:
+        with self.database.asking():
+            if not self._plan():
+                return
+        with self.database.migrating():
+            for statement in self._plan():  # anew: another process may have been first
                 self.database.run(statement)
+
+    def _plan(self) -> list[str]:
+        present = self.database.tables()
+        version = 0
+        if "schema_version" in present:
+            version = int(self.database.rows("SELECT MAX(version) FROM schema_version")[0][0] or 0)
+        try:
+            return schema.plan(version, present, self.database.indexes(), self.database.dialect.types)
+        except schema.NewerSchema as error:
+            raise StoreDown(f"{self.name}: {error}") from error
 
 
 def _where(filters: Filters, *, prefix: bool) -> tuple[str, list[Any]]:

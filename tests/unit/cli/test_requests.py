@@ -14,6 +14,7 @@ import pytest
 
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position
+from tests.fakes.postgres import PASSWORD, PASSWORD_IN_URL
 from tests.fakes.rows import attempt_row, request_row
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -219,11 +220,35 @@ def test_the_configuration_names_the_store(db):
     assert done.returncode == 1 and "storage.url" in done.stderr
 
 
+def test_any_store_is_read_by_its_url(place, tmp_path):
+    """Named on the command line or by the configuration; what goes wrong with it gives no password away."""
+    store = place.open()
+    store.write([request_row(1, client_trace_id="mine")], Position("j", 1))
+    store.close()
+    by_flag = arbiter("requests", "--db", place.url, "--json")
+    (found,) = json.loads(by_flag.stdout)
+    assert found["client_trace_id"] == "mine", by_flag.stderr
+    config = tmp_path / "arbiter.yaml"
+    config.write_text(f"providers: {{ e: {{ type: echo }} }}\nstorage: {{ url: '{place.url}' }}\n")
+    assert arbiter("requests", "--config", config, "--json").stdout == by_flag.stdout
+    checked = arbiter("check", "--config", config)
+    assert checked.returncode == 0 and "Rows go to" in checked.stdout
+    wrong = place.url.replace("arbiter.db", "nothing.db").replace("/test_", "/no_test_")
+    done = arbiter("requests", "--db", wrong)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert PASSWORD_IN_URL not in checked.stdout + done.stderr and PASSWORD not in checked.stdout + done.stderr
+
+
+def test_a_url_that_is_none_is_refused_without_being_repeated():
+    done = arbiter("requests", "--db", "mysql://u:SECRET@h/d")
+    assert done.returncode == 1 and "--db: expected sqlite:///" in done.stderr and "SECRET" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (["--db", "nowhere.db"], 1, "there is no store at nowhere.db"),
-        ([], 1, "--config FILE, or the SQLite file itself with --db PATH"),
+        ([], 1, "--config FILE, or the store itself with --db"),
         (["--db", "."], 1, "the store cannot be read"),
         (["--db", "nowhere.db", "--since", "soon"], 1, "--since"),
         (["--limit", "0"], 2, "--limit"),

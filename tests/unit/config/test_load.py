@@ -180,6 +180,27 @@ def test_the_store_is_a_relative_file_an_absolute_one_or_none(url: str, path: Pa
 
 
 @pytest.mark.parametrize(
+    ("url", "shown", "secrets"),
+    [
+        ("postgresql://h/d", "postgresql://h/d", set()),
+        ("postgres://u@h:5432/d?sslmode=require", "postgresql://u@h:5432/d?sslmode=require", set()),
+        ("postgresql://u:${PW}@[::1]:5432/d", "postgresql://u:***@[::1]:5432/d", {"s%2Fcret-word", "s/cret-word"}),
+        ("postgresql://u:plain-word@a:1,b:2/d", "postgresql://u:***@a:1,b:2/d", {"plain-word"}),
+        ("postgresql:///d?host=%2Frun%2Fpg", "postgresql:///d?host=%2Frun%2Fpg", set()),
+    ],
+)
+def test_the_store_may_be_a_server_whose_password_nobody_sees(url: str, shown: str, secrets: set[str]) -> None:
+    """Not in what is shown, printed or hashed; the log knows it, to keep it out of its lines."""
+    snapshot = read(f"storage: {{ url: '{url}' }}\n{ONE}", {"PW": "s%2Fcret-word"})
+    assert snapshot.storage.path is None and snapshot.redacted()["storage"]["url"] == shown
+    assert snapshot.storage.url == url.replace("${PW}", "s%2Fcret-word").replace("postgres://", "postgresql://")
+    assert secrets <= snapshot.secrets()
+    for secret in secrets:
+        assert secret not in repr(snapshot.storage)
+    assert snapshot.epoch == read(f"storage: {{ url: '{url}' }}\n{ONE}", {"PW": "another"}).epoch
+
+
+@pytest.mark.parametrize(
     ("url", "path"), [("lmdb:///v/s", Path("/v/s")), ("lmdb:s", Path("s").absolute()), ("lmdb:/v/s", Path("/v/s"))]
 )
 def test_the_state_is_a_directory(url: str, path: Path) -> None:
@@ -357,7 +378,12 @@ def test_no_secret_is_shown_logged_or_part_of_the_epoch() -> None:
         "auth: { mode: '${S}' }\n" + ONE,
         f"clients: [{{ name: a, key_hash: SECRET }}]\n{ONE}",
         "state: '${S}'\n" + ONE,
-        "storage: { url: 'postgresql://u:SECRET@h/db' }\n" + ONE,
+        "storage: { url: 'postgresql+psycopg://u:SECRET@h/db' }\n" + ONE,
+        "storage: { url: 'postgresql://u:@SECRET@h/db' }\n" + ONE,
+        "storage: { url: 'postgresql://u:/SECRET@h/db' }\n" + ONE,
+        "storage: { url: 'postgresql://u:SECRET ?@h/db' }\n" + ONE,
+        "storage: { url: 'postgresql://u@h/db?password=SECRET' }\n" + ONE,
+        "storage: { url: 'postgresql://u@h/db?sslmode=SECRET#' }\n" + ONE,
     ],
 )
 def test_no_error_repeats_a_secret(text: str) -> None:
@@ -546,7 +572,10 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (ONE + "aliases: { up/x: { pin: gpt } }\n", 2, 'aliases."up/x"', "read as provider/model"),
         (ONE + "state: valkey://h:1/0\n", 2, "state", "valkey:// is not built yet"),
         (ONE + "state: lmdb://host/x\n", 2, "state", "expected lmdb:///"),
-        (ONE + "storage: { url: 'postgresql://h/d' }\n", 2, "storage.url", "not built yet"),
+        (ONE + "storage: { url: 'postgresql+psycopg://h/d' }\n", 2, "storage.url", "without the name of a driver"),
+        (ONE + "storage: { url: 'postgresql://u:p/w@h/d' }\n", 2, "storage.url", "percent-encoded"),
+        (ONE + "storage: { url: 'postgresql://u@h/d?password=x' }\n", 2, "storage.url", "no password behind the ?"),
+        (ONE + "storage: { url: 'postgresql://u@h/d?sslmod=x' }\n", 2, "storage.url", 'did you mean "sslmode"'),
         (ONE + "storage: { url: 'sqlite://' }\n", 2, "storage.url", "expected sqlite:///"),
         (ONE + "plugins: [{ use: nonsense }]\n", 2, "plugins[0].use", "expected module:Class"),
         (

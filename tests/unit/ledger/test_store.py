@@ -1,27 +1,40 @@
-"""What a store keeps, finds again, and refuses."""
+"""What a store keeps, finds again, and refuses, whichever database it is in."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
 
 from arbiter.ledger import schema
+from arbiter.ledger.database import Statement
 from arbiter.ledger.query import BadParameter, Filters, parse, read_cursor, since, write_cursor
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Counts, Position, QueryTooSlow, Reader, StoreDown, StoreMissing
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
+from tests.fakes.stores import SqlitePlace
 
 AT = Position("j", 1)
 
 
 @pytest.fixture
-def store(tmp_path):
-    one = SqliteStore(tmp_path / "data" / "arbiter.db")
+def store(place):
+    one = place.open()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def sqlite_place(tmp_path):
+    return SqlitePlace(tmp_path / "data" / "arbiter.db")
+
+
+@pytest.fixture
+def sqlite_store(sqlite_place):
+    one = sqlite_place.open()
     yield one
     one.close()
 
@@ -32,13 +45,67 @@ def ids(page):
 
 def test_every_field_comes_back_as_it_went_in(store):
     """Unknown stays None, lists and maps stay lists and maps, true stays true."""
-    request = request_row(labels={"issue": "12", "ü": "ß"}, repairs=["done"], message="naïve \x00 ✓", client=None)
+    request = request_row(
+        labels={"issue": "12", "ü": "ß\x00"}, repairs=["done"], message="naïve ✓ \\ ' %s ? \t\n", client=None
+    )
     attempt = attempt_row(request, tool_names=["grep", "ls"], finish_inferred=True, cached_tokens=None)
     store.write([attempt, request], AT)
     entry = store.request(request.id)
     assert entry is not None
     assert (entry.request, entry.attempts) == (request, [attempt])
     assert store.request("nobody") is None
+
+
+def test_what_no_column_holds_costs_a_character_and_not_the_row(place, store):
+    """A NUL, half a character: PostgreSQL has no place for the first, and neither for the second."""
+    odd = request_row(1, message="a\x00b", user_agent="half: \ud83d")
+    also = Statement("UPDATE requests SET rationale = ? WHERE id = ?", [("c\x00d", odd.id)])
+    store.write([odd, request_row(2)], AT, [also])
+    entry = store.request(odd.id)
+    assert entry is not None and store.request("r00000002") is not None
+    assert entry.request.user_agent == "half: ?"
+    assert (entry.request.message, entry.request.rationale) == ("ab", "cd")
+    assert ids(store.requests(Filters(session="a\x00b"))) == []  # to ask for one is no fault either
+
+
+def test_what_changes_with_rows_is_done_with_them(store):
+    """For each of its rows, in the rows' own transaction; what cannot be done takes the rows with it."""
+    first, second = request_row(1), request_row(2)
+    titles = [("one % two ?", first.id), ("three", second.id)]
+    statement = Statement("UPDATE requests SET rationale = ? WHERE id = ? AND endpoint <> '?%'", titles)
+    store.write([first, second], AT, [statement, Statement("UPDATE requests SET alias = ? WHERE id = ?", [])])
+    assert [entry.request.rationale for entry in store.requests(Filters()).entries] == ["three", "one % two ?"]
+    with pytest.raises(StoreDown):
+        store.write([request_row(3)], Position("j", 2), [Statement("UPDATE no_table SET a = ?", [(1,)])])
+    assert (store.counts().requests, store.position("j")) == (2, 1)
+
+
+def test_a_change_is_whole_or_not_at_all(store):
+    store.write([request_row(1)], AT)
+    sql = "UPDATE requests SET client = ? WHERE id = ?"
+
+    def half(db):
+        assert db.run(sql, ("other", "r00000001")) == 1
+        raise KeyError("the second half")
+
+    with pytest.raises(KeyError):
+        store.change(half)
+    assert ids(store.requests(Filters(client="other"))) == []
+    assert store.change(lambda db: (db.run(sql, ("other", "r00000001")), db.run(sql, ("other", "nobody")))) == (1, 0)
+    assert ids(store.requests(Filters(client="other"))) == ["r00000001"]
+
+
+def test_numbers_come_back_as_numbers(store):
+    """A sum is a whole number, a mean is none, a comparison is 1 or 0: the same questions have the same answers."""
+    big = 2**62
+    store.write([request_row(number, cost_pd=big, stream=number > 1) for number in range(3)], AT)
+    sql = (
+        "SELECT SUM(cost_pd / 4), AVG(status), COUNT(*), MAX(id), SUM(stream), MAX(CASE WHEN status = ? THEN ? END),"
+        " 2 > 1, SUM(attempts) + ? FROM requests WHERE received_ms >= ? GROUP BY client"
+    )
+    (found,) = store.read(lambda db: db.rows(sql, (200, 7, 1, BEGAN_MS)))
+    assert found == (big // 4 * 3, 200.0, 3, "r00000002", 1, 7, 1, 4)
+    assert [type(value) for value in found] == [int, float, int, str, int, int, int, int]
 
 
 def test_a_cost_is_kept_to_the_picodollar(store):
@@ -140,56 +207,56 @@ def test_the_beginning_of_a_trace_stands_for_it(store):
 
 def scan(db):
     """A query that never ends by itself."""
-    db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n").fetchone()
+    return db.rows("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n")
 
 
-def test_a_question_that_takes_too_long_is_ended_and_the_next_one_answered(store):
+def test_a_question_that_takes_too_long_is_ended_and_the_next_one_answered(place, store):
     """Not a store that is down: the connection stays, and a reader keeps it."""
     store.write([request_row(1)], AT)
     opened = []
 
     def open_store():
-        opened.append(SqliteStore(store.path, readonly=True, query_s=0.05))
+        opened.append(place.open(readonly=True, query_s=0.05))
         return opened[-1]
 
     reader = Reader(open_store)
     assert ids(reader.requests(Filters())) == ["r00000001"]
-    with pytest.raises(QueryTooSlow, match=r"more than 0\.05 s: narrow the filters"), opened[0].database.asking():
-        scan(opened[0].database._db)
+    with pytest.raises(QueryTooSlow, match=r"more than 0\.05 s: narrow the filters"):
+        reader.read(scan)
     assert ids(reader.requests(Filters())) == ["r00000001"]
     reader.close()
     assert len(opened) == 1
 
 
-def test_a_question_waits_its_turn_only_so_long(store):
-    one = SqliteStore(store.path, readonly=True, query_s=0.05)
+def test_a_question_waits_its_turn_only_so_long(place, store):
+    one = place.open(readonly=True, query_s=0.05)
     with one.database.asking(), pytest.raises(QueryTooSlow, match="ask again"):
         one.requests(Filters())
     assert one.requests(Filters()).entries == []
     one.close()
 
 
-def test_rows_are_told_without_counting_them(store):
-    """The first and the last row number; what is deleted at the old end is out of it."""
+def test_rows_are_told_without_counting_them(place, store):
+    """About as many as there are, also when the oldest are gone; what was known already is not told twice."""
     assert store.counts() == Counts(0, 0)
     store.write([request_row(number) for number in range(50)], AT)
-    store.write([request_row(number) for number in range(60)], AT)  # known ones use up no number
-    db = sqlite3.connect(store.path)
-    db.execute("DELETE FROM requests WHERE received_ms < ?", (BEGAN_MS + 10_000,))
-    db.commit()
+    store.write([request_row(number) for number in range(60)], AT)
+    place.sql(f"DELETE FROM requests WHERE received_ms < {BEGAN_MS + 10_000}")
     assert store.counts() == Counts(50, 0)
+
+
+def test_sqlite_tells_rows_by_the_first_and_the_last_number(sqlite_store):
+    """So many steps for any number of rows."""
+    sqlite_store.write([request_row(number) for number in range(1000)], AT)
     steps = []
-    db.set_progress_handler(lambda: steps.append(1) and 0, 1)
-    store.database._db.close()
-    store.database._db = db
-    assert store.counts() == Counts(50, 0)
-    assert len(steps) < 100
+    sqlite_store.database._db.set_progress_handler(lambda: steps.append(1) and 0, 1)
+    assert sqlite_store.counts() == Counts(1000, 0)
+    assert 0 < len(steps) < 100
 
 
-def test_listing_and_look_ups_use_an_index(store):
+def test_listing_and_look_ups_use_an_index(sqlite_place, sqlite_store):
     """A page of the newest and a look-up by trace cost the same with a million rows."""
-    store.write([request_row(1)], AT)
-    db = sqlite3.connect(store.path)
+    sqlite_store.write([request_row(1)], AT)
     for sql, index in (
         ("SELECT * FROM requests ORDER BY received_ms DESC, id DESC LIMIT 50", "requests_newest"),
         (
@@ -204,15 +271,14 @@ def test_listing_and_look_ups_use_an_index(store):
         ),
         ("SELECT * FROM attempts WHERE request_id IN ('x') ORDER BY request_id, number, id", "attempts_request"),
     ):
-        steps = " ".join(row[3] for row in db.execute("EXPLAIN QUERY PLAN " + sql))
+        steps = " ".join(row[3] for row in sqlite_place.sql("EXPLAIN QUERY PLAN " + sql))
         assert index in steps and "SCAN requests" not in steps.replace("SCAN requests USING INDEX", ""), steps
-    db.close()
 
 
 def test_only_the_owner_can_read_the_files(tmp_path):
     old = os.umask(0)
     try:
-        one = SqliteStore(tmp_path / "data" / "arbiter.db")
+        one = SqlitePlace(tmp_path / "data" / "arbiter.db").open()
         one.write([request_row()], AT)
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "data").iterdir()}
         one.close()
@@ -222,70 +288,86 @@ def test_only_the_owner_can_read_the_files(tmp_path):
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
 
 
-def test_reading_makes_nothing_and_writes_nothing(tmp_path, store):
+def test_reading_makes_nothing_and_writes_nothing(place):
     with pytest.raises(StoreMissing):
-        SqliteStore(tmp_path / "no.db", readonly=True)
-    assert not (tmp_path / "no.db").exists()
-    (tmp_path / "empty.db").touch()
+        place.open(readonly=True)
     with pytest.raises(StoreMissing):
-        SqliteStore(tmp_path / "empty.db", readonly=True)
-    reader = SqliteStore(store.path, readonly=True)
+        place.open(readonly=True)
+    place.open().close()
+    reader = place.open(readonly=True)
     with pytest.raises(StoreDown):
         reader.write([request_row()], AT)
+    with pytest.raises(StoreDown):
+        reader.change(lambda db: db.run("DELETE FROM requests"))
+    assert reader.counts() == Counts(0, 0)
     reader.close()
 
 
-def test_reading_goes_on_while_somebody_writes(store):
+def test_an_empty_file_is_no_store_to_read(tmp_path):
+    with pytest.raises(StoreMissing):
+        SqlitePlace(tmp_path / "no.db").open(readonly=True)
+    assert not (tmp_path / "no.db").exists()
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreMissing):
+        SqlitePlace(tmp_path / "empty.db").open(readonly=True)
+
+
+def test_reading_goes_on_while_somebody_writes(place, store):
     store.write([request_row(1)], AT)
-    reader = SqliteStore(store.path, readonly=True, busy_s=0)
-    blocker = sqlite3.connect(store.path, isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    try:
+    reader, writer = place.open(readonly=True, busy_s=0), place.open()
+    with writer.database.transaction():
+        writer.database.run("DELETE FROM requests")
         assert reader.counts() == Counts(1, 0)
-    finally:
-        blocker.close()
-        reader.close()
+    assert reader.counts() == Counts(0, 0)
+    writer.close()
+    reader.close()
 
 
-def test_a_database_of_an_earlier_version_gets_the_columns_it_lacks(tmp_path):
+def test_a_table_that_somebody_else_has_is_waited_for_only_so_long(place, store):
+    """Then the store is down, as far as we are concerned, and the next try may go better."""
+    one, other = place.open(busy_s=0.2), place.open()
+    with other.database.transaction():
+        if place.kind == "postgresql":
+            other.database.run("LOCK TABLE requests")
+        with pytest.raises(StoreDown, match="lock"):
+            one.write([request_row(1)], AT)
+    one.write([request_row(1)], AT)
+    assert one.counts() == Counts(1, 0)
+    one.close()
+    other.close()
+
+
+def test_a_database_of_an_earlier_version_gets_the_columns_and_indexes_it_lacks(place):
     """A field appended to a row is a column at the next start; old rows read with its default."""
-    path = tmp_path / "old.db"
-    SqliteStore(path).close()
-    db = sqlite3.connect(path)
-    db.execute("ALTER TABLE requests DROP COLUMN user_agent")
-    db.execute("ALTER TABLE attempts DROP COLUMN reused_connection")
-    db.execute(
+    place.open().close()
+    place.sql("ALTER TABLE requests DROP COLUMN user_agent")
+    place.sql("ALTER TABLE attempts DROP COLUMN reused_connection")
+    place.sql("DROP INDEX attempts_newest")
+    place.sql(
         "INSERT INTO attempts (id, request_id, trace_id, number, provider, endpoint, format_out, started_ms)"
         " VALUES ('a', 'r', 't', 1, 'p', 'e', 'f', 0)"
     )
-    db.execute(
-        "INSERT INTO requests (id, trace_id, endpoint, format_in, received_ms) VALUES ('r', 't', 'chat', 'f', 0)"
-    )
-    db.commit()
-    db.close()
-    store = SqliteStore(path)
+    place.sql("INSERT INTO requests (id, trace_id, endpoint, format_in, received_ms) VALUES ('r', 't', 'chat', 'f', 0)")
+    store = place.open()
     entry = store.request("r")
     assert entry is not None
     assert entry.request.user_agent is None
     assert entry.attempts[0].reused_connection is False and entry.attempts[0].usage_source == "missing"
     store.write([request_row(1, user_agent="new")], AT)
+    assert "attempts_newest" in store.read(lambda db: db.indexes())
     store.close()
 
 
-def test_rows_from_before_requests_had_a_cost_are_unpriced(tmp_path):
+def test_rows_from_before_requests_had_a_cost_are_unpriced(place):
     """They are kept whole, and nobody guesses what they cost; rows that come after them have theirs."""
-    path = tmp_path / "old.db"
-    store = SqliteStore(path)
+    store = place.open()
     old = request_row(1)
     old_attempt = attempt_row(old)
     store.write([old, old_attempt], AT)
     store.close()
-    db = sqlite3.connect(path)
-    db.execute("ALTER TABLE requests DROP COLUMN cost_pd")
-    db.execute("ALTER TABLE attempts DROP COLUMN cost_source")
-    db.commit()
-    db.close()
-    store = SqliteStore(path)
+    place.sql("ALTER TABLE requests DROP COLUMN cost_pd")
+    place.sql("ALTER TABLE attempts DROP COLUMN cost_source")
+    store = place.open()
     new = request_row(2, cost_pd=7)
     new_attempt = attempt_row(new, cost_pd=7, cost_source="model_config", pricing_available=True)
     store.write([new, new_attempt], Position("j", 2))
@@ -296,30 +378,40 @@ def test_rows_from_before_requests_had_a_cost_are_unpriced(tmp_path):
     store.close()
 
 
-def test_a_database_of_a_newer_arbiter_is_left_alone(tmp_path):
-    path = tmp_path / "newer.db"
-    SqliteStore(path).close()
-    db = sqlite3.connect(path)
-    db.execute("UPDATE schema_version SET version = 99")
-    db.commit()
-    db.close()
+def test_a_database_of_a_newer_arbiter_is_left_alone(place):
+    place.open().close()
+    place.sql("UPDATE schema_version SET version = 99")
     with pytest.raises(StoreDown, match="99"):
-        SqliteStore(path)
+        place.open()
 
 
-def test_a_second_start_changes_nothing(tmp_path):
-    SqliteStore(tmp_path / "a.db").close()
-    db = sqlite3.connect(tmp_path / "a.db")
-    before = db.execute("SELECT sql FROM sqlite_master").fetchall()
-    SqliteStore(tmp_path / "a.db").close()
-    assert db.execute("SELECT sql FROM sqlite_master").fetchall() == before
-    db.close()
+def test_a_second_start_changes_nothing_and_waits_for_nobody(place):
+    """Not even for one who is in the middle of writing: there is nothing to migrate."""
+    store = place.open()
+    before = store.read(lambda db: (db.tables(), db.indexes()))
+    with store.database.transaction():
+        store.database.run("DELETE FROM requests")
+        place.open(busy_s=0).close()
+    assert store.read(lambda db: (db.tables(), db.indexes())) == before
+    store.close()
+
+
+def test_many_that_start_at_once_migrate_once(place):
+    """Each finds its store ready; none stumbles over a table that another one has just made."""
+    with ThreadPoolExecutor(6) as pool:
+        opened = list(pool.map(lambda _: place.open(), range(6)))
+    for number, store in enumerate(opened):
+        store.write([request_row(number)], Position(f"j{number}", 1))
+    assert opened[0].counts() == Counts(6, 0)
+    assert opened[0].read(lambda db: db.rows("SELECT version FROM schema_version")) == [(schema.VERSION,)]
+    for store in opened:
+        store.close()
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path):
     (tmp_path / "a.db").write_bytes(b"a picture of a cat" * 100)
     with pytest.raises(StoreDown, match=r"a\.db"):
-        SqliteStore(tmp_path / "a.db")
+        SqlitePlace(tmp_path / "a.db").open()
 
 
 @pytest.mark.parametrize("row", [RequestRow, AttemptRow])

@@ -1,0 +1,61 @@
+"""Places where a ledger can be: an SQLite file, a database of a PostgreSQL server.
+
+store = place.open(readonly=True)           # arbiter.ledger.opening.open_store
+place.sql("UPDATE requests SET ...")        # somebody else, with their own connection
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from arbiter.ledger.opening import open_store
+from arbiter.ledger.sqlstore import SqlStore
+
+from .postgres import Postgres
+
+
+class Place:
+    """See the module's docstring. `kind` is the dialect's name."""
+
+    kind: str
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def open(self, **more: Any) -> SqlStore:
+        return open_store(self.url, **more)
+
+    def sql(self, statement: str) -> list[Any]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """It is needed no longer."""
+
+
+class SqlitePlace(Place):
+    kind = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"sqlite:///{path}")
+        self.path = path
+
+    def sql(self, statement: str) -> list[Any]:
+        with closing(sqlite3.connect(self.path, isolation_level=None, timeout=10)) as db:
+            return db.execute(statement).fetchall()
+
+
+class PostgresPlace(Place):
+    kind = "postgresql"
+
+    def __init__(self, server: Postgres) -> None:
+        super().__init__(server.database())
+        self.server = server
+
+    def sql(self, statement: str) -> list[Any]:
+        return self.server.run(self.url.rpartition("/")[2], statement)
+
+    def close(self) -> None:
+        self.server.drop(self.url)
