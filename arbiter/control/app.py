@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import describe
 from arbiter.control.api import Api, fault
+from arbiter.control.caches import Caches
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.ledger.recorder import RecorderState
@@ -38,6 +39,7 @@ def make_app(
     app = Starlette(
         routes=[
             *Api(store, recorder_state, snapshot, extra).routes(),
+            *Caches(store).routes(),
             *actions,
             *Limits(standing, snapshot, pages.render).routes(),
             *pages.routes(),

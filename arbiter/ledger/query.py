@@ -94,16 +94,16 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     for name in params:
         if name not in PARAMETERS:
             raise BadParameter(name, f"no such parameter; there are {', '.join(PARAMETERS)}")
-    limit = _integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT
+    limit = integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT
     return Filters(
-        trace=_text("trace", params),
-        provider=_text("provider", params),
-        client=_text("client", params),
-        status=_integer("status", params["status"], 100, 599) if "status" in params else None,
+        trace=text("trace", params),
+        provider=text("provider", params),
+        client=text("client", params),
+        status=integer("status", params["status"], 100, 599) if "status" in params else None,
         errors=_flag("errors", params["errors"]) if "errors" in params else False,
         since_ms=since(params["since"], now_ms) if "since" in params else None,
-        session=_text("session", params),
-        affinity_key=_text("affinity_key", params),
+        session=text("session", params),
+        affinity_key=text("affinity_key", params),
         limit=limit,
         before=read_cursor(params["cursor"]) if "cursor" in params else None,
     )
@@ -149,14 +149,16 @@ def read_cursor(text: str) -> tuple[int, str]:
     return int(received), request_id
 
 
-def _text(name: str, params: Mapping[str, str]) -> str | None:
+def text(name: str, params: Mapping[str, str]) -> str | None:
+    """A word that a column is to hold; None where it was not given. Errors: BadParameter."""
     value = params.get(name)
     if value is not None and (not value or len(value) > 256):
         raise BadParameter(name, "between 1 and 256 characters")
     return value
 
 
-def _integer(name: str, text: str, low: int, high: int) -> int:
+def integer(name: str, text: str, low: int, high: int) -> int:
+    """A whole number within bounds. Errors: BadParameter."""
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and low <= int(text) <= high):
         raise BadParameter(name, f"a whole number from {low} to {high}")
     return int(text)

@@ -15,6 +15,7 @@ from arbiter.control.api import Api
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
 from arbiter.ledger import journal, query, recorder, schema
+from arbiter.ledger.questions import cache
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
 
@@ -77,6 +78,12 @@ def test_every_parameter_is_documented():
     assert sorted(documented) == sorted(query.PARAMETERS)
     for field in query.TOTALS:
         assert f"`{field}`" in ADMIN
+
+
+def test_every_parameter_of_the_report_on_caches_is_documented():
+    documented = [name.strip("`") for name, _ in rows(section(ADMIN, "`GET /admin/api/cache`"))]
+    assert sorted(documented) == sorted(cache.PARAMETERS)
+    assert cache.DEFAULT_SINCE == "24h" and (cache.MAX_LIMIT, cache.DEFAULT_LIMIT) == (500, 10)
 
 
 def test_every_member_of_the_state_is_documented():

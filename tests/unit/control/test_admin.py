@@ -670,3 +670,19 @@ def runs(pid: int) -> bool:
     except OSError:
         return False
     return state[state.rindex(b")") + 2 :].split()[0] not in (b"Z", b"X")
+
+
+def test_the_losses_of_prompt_caches_are_a_report(tmp_path):
+    """The same as the command's; a parameter that is none is named, and no store is no empty report."""
+    store = SqliteStore(tmp_path / "a.db")
+    request = request_row(1, received_ms=int(time.time() * 1000))
+    loss = {"cache_verdict": "miss", "cache_lost_tokens": 34_000, "cache_lost_pd": 117_300_000_000}
+    store.write([request, attempt_row(request, **loss)], Position("j", 1))
+    with site(tmp_path, store) as one:
+        status, _, body = one.get("/admin/api/cache?by=provider")
+        found = json.loads(body)
+        assert status == 200 and found["causes"][0]["lost_usd"] == 0.1173
+        assert found["groups"][0]["name"] == "openai" and found["largest"][0]["trace_id"] == request.trace_id
+        status, _, body = one.get("/admin/api/cache?colour=red")
+        assert status == 400 and json.loads(body)["parameter"] == "colour"
+    store.close()

@@ -25,8 +25,8 @@ COLD = {"input_tokens": 10, "cached_tokens": 0, "cache_write_tokens": 51_000}
 class Ledger:
     """A store behind the stage, as the recorder has them."""
 
-    def __init__(self, path, metrics=None):
-        self.store = SqliteStore(path)
+    def __init__(self, store, metrics=None):
+        self.store = store
         self.metrics = metrics
         self.position = 0
         self.restart()
@@ -45,8 +45,8 @@ class Ledger:
 
 
 @pytest.fixture
-def ledger(tmp_path):
-    one = Ledger(tmp_path / "arbiter.db")
+def ledger(place):
+    one = Ledger(place.open())
     yield one
     one.store.close()
 
@@ -192,7 +192,7 @@ def test_the_agents_own_word_stands_in_the_request(ledger):
 
 def test_losses_are_counted_once_they_are_stored(tmp_path):
     metrics = Metrics(tmp_path / "metrics-control.bin")
-    one = Ledger(tmp_path / "arbiter.db", metrics)
+    one = Ledger(SqliteStore(tmp_path / "arbiter.db"), metrics)
     one.record(attempt(0, turns(1), **FIRST))
     one.stage.take(Batch([], [attempt(1, turns(3), **COLD)]), one.store)
     one.stage.forget()
