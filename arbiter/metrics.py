@@ -25,6 +25,7 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "arbiter_empty_completions_total": ("Answers that ended well without text or call.", ("provider",)),
     "arbiter_cache_loss_tokens_total": ("Tokens lost of what was left in prompt caches.", ("cause",)),
     "arbiter_ledger_dropped_total": ("Rows that could not be kept.", ()),
+    "arbiter_ledger_stage_failures_total": ("Rows stored without what a stage should have added.", ("stage",)),
     "arbiter_config_reloads_total": ("Reloads of the configuration.", ("result",)),
 }
 HISTOGRAMS: dict[str, tuple[str, Labels]] = {

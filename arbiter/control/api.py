@@ -109,6 +109,7 @@ class Api:
                 "recorded": state.recorded,
                 "interrupted": state.interrupted,
                 "rejected": state.rejected,
+                "spoilt": state.spoilt,
                 "last_batch_ms": state.last_batch_ms,
             }
             shown["journal"] = {

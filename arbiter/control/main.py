@@ -73,6 +73,7 @@ def run(
             storage.journal_max,
             lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
             stages=[Comparison(current, lambda row: declared(current(), row), numbers)],
+            metrics=numbers,
         )
         reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
         recorder.start()

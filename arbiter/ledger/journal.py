@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import lmdb
@@ -78,17 +79,23 @@ class JournalFile:
 
     def _identify(self) -> str:
         """The id this journal was born with: a store remembers its position per journal, not per path."""
-        txn = self.env.begin()
-        try:
+        with self.writing() as txn:
             known = txn.get(JOURNAL_ID, db=self.meta)
             if known is None:
                 known = os.urandom(8).hex().encode()
                 txn.put(JOURNAL_ID, known, db=self.meta)
+        return bytes(known).decode()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[lmdb.Transaction[bytes]]:
+        """A write transaction: all that is done within, or nothing. For whoever is in no hurry."""
+        txn = self.env.begin()
+        try:
+            yield txn
             txn.commit()
         except BaseException:
             txn.abort()
             raise
-        return bytes(known).decode()
 
     def used_bytes(self) -> int:
         """What open and completed rows occupy now."""
@@ -101,13 +108,8 @@ class JournalFile:
 
     def beat(self, reason: str) -> None:
         """Tell whoever asks `recorder_reason` how the recorder is. Errors: lmdb.Error."""
-        txn = self.env.begin()
-        try:
+        with self.writing() as txn:
             txn.put(RECORDER, msgspec.msgpack.encode(Beat(clock.now_ms(), reason)), db=self.meta)
-            txn.commit()
-        except BaseException:
-            txn.abort()
-            raise
 
     def recorder_reason(self) -> str:
         """Why rows do not reach the store, as the recorder last said; empty when they do."""
@@ -392,13 +394,8 @@ class Journal:
         file = None
         try:
             file = JournalFile(self._state_dir, self._limit_bytes)
-            txn = file.env.begin()
-            try:
+            with file.writing() as txn:
                 txn.put(self._key.encode(), msgspec.msgpack.encode(self._identity), db=file.workers)
-                txn.commit()
-            except BaseException:
-                txn.abort()
-                raise
         except (lmdb.Error, OSError) as error:
             if file is not None:
                 file.close()
@@ -412,13 +409,8 @@ class Journal:
 
     def _sign_off(self, file: JournalFile) -> None:
         try:
-            txn = file.env.begin()
-            try:
+            with file.writing() as txn:
                 txn.delete(self._key.encode(), db=file.workers)
-                txn.commit()
-            except BaseException:
-                txn.abort()
-                raise
         except (lmdb.Error, OSError) as error:
             log.warning("the journal could not be left tidily: %s", error)
 

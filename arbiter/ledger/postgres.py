@@ -26,7 +26,7 @@ from arbiter.config.address import hidden
 from arbiter.ledger import records, schema
 from arbiter.ledger.database import Dialect, Statement, Unstorable, Values
 from arbiter.ledger.sqlstore import SqlStore
-from arbiter.ledger.store import QueryTooSlow, StoreDown
+from arbiter.ledger.store import QueryTooSlow, StoreDown, StoreRefused
 
 BUSY_S = 5.0
 CONNECT_S = 5
@@ -229,6 +229,10 @@ class Postgres:
             ) from error
         except (psycopg.DataError, UnicodeEncodeError) as error:
             raise Unstorable(_text(error)) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise StoreDown(f"{self.name}: {_text(error)}") from error
+        except (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.NotSupportedError) as error:
+            raise StoreRefused(f"{self.name}: {_text(error)}") from error
         except psycopg.Error as error:
             raise StoreDown(f"{self.name}: {_text(error)}") from error
 

@@ -5,8 +5,10 @@ writes them to the store together with the new position, in one SQL transaction;
 journal, a few per transaction, because workers wait for LMDB's one write lock on their event loop. Killed between the
 two, it finds at its next start a position in the store that is ahead of the journal, and deletes without writing.
 
-The same thread looks for processes that died with attempts open. Those attempts, and their requests, are completed as
-`interrupted`, in one LMDB transaction with the removal of their open records: from there they take everybody's way.
+Where the store is well and a batch is not, because a stage fails on it or the store refuses what is in it, the batch is
+moved in halves of halves, until what is wrong has cost the one row that it is about: that stage's work, or the row.
+
+The same thread looks for processes that died with attempts open (`reaper`).
 
 While the store is down nothing is lost and nothing is deleted: the journal grows, the state says so, and the step is
 tried again after a pause that grows to `MAX_PAUSE_S`.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,9 +29,10 @@ from arbiter import clock
 from arbiter.ledger import records
 from arbiter.ledger.database import Statement
 from arbiter.ledger.journal import JournalFile
-from arbiter.ledger.records import OpenRecord, Row
+from arbiter.ledger.reaper import reap, workers
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.store import Position, Readable, Store, StoreDown
+from arbiter.ledger.store import Position, Readable, Store, StoreDown, StoreRefused
+from arbiter.metrics import Metrics
 from arbiter.state import process
 
 BATCH_ROWS = 500
@@ -39,7 +42,11 @@ MAX_PAUSE_S = 2.0  # shorter than workers believe an old beat
 REAP_EVERY_S = 1.0
 BEAT_EVERY_S = 1.0
 STOP_WITHIN_S = 5.0
-INTERRUPTED = "the gateway's process ended before this did"
+# Of batches with something wrong in them, in one step: enough to find two bad rows among 500. A stage that fails on all
+# of them is not worth more.
+SPLITS = 20
+REFUSALS_IN_A_ROW = 16  # of one kind of row: more than that are not bad rows, but a bad table
+SAY_EVERY_S = 60.0
 
 log = logging.getLogger("arbiter.ledger")
 
@@ -56,7 +63,8 @@ class RecorderState(msgspec.Struct, kw_only=True):
     workers: list[dict[str, int | str | bool]] = []
     recorded: int = 0  # rows stored since this process began
     interrupted: int = 0  # attempts completed on behalf of dead workers since then
-    rejected: int = 0  # journal records nobody could read since then
+    rejected: int = 0  # records that nobody could read, or the store refused, since then
+    spoilt: int = 0  # rows stored without what a stage should have added, since then
     last_batch_ms: int | None = None
 
 
@@ -74,7 +82,7 @@ class Stage(Protocol):
     def take(self, batch: Batch, store: Readable) -> None:
         """Fill in rows, and add to `also`. A batch may come again, when the store did not take it.
 
-        Errors: StoreDown; nothing is lost then.
+        Errors: StoreDown; nothing is lost then. Whatever else is raised is a bug, and costs the row its work.
         """
 
     def stored(self, batch: Batch) -> None:
@@ -84,6 +92,25 @@ class Stage(Protocol):
         """The store failed: what was taken and not stored did not happen."""
 
 
+class _Found(msgspec.Struct):
+    """What was read of the journal, from its position on."""
+
+    last: int  # sequence number
+    taken: int = 0
+    requests: list[RequestRow] = []
+    attempts: list[AttemptRow] = []
+    unreadable: list[tuple[int, Exception]] = []
+
+
+class _Spoilt(Exception):
+    """Something is wrong with these rows, or with what `blamed` made of them; nobody is where it is a row itself."""
+
+    def __init__(self, blamed: tuple[Stage, ...], cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.blamed = blamed
+        self.cause = cause
+
+
 class Recorder:
     """The journal's only reader. `start` runs it in a thread; tests call `step` themselves.
 
@@ -91,9 +118,15 @@ class Recorder:
     """
 
     def __init__(
-        self, state_dir: Path, limit_bytes: int, open_store: Callable[[], Store], stages: Sequence[Stage] = ()
+        self,
+        state_dir: Path,
+        limit_bytes: int,
+        open_store: Callable[[], Store],
+        stages: Sequence[Stage] = (),
+        metrics: Metrics | None = None,
     ) -> None:
         self._stages = stages
+        self._metrics = metrics or Metrics()
         self._state_dir = state_dir
         self._limit_bytes = limit_bytes
         self._open_store = open_store
@@ -104,6 +137,10 @@ class Recorder:
         self._beat_at = 0.0
         self._state = RecorderState(journal_limit_bytes=limit_bytes)
         self._failures = 0
+        self._splits = 0  # of batches, in this step
+        self._refused = 0  # sequence number of the row that the store refused last
+        self._refusals = {RequestRow: 0, AttemptRow: 0}  # given up since one was stored
+        self._say_at: dict[str, float] = {}
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -119,7 +156,7 @@ class Recorder:
                     state.open = int(txn.stat(file.open)["entries"])
                     state.workers = [
                         {"pid": identity.pid, "key": bytes(key).decode(), "alive": process.is_alive(identity)}
-                        for key, identity in _workers(file, txn)
+                        for key, identity in workers(file, txn)
                     ]
                 state.journal_bytes = file.used_bytes()
             except lmdb.Error as error:
@@ -159,7 +196,9 @@ class Recorder:
         if file is None:
             file = self._file = JournalFile(self._state_dir, self._limit_bytes)
         if clock.monotonic() >= self._reap_at:
-            self._reap(file)
+            found = reap(file)
+            self._state.interrupted += found.attempts
+            self._state.rejected += found.lost
             self._reap_at = clock.monotonic() + REAP_EVERY_S
         store = self._store
         if store is None:
@@ -171,25 +210,8 @@ class Recorder:
                 raise
             self._store = store
             self._delete(file, self._position)
-        rows, last, taken = self._read(file)
-        if not taken:
-            return 0
-        batch = Batch([], [])
-        for row in rows:
-            if isinstance(row, AttemptRow):
-                batch.attempts.append(row)
-            else:
-                batch.requests.append(row)
-        for stage in self._stages:
-            stage.take(batch, store)
-        store.write([*batch.requests, *batch.attempts], Position(file.id, last), batch.also)
-        self._position = last
-        for stage in self._stages:
-            stage.stored(batch)
-        self._state.recorded += len(rows)
-        self._state.last_batch_ms = clock.now_ms()
-        self._delete(file, last)
-        return taken
+        self._splits = SPLITS
+        return self._move(file, store, BATCH_ROWS, ())
 
     # ------------------------------------------------------------------ inside
 
@@ -217,6 +239,7 @@ class Recorder:
     def _beat(self) -> None:
         """Tell the workers how it is going; they answer for us at /health/ready."""
         self._beat_at = clock.monotonic() + BEAT_EVERY_S
+        self._metrics.flush()
         if self._file is not None:
             try:
                 self._file.beat(self._state.reason)
@@ -227,20 +250,9 @@ class Recorder:
         try:
             moved = self.step()
         except (StoreDown, lmdb.Error, OSError) as error:
-            if not self._failures:
-                log.error("rows cannot be stored, they wait in the journal: %s", error)
-            self._failures += 1
-            reason = f"the store takes no rows: {error}"
-            if reason != self._state.reason:
-                self._state.healthy, self._state.reason = False, reason
-                self._beat_at = 0.0
-            for stage in self._stages:
-                stage.forget()
-            # A connection after an error is a question; a new one costs a millisecond.
-            if self._store is not None:
-                self._store.close()
-                self._store = None
-            return float(min(MAX_PAUSE_S, PAUSE_S * 2 ** min(self._failures, 8)))
+            return self._wait(f"the store takes no rows: {error}", None)
+        except Exception as error:  # the thread's own exit guard: rows are better tried again than left alone
+            return self._wait(f"the recorder failed: {error!r}", error)
         if self._failures:
             self._failures = 0
             self._state.healthy, self._state.reason = True, ""
@@ -248,124 +260,149 @@ class Recorder:
             log.warning("rows are being stored again")
         return 0.0 if moved >= BATCH_ROWS else PAUSE_S
 
-    def _read(self, file: JournalFile) -> tuple[list[Row], int, int]:
-        """Up to BATCH_ROWS records after the position: their rows, the last sequence number, how many they were."""
-        rows: list[Row] = []
-        last, taken = self._position, 0
+    def _wait(self, reason: str, bug: Exception | None) -> float:
+        """After a step that failed. Returns how long to wait before the next one."""
+        if not self._failures:
+            log.error("rows are not stored, they wait in the journal: %s", reason, exc_info=bug)
+        self._failures += 1
+        if reason != self._state.reason:
+            self._state.healthy, self._state.reason = False, reason
+            self._beat_at = 0.0
+        self._forget()
+        # A connection after an error is a question; a new one costs a millisecond.
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        return float(min(MAX_PAUSE_S, PAUSE_S * 2 ** min(self._failures, 8)))
+
+    def _move(self, file: JournalFile, store: Store, limit: int, without: tuple[Stage, ...]) -> int:
+        """Up to `limit` records from the journal into the store; returns how many. Nothing is asked of `without`.
+
+        Where something is wrong with them, rather than with the store, they are moved in halves, so that it costs the
+        one record that it is about. Errors: StoreDown, lmdb.Error.
+        """
+        found = self._read(file, limit)
+        taken = found.taken
+        if not taken:
+            return 0
+        stages = [stage for stage in self._stages if stage not in without]
+        try:
+            self._write(store, found, Position(file.id, found.last), stages)
+        except _Spoilt as error:
+            cause, blamed = error.cause, error.blamed
+        else:
+            self._has_moved(found)
+            self._delete(file, found.last)
+            return taken
+        self._forget()
+        if taken > 1 and (self._splits or not blamed):
+            self._splits = max(0, self._splits - 1)
+            half = taken // 2
+            return self._move(file, store, half, without) + self._move(file, store, taken - half, without)
+        if blamed:
+            self._say_spoilt(blamed, cause, taken)
+            return self._move(file, store, taken, (*without, *blamed))
+        self._reject(file, store, found, cause)
+        return taken
+
+    def _write(self, store: Store, found: _Found, position: Position, stages: Sequence[Stage]) -> None:
+        batch = Batch(found.requests, found.attempts)
+        adds: list[Stage] = []
+        for stage in stages:
+            known = len(batch.also)
+            try:
+                stage.take(batch, store)
+            except StoreDown as error:
+                if isinstance(error, StoreRefused):
+                    raise _Spoilt((stage,), error) from error
+                raise
+            except Exception as error:  # a bug in it must not keep every later row from the store
+                raise _Spoilt((stage,), error) from error
+            if len(batch.also) > known:
+                adds.append(stage)
+        try:
+            store.write([*batch.requests, *batch.attempts], position, batch.also)
+        except StoreRefused as error:
+            raise _Spoilt(tuple(adds), error) from error
+        self._position = position.sequence
+        for stage in stages:
+            try:
+                stage.stored(batch)
+            except Exception as error:  # the rows are stored; what it remembers of them is not worth them
+                self._say_spoilt([stage], error, len(batch.requests) + len(batch.attempts))
+
+    def _has_moved(self, found: _Found) -> None:
+        for row in (*found.requests[:1], *found.attempts[:1]):
+            self._refusals[type(row)] = 0
+        self._state.recorded += len(found.requests) + len(found.attempts)
+        self._state.rejected += len(found.unreadable)
+        for sequence, error in found.unreadable:
+            log.error("journal record %d is lost: %s", sequence, error)
+        self._state.last_batch_ms = clock.now_ms()
+
+    def _reject(self, file: JournalFile, store: Store, found: _Found, error: Exception) -> None:
+        """Give up one row that the store refuses, so that those behind it get their turn.
+
+        Errors: StoreDown the first time, because a connection made anew may know better; and where so many are refused
+        one after the other that it cannot be the rows.
+        """
+        kind = RequestRow if found.requests else AttemptRow
+        if self._refused != found.last or self._refusals[kind] >= REFUSALS_IN_A_ROW:
+            self._refused = found.last
+            raise StoreDown(str(error)) from error
+        store.write([], Position(file.id, found.last))
+        self._position = found.last
+        self._refusals[kind] += 1
+        self._state.rejected += 1
+        log.error("journal record %d is lost, the store refuses it: %s", found.last, error)
+        self._delete(file, found.last)
+
+    def _say_spoilt(self, stages: Iterable[Stage], error: Exception, rows: int) -> None:
+        """Rows went without what these stages work out. Said once a minute for each."""
+        for stage in stages:
+            name = type(stage).__name__
+            self._state.spoilt += rows
+            self._metrics.count("arbiter_ledger_stage_failures_total", (name,), rows)
+            if clock.monotonic() >= self._say_at.get(name, 0.0):
+                self._say_at[name] = clock.monotonic() + SAY_EVERY_S
+                log.error("rows are stored without what %s would have added: %s", name, error, exc_info=error)
+
+    def _forget(self) -> None:
+        """What the stages took and the store did not did not happen."""
+        for stage in self._stages:
+            try:
+                stage.forget()
+            except Exception as error:  # as everywhere: its bug, and not the ledger's end
+                self._say_spoilt([stage], error, 0)
+
+    def _read(self, file: JournalFile, limit: int) -> _Found:
+        """Up to `limit` records after the position."""
+        found = _Found(self._position)
         with file.env.read() as txn, txn.cursor(file.done) as cursor:
-            found = cursor.set_range((self._position + 1).to_bytes(8, "big"))
-            while found and taken < BATCH_ROWS:
-                last = int.from_bytes(cursor.key(), "big")
-                taken += 1
+            is_there = cursor.set_range((self._position + 1).to_bytes(8, "big"))
+            while is_there and found.taken < limit:
+                found.last = int.from_bytes(cursor.key(), "big")
+                found.taken += 1
                 try:
-                    rows.append(records.decode_row(cursor.value()))
+                    row = records.decode_row(cursor.value())
                 except records.Unreadable as error:
-                    self._state.rejected += 1
-                    log.error("journal record %d is lost: %s", last, error)
-                found = cursor.next()
-        return rows, last, taken
+                    found.unreadable.append((found.last, error))
+                else:
+                    if isinstance(row, AttemptRow):
+                        found.attempts.append(row)
+                    else:
+                        found.requests.append(row)
+                is_there = cursor.next()
+        return found
 
     def _delete(self, file: JournalFile, last: int) -> None:
         """Remove everything up to `last`, DELETE_ROWS at a time."""
         more = True
         while more:
-            txn = file.env.begin()
-            try:
-                with txn.cursor(file.done) as cursor:
-                    left = DELETE_ROWS
-                    more = cursor.first()
-                    while more and left and int.from_bytes(cursor.key(), "big") <= last:
-                        more = cursor.delete()
-                        left -= 1
-                    more = more and not left
-                txn.commit()
-            except BaseException:
-                txn.abort()
-                raise
-
-    def _reap(self, file: JournalFile) -> None:
-        """Complete the open records of dead processes as `interrupted`, and forget those processes."""
-        with file.env.read() as txn:
-            dead = [key for key, identity in _workers(file, txn) if not process.is_alive(identity)]
-        # Looked at only now: what they wrote last, a moment before they died, is to be seen.
-        with file.env.read() as txn:
-            alive = {key.decode() for key, _ in _workers(file, txn) if key not in dead}
-            left = self._left_open(file, txn, alive)
-        requests: dict[str, RequestRow] = {}
-        for _, record in left:
-            known = requests.get(record.request.id)
-            if known is None or record.request.attempts > known.attempts:
-                requests[record.request.id] = record.request
-            if record.attempt is not None:
-                newest = requests[record.request.id]
-                newest.attempts = max(newest.attempts, record.attempt.number)
-        for start in range(0, len(left), DELETE_ROWS):
-            self._interrupt(file, left[start : start + DELETE_ROWS], requests)
-        if dead:
-            txn = file.env.begin()
-            try:
-                for key in dead:
-                    txn.delete(key, db=file.workers)
-                txn.commit()
-            except BaseException:
-                txn.abort()
-                raise
-
-    def _left_open(
-        self, file: JournalFile, txn: lmdb.Transaction[bytes], alive: set[str]
-    ) -> list[tuple[bytes, OpenRecord]]:
-        left: list[tuple[bytes, OpenRecord]] = []
-        with txn.cursor(file.open) as cursor:
-            for key, value in cursor:
-                try:
-                    record = records.decode_open(value)
-                except records.Unreadable as error:
-                    log.error("open record %s cannot be read: %s", bytes(key).decode("utf-8", "replace"), error)
-                    continue
-                if record.worker not in alive:
-                    left.append((bytes(key), record))
-        return left
-
-    def _interrupt(
-        self, file: JournalFile, left: list[tuple[bytes, OpenRecord]], requests: dict[str, RequestRow]
-    ) -> None:
-        encoded: list[bytes] = []
-        attempts = 0
-        txn = file.env.begin()
-        try:
-            for key, record in left:
-                if not txn.delete(key, db=file.open):
-                    continue
-                if record.attempt is not None:
-                    attempts += 1
-                    encoded.append(records.encode_row(_interrupted(record.attempt)))
-                request = requests.pop(record.request.id, None)
-                if request is not None:
-                    encoded.append(records.encode_row(_interrupted(request)))
-            file.append(txn, encoded)
-            txn.commit()
-        except BaseException:
-            txn.abort()
-            raise
-        self._state.interrupted += attempts
-        if attempts:
-            log.warning("%d attempts of a process that died are recorded as interrupted", attempts)
-
-
-def _interrupted(row: AttemptRow | RequestRow) -> AttemptRow | RequestRow:
-    """The row of something whose process died: what was known when it began, and that nobody knows the rest."""
-    row.outcome = "interrupted"
-    row.message = INTERRUPTED
-    row.status = row.finished_ms = row.total_us = None
-    return row
-
-
-def _workers(file: JournalFile, txn: lmdb.Transaction[bytes]) -> list[tuple[bytes, process.Identity]]:
-    found = []
-    with txn.cursor(file.workers) as cursor:
-        for key, value in cursor:
-            try:
-                found.append((bytes(key), msgspec.msgpack.decode(value, type=process.Identity)))
-            except (msgspec.DecodeError, ValueError):
-                found.append((bytes(key), process.Identity(0, -1, "")))
-    return found
+            with file.writing() as txn, txn.cursor(file.done) as cursor:
+                left = DELETE_ROWS
+                more = cursor.first()
+                while more and left and int.from_bytes(cursor.key(), "big") <= last:
+                    more = cursor.delete()
+                    left -= 1
+                more = more and not left

@@ -27,6 +27,12 @@ class OpenRecord(msgspec.Struct, array_like=True):
     attempt: AttemptRow | None
 
 
+class _Opener(msgspec.Struct, array_like=True):
+    """The beginning of an `OpenRecord`."""
+
+    worker: str
+
+
 class Unreadable(ValueError):
     """These bytes are no record this version can read."""
 
@@ -37,6 +43,7 @@ _BAD_VALUE = (ValueError, TypeError, OverflowError, msgspec.MsgspecError)
 _encode = msgspec.msgpack.Encoder().encode
 _decode_request = msgspec.msgpack.Decoder(RequestRow).decode
 _decode_attempt = msgspec.msgpack.Decoder(AttemptRow).decode
+_decode_opener = msgspec.msgpack.Decoder(_Opener).decode
 _decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 
 
@@ -110,6 +117,17 @@ def decode_open(data: bytes) -> OpenRecord:
         raise Unreadable(f"a record of kind {kind}, where an open one was expected")
     try:
         return _decode_open(memoryview(data)[2:])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def opener(data: bytes) -> str:
+    """Whose open record it is: the key of the process. Errors: Unreadable."""
+    kind = _kind(data)
+    if kind != OPEN:
+        raise Unreadable(f"a record of kind {kind}, where an open one was expected")
+    try:
+        return _decode_opener(memoryview(data)[2:]).worker
     except (msgspec.DecodeError, ValueError) as error:
         raise Unreadable(str(error)) from error
 

@@ -15,11 +15,19 @@ from arbiter import clock
 from arbiter.ledger import schema
 from arbiter.ledger.database import Dialect, Statement, Unstorable, Values
 from arbiter.ledger.sqlstore import SqlStore
-from arbiter.ledger.store import QueryTooSlow, StoreDown, StoreMissing
+from arbiter.ledger.store import QueryTooSlow, StoreDown, StoreMissing, StoreRefused
 
 BUSY_S = 5.0
 # How many steps SQLite's machine takes between two looks at the clock: a fraction of a millisecond.
 STEPS_PER_LOOK = 10_000
+
+REFUSALS: Final = {
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_TOOBIG,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_RANGE,
+}
 
 DIALECT: Final = Dialect("sqlite", schema.SQLITE)
 
@@ -148,6 +156,18 @@ class Sqlite:
                 raise QueryTooSlow(
                     f"this takes more than {self._query_s:g} s: narrow the filters, for example with `since`"
                 ) from error
+            if self._is_refusal(error):
+                raise StoreRefused(f"{self.path}: {error}") from error
             raise StoreDown(f"{self.path}: {error}") from error
         except (OverflowError, UnicodeEncodeError) as error:
             raise Unstorable(str(error)) from error
+
+    def _is_refusal(self, error: sqlite3.Error) -> bool:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is not None:
+            return code & 0xFF in REFUSALS
+        # Raised by the driver itself: a value that it cannot bind, or that it was closed.
+        try:
+            return self._db.total_changes >= 0
+        except sqlite3.ProgrammingError:
+            return False

@@ -10,7 +10,7 @@ from arbiter.ledger.database import Database, Statement, Unstorable
 from arbiter.ledger.query import Entry, Filters, Page
 from arbiter.ledger.records import Row, storable, storable_value
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing
+from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing, StoreRefused
 from arbiter.ledger.tables import ATTEMPTS, REQUESTS
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class SqlStore:
             try:
                 self._write([storable(row) for row in requests], [storable(row) for row in attempts], position, also)
             except Unstorable as error:
-                raise StoreDown(f"{self.name}: {error}") from error
+                raise StoreRefused(f"{self.name}: {error}") from error
 
     def position(self, journal: str) -> int:
         with self.database.asking():

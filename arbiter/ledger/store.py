@@ -23,6 +23,10 @@ class StoreMissing(StoreDown):
     """There is no store yet where one was to be read."""
 
 
+class StoreRefused(StoreDown):
+    """The store is well, and will never take this: the statement is wrong, or a value in it."""
+
+
 class QueryTooSlow(StoreDown):
     """The question takes longer than it may; the store is well, and a narrower one is answered."""
 

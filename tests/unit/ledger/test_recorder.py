@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from arbiter.ledger import recorder, records
+from arbiter.ledger import reaper, recorder, records
 from arbiter.ledger.journal import Journal, JournalFile
 from arbiter.ledger.query import Filters
 from arbiter.ledger.recorder import Recorder
@@ -386,7 +386,7 @@ def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path):
     store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
     entry = store.request("r00000003")
     assert entry is not None and entry.request.attempts == 2
-    assert entry.request.message == recorder.INTERRUPTED and entry.request.finished_ms is None
+    assert entry.request.message == reaper.INTERRUPTED and entry.request.finished_ms is None
     assert entry.attempts[1].finished_ms is None and entry.attempts[1].started_ms == entry.request.received_ms
     assert store.requests(Filters(errors=True)).entries[0].request.id == "r00000003"
     store.close()
@@ -446,7 +446,7 @@ def test_what_a_worker_wrote_in_its_last_moment_is_seen_by_who_finds_it_dead(tmp
         put(second.id, records.encode_open("w", request, second), file.open)
         return False
 
-    monkeypatch.setattr(recorder.process, "is_alive", dies)
+    monkeypatch.setattr(reaper.process, "is_alive", dies)
     one = make(tmp_path)
     drain(one)
     one.close()
@@ -467,7 +467,8 @@ def test_a_record_nobody_can_read_is_one_row_lost_and_named(tmp_path, caplog):
     fill(tmp_path, 1, start=1)
     one = make(tmp_path)
     drain(one)
-    assert one.state().rejected == 1
+    state = one.state()
+    assert (state.rejected, state.open) == (2, 0)
     one.close()
     assert "version 9" in caplog.text
     assert len(stored(tmp_path)[0]) == 2

@@ -1,0 +1,118 @@
+"""Completes what processes that died have left open in the journal, as `interrupted`.
+
+Attempts that ran, and requests that waited between two of them: their rows are written in one transaction with the
+removal of their open records, and take everybody's way from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+import lmdb
+import msgspec
+
+from arbiter.ledger import records
+from arbiter.ledger.journal import JournalFile
+from arbiter.ledger.records import OpenRecord
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.state import process
+
+ROWS_AT_ONCE = 64  # in a transaction: workers wait for LMDB's one write lock
+INTERRUPTED = "the gateway's process ended before this did"
+
+log = logging.getLogger("arbiter.ledger")
+
+
+class Reaped(NamedTuple):
+    """What there was to complete. `lost`: open records that nobody can read, which are gone now."""
+
+    attempts: int
+    lost: int
+
+
+def reap(file: JournalFile) -> Reaped:
+    """Complete the open records of dead processes, and forget those processes.
+
+    Errors: lmdb.Error; what was not completed yet is completed the next time.
+    """
+    with file.env.read() as txn:
+        dead = [key for key, identity in workers(file, txn) if not process.is_alive(identity)]
+    # Looked at only now: what they wrote last, a moment before they died, is to be seen.
+    with file.env.read() as txn:
+        alive = {key.decode() for key, _ in workers(file, txn) if key not in dead}
+        left, unreadable = _left_open(file, txn, alive)
+    requests: dict[str, RequestRow] = {}
+    for _, record in left:
+        known = requests.get(record.request.id)
+        if known is None or record.request.attempts > known.attempts:
+            requests[record.request.id] = record.request
+        if record.attempt is not None:
+            newest = requests[record.request.id]
+            newest.attempts = max(newest.attempts, record.attempt.number)
+    attempts = 0
+    for start in range(0, len(left), ROWS_AT_ONCE):
+        attempts += _interrupt(file, left[start : start + ROWS_AT_ONCE], requests)
+    if dead or unreadable:
+        with file.writing() as txn:
+            for key in dead:
+                txn.delete(key, db=file.workers)
+            for key in unreadable:
+                txn.delete(key, db=file.open)
+    if attempts:
+        log.warning("%d attempts of a process that died are recorded as interrupted", attempts)
+    return Reaped(attempts, len(unreadable))
+
+
+def workers(file: JournalFile, txn: lmdb.Transaction[bytes]) -> list[tuple[bytes, process.Identity]]:
+    """Who writes to the journal, by key. One that cannot be read is of nobody alive."""
+    found = []
+    with txn.cursor(file.workers) as cursor:
+        for key, value in cursor:
+            try:
+                found.append((bytes(key), msgspec.msgpack.decode(value, type=process.Identity)))
+            except (msgspec.DecodeError, ValueError):
+                found.append((bytes(key), process.Identity(0, -1, "")))
+    return found
+
+
+def _left_open(
+    file: JournalFile, txn: lmdb.Transaction[bytes], alive: set[str]
+) -> tuple[list[tuple[bytes, OpenRecord]], list[bytes]]:
+    """The records of those who are not alive, and the keys of what is no record."""
+    left: list[tuple[bytes, OpenRecord]] = []
+    unreadable: list[bytes] = []
+    with txn.cursor(file.open) as cursor:
+        for key, value in cursor:
+            try:
+                if records.opener(value) not in alive:
+                    left.append((bytes(key), records.decode_open(value)))
+            except records.Unreadable as error:
+                log.error("open record %s is lost: %s", bytes(key).decode("utf-8", "replace"), error)
+                unreadable.append(bytes(key))
+    return left, unreadable
+
+
+def _interrupt(file: JournalFile, left: list[tuple[bytes, OpenRecord]], requests: dict[str, RequestRow]) -> int:
+    encoded: list[bytes] = []
+    attempts = 0
+    with file.writing() as txn:
+        for key, record in left:
+            if not txn.delete(key, db=file.open):
+                continue
+            if record.attempt is not None:
+                attempts += 1
+                encoded.append(records.encode_row(_interrupted(record.attempt)))
+            request = requests.pop(record.request.id, None)
+            if request is not None:
+                encoded.append(records.encode_row(_interrupted(request)))
+        file.append(txn, encoded)
+    return attempts
+
+
+def _interrupted(row: AttemptRow | RequestRow) -> AttemptRow | RequestRow:
+    """The row of something whose process died: what was known when it began, and that nobody knows the rest."""
+    row.outcome = "interrupted"
+    row.message = INTERRUPTED
+    row.status = row.finished_ms = row.total_us = None
+    return row
