@@ -27,6 +27,7 @@ from arbiter.config.snapshot import (
     Admin,
     Auth,
     Budgets,
+    CacheFacts,
     Client,
     Limits,
     Model,
@@ -294,7 +295,7 @@ class _Resolver:
             if isinstance(entry, str):
                 model = Model(entry, entry)
             else:
-                model = Model(entry.id, entry.upstream or entry.id, entry.max_output_tokens)
+                model = Model(entry.id, entry.upstream or entry.id, entry.max_output_tokens, _cache(entry.cache))
             for text in (model.id, model.upstream):
                 check_identifier(text, partial(self.error, here))
             if model.id in models:
@@ -332,6 +333,7 @@ class _Resolver:
             retry=self._retry(written.retry, join(path, "retry")),
             request_limits=RequestLimits(written.limits.requests_per_minute, written.limits.requests_per_day),
             pin_ttl_s=pin_ttl_s if written.cache_ttl_s is None else written.cache_ttl_s,
+            cache=_cache(written.cache),
             speechless=written.speechless,
         )
 
@@ -460,6 +462,10 @@ class _Resolver:
             if not colon or not all(part.isidentifier() for part in [*module.split("."), *name.split(".")]):
                 raise self.error(join(join("plugins", index), "use"), "expected module:Class")
         return tuple(PluginSpec(written.use, written.required) for written in self.config.plugins)
+
+
+def _cache(written: schema.Cache) -> CacheFacts:
+    return CacheFacts(written.floor, written.minimum, written.ttl_s)
 
 
 def _capped(budget_s: float, cap_s: float) -> float:

@@ -67,6 +67,38 @@ class Limits(Section):
     json_depth: Annotated[int, doc("Deepest nesting of a request body; beyond it 400.", ge=16, le=500)] = 200
 
 
+class Cache(Section):
+    """What is known of a prompt cache: by this a loss is told from the ordinary (docs/ledger.md)."""
+
+    hints: ClassVar[dict[str, str]] = {
+        **instead("floor", "min_loss"),
+        **instead("minimum", "min_tokens", "min"),
+        **instead("ttl", "cache_ttl", "lifetime"),
+    }
+
+    floor: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None,
+        doc(
+            "Losses of fewer tokens are not counted. Default: `2048` for Claude models, which read to the token, "
+            "`8192` for others, which read in blocks."
+        ),
+    ] = None
+    minimum: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000_000)] | None,
+        doc(
+            "Prompts of fewer tokens are not cached. Default: what is known of the model, `1024` to `4096` for Claude, "
+            "`4096` for Gemini, `64` for DeepSeek, else `1024`."
+        ),
+    ] = None
+    ttl_s: Annotated[
+        Duration | None,
+        doc(
+            "What nobody used for so long may be gone, where a request's own cache marks say nothing else. Default: "
+            "`5m`; GPT-5.6 and later `30m`, Gemini `1h`, DeepSeek `2h`."
+        ),
+    ] = field(name="ttl", default=None)
+
+
 class Model(Section):
     hints: ClassVar[dict[str, str]] = {
         **instead("id", "name", "model"),
@@ -82,6 +114,9 @@ class Model(Section):
             "and an Anthropic upstream, which must have a limit, gets it where the client set none."
         ),
     ] = None
+    cache: Annotated[Cache, doc("What differs in its prompt cache from the provider's `cache`.")] = field(
+        default_factory=Cache
+    )
 
 
 class Timeouts(Section):
@@ -267,6 +302,9 @@ class Provider(Section):
             "`session_affinity.ttl`."
         ),
     ] = field(name="cache_ttl", default=None)
+    cache: Annotated[Cache, doc("What is known of its prompt cache: what counts as a loss of it.")] = field(
+        default_factory=Cache
+    )
     timeouts: Annotated[Timeouts, doc("Budgets of one attempt, phase by phase.")] = field(default_factory=Timeouts)
     retry: Annotated[Retry, doc("How often, and for how long, a request is tried.")] = field(default_factory=Retry)
     speechless: Annotated[

@@ -87,6 +87,11 @@ class CacheFacts:
     minimum: int | None = None
     ttl_s: float | None = None
 
+    def shown(self) -> dict[str, Any]:
+        """As the file spells it."""
+        ttl = None if self.ttl_s is None else units.duration(self.ttl_s)
+        return {"floor": self.floor, "minimum": self.minimum, "ttl": ttl}
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -519,7 +524,12 @@ def _redacted(provider: Provider) -> dict[str, Any]:
         "endpoint": None if endpoint.scheme == "echo" else endpoint.url,
         **_redacted_keys(provider.accounts),
         "models": [
-            {"id": model.id, "upstream": model.upstream, "max_output_tokens": model.max_output}
+            {
+                "id": model.id,
+                "upstream": model.upstream,
+                "max_output_tokens": model.max_output,
+                **({"cache": model.cache.shown()} if model.cache != CacheFacts() else {}),
+            }
             for model in provider.models
         ],
         "relay": provider.relay,
@@ -545,6 +555,7 @@ def _redacted(provider: Provider) -> dict[str, Any]:
             "requests_per_day": provider.request_limits.per_day,
         },
         "cache_ttl": units.duration(provider.pin_ttl_s),
+        "cache": provider.cache.shown(),
         "speechless": provider.speechless,
         "headers": {name: MASK for name, _ in provider.headers},
         "forward_headers": list(provider.forward_headers),

@@ -209,9 +209,9 @@ class _Histories(NamedTuple):
 
 
 def _cause(before: Call, now: Call, cache: Cache, histories: _Histories, *, is_compacted: bool) -> str:
-    # What was written, or read, was long enough.
-    cached = max(before.cached_tokens or 0, before.cache_write_tokens or 0) or before.prompt or 0
-    if min(cached, now.prompt or 0) < cache.minimum:
+    # What was read or written was long enough, whatever is known of the model.
+    cached = max(before.cached_tokens or 0, before.cache_write_tokens or 0)
+    if min(before.prompt or 0, now.prompt or 0) < (min(cache.minimum, cached) if cached else cache.minimum):
         return "below_minimum"
     if _model(before, now):
         return "model"

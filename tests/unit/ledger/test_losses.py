@@ -204,6 +204,9 @@ def test_a_prompt_too_short_to_be_cached_is_no_miss():
     two = now(input_tokens=3100, cached_tokens=0, cache_write_tokens=None, **OPENAI)
     assert cause(one, two, Cache(floor=1024, minimum=4096)) == "below_minimum"
     assert cause(one, two, Cache(floor=1024, minimum=1024)) == "cold_predecessor"
+    wrote = before(input_tokens=10, cached_tokens=0, cache_write_tokens=3000)
+    again = now(input_tokens=10, cache_write_tokens=3100)
+    assert cause(wrote, again, Cache(floor=1024, minimum=4096)) == "miss"  # it was long enough, as one sees
 
 
 def test_ten_parallel_calls_are_too_far_for_one_mark():
