@@ -6,11 +6,14 @@ unpriced, and an unpriced call costs nobody knows what, which is not nothing (SP
 
 from __future__ import annotations
 
-from arbiter.config.snapshot import Rate
+from typing import Literal
+
+from arbiter.config.rates import Rate
 from arbiter.model import Usage
 
-MODEL_CONFIG = "model_config"  # the prices stand in the configuration's `models`
-UNPRICED = "unpriced"  # tokens were used, and nobody knows for how much
+CostSource = Literal[
+    "override", "model_config", "provider", "catalog", "subscription", "reconciled", "unpriced"
+]  # SPEC 9.3
 MAX_PD = 2**63 - 1  # what a store's column holds: nine million dollars
 
 
@@ -19,7 +22,8 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
 
     Units: picodollars. A rate is in picodollars per token, so this is exact.
     Shapes: cached input costs its own price, once; cache writes whose lifetime nobody stated cost as those for five
-    minutes; reasoning is a part of the output. A cache of which nothing was reported was not used.
+    minutes; reasoning and audio cost their own price where there is one, else that of what they are a part of. A cache
+    of which nothing was reported was not used, and so it is with reasoning and audio.
     """
     read, written = usage.cache_read or 0, usage.cache_write or 0
     hour = min(usage.cache_write_1h or 0, written)
@@ -28,13 +32,19 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
             return None
         whole = usage.input + read + written
         rate = next((tier for above, tier in rate.tiers if whole > above), rate)
-    total = 0
+    heard = _part(usage.audio_input, usage.input, rate.audio_input)
+    spoken = _part(usage.audio_output, usage.output, rate.audio_output)
+    thought = _part(usage.reasoning, usage.output, rate.reasoning, spoken)
+    total = rate.request or 0
     for count, price in (
-        (usage.input, rate.input),
+        (usage.input and usage.input - heard, rate.input),
+        (heard, rate.audio_input),
         (read, rate.cached_input),
         (written - hour, rate.cache_write_5m),
         (hour, rate.cache_write_1h),
-        (usage.output, rate.output),
+        (usage.output and usage.output - spoken - thought, rate.output),
+        (spoken, rate.audio_output),
+        (thought, rate.reasoning),
     ):
         if count == 0 or price == 0:
             continue
@@ -42,3 +52,8 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
             return None
         total += count * price
     return total if total <= MAX_PD else None
+
+
+def _part(count: int | None, whole: int | None, price: int | None, taken: int = 0) -> int:
+    """How many tokens of `whole` are priced apart, where `taken` of them are so already."""
+    return min(count, whole - taken) if count and whole and price is not None else 0

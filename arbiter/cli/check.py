@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,7 +15,9 @@ from arbiter.cli.table import render
 from arbiter.config import units
 from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, Source, config_path
-from arbiter.config.snapshot import Alias, Member, Provider, Rate, Snapshot
+from arbiter.config.rates import TOKEN_PRICES, Rate
+from arbiter.config.snapshot import Alias, Member, Provider, Snapshot
+from arbiter.ledger.tariffs import known_apart
 
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
 _AFFINITY: dict[str, object] = {"header": "x-session-id", "ttl": "25h", "no_pin": []}
@@ -44,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
         return 0
-    source = Source(arguments.config, dict(os.environ))
+    source = Source(arguments.config, dict(os.environ), look_up=known_apart)
     file = str(config_path(source.path, source.env))
     try:
         snapshot = source.load()
@@ -323,24 +325,36 @@ def _plain(value: object) -> object:
 
 
 def _catalog(snapshot: Snapshot) -> str:
-    prices: list[tuple[str | None, ...]] = []
+    prices: list[tuple[str, Rate]] = []
     facts: list[tuple[object, ...]] = []
-    for name, rate, card in snapshot.catalog():
-        for above, tier in ((0, rate), *reversed(rate.tiers)) if rate is not None else ():
-            shown = (None if pd is None else units.price(pd) for _, pd in tier.items())
-            prices.append((f"{name}, input above {above}" if above else name, *shown))
+    for name, rate in snapshot.rates():
+        for above, tier in ((0, rate), *reversed(rate.tiers)):
+            prices.append((f"{name}, input above {above}" if above else name, tier))
+    for name, _, card in snapshot.catalog():
         if card is not None:
             latency = card.latency_ms_p50
             modalities = ", ".join(card.input_modalities) if card.input_modalities is not None else None
             facts.append((name, card.max_input, None if latency is None else units.written(latency), modalities))
-    kinds = [name.replace("_", " ") for name, _ in Rate().items()]
     parts = []
     if prices:
-        parts.append("\nPrices, USD per million tokens (- is unknown)\n" + render(("model", *kinds), prices))
+        parts.append("\nPrices, USD per million tokens (- is unknown)\n" + price_table(prices))
     if facts:
         head = ("model", "input tokens", "ms to first token", "takes in")
         parts.append("\nWhat is known of models (- is unknown)\n" + render(head, facts))
     return "".join(parts)
+
+
+def price_table(rows: Sequence[tuple[str, Rate]]) -> str:
+    """Rates under their names; the rarer kinds of prices only where somebody has one."""
+    usual = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
+    kinds = [kind for kind in TOKEN_PRICES if kind in usual or any(getattr(rate, kind) is not None for _, rate in rows)]
+    has_fee = any(rate.request for _, rate in rows)
+    shown = []
+    for name, rate in rows:
+        prices = [None if (pd := getattr(rate, kind)) is None else units.price(pd) for kind in kinds]
+        shown.append((name, *prices, *([units.written((rate.request or 0) / 10**12)] if has_fee else [])))
+    head = ("model", *(kind.replace("_", " ") for kind in kinds), *(["USD per request"] if has_fee else []))
+    return render(head, shown)
 
 
 def _limits(snapshot: Snapshot) -> str:

@@ -14,6 +14,7 @@ from arbiter.cli.table import plain, render
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Client, Snapshot
 from arbiter.errors import ArbiterError, TooLarge
+from arbiter.ledger.tariffs import known_apart
 from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller, Rung
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
@@ -59,7 +60,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    snapshot = Source(arguments.config, dict(os.environ)).load()
+    snapshot = Source(arguments.config, dict(os.environ), look_up=known_apart).load()
     caller = _caller(snapshot, arguments.client)
     fields = Incoming(_pairs(arguments.header)).fields
     try:

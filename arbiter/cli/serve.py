@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from arbiter import log
 from arbiter.cli import options
 from arbiter.config.load import Source
+from arbiter.ledger.tariffs import known_apart
 
 if TYPE_CHECKING:
     from arbiter.config.snapshot import Snapshot
@@ -32,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    source = Source(arguments.config, dict(os.environ), options.flags(arguments))
+    source = Source(arguments.config, dict(os.environ), options.flags(arguments), look_up=known_apart)
     return start(source, watches=arguments.reload)
 
 

@@ -193,7 +193,7 @@ class Names:
             provider = self._providers[member.provider or ""]
             model = provider.model(member.model)
             asked = model.upstream if model is not None else member.model
-            rate, card = provider.rates.get(asked), provider.cards.get(asked)
+            rate, card = provider.rate(asked), provider.cards.get(asked)
             if alias.select == "fastest":
                 known: object = card.latency_ms_p50 if card is not None else None
             elif rate is not None:

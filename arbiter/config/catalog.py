@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from arbiter.config import schema
+from arbiter.config import price_schema
 from arbiter.config.address import Fault
 from arbiter.config.decode import join, nearest
-from arbiter.config.snapshot import Card, Provider, Rate
+from arbiter.config.rates import Card, Rate
+from arbiter.config.snapshot import Provider
 from arbiter.config.words import check_identifier
 
 
@@ -22,7 +23,7 @@ class Catalog:
         self._warnings = warnings
 
     def known(
-        self, rows: Iterable[schema.CatalogRow], providers: Mapping[str, Provider], default: str | None
+        self, rows: Iterable[price_schema.CatalogRow], providers: Mapping[str, Provider], default: str | None
     ) -> dict[str, Provider]:
         """The providers with their rates and cards, under the names that their models are asked for by.
 
@@ -54,7 +55,7 @@ class Catalog:
                 rates[name][asked] = self._tiered(row, here, provider)
         return {name: replace(provider, rates=rates[name], cards=cards[name]) for name, provider in providers.items()}
 
-    def _card(self, row: schema.CatalogRow, here: str) -> Card:
+    def _card(self, row: price_schema.CatalogRow, here: str) -> Card:
         path = join(here, "input_modalities")
         if self._stands(path) and not row.input_modalities:
             raise self._error(path, "a model that takes nothing in; name what it takes, or remove the key")
@@ -63,7 +64,7 @@ class Catalog:
                 raise self._error(join(path, index), f'"{kind}" is listed twice')
         return Card(row.max_input_tokens, row.latency_ms_p50, tuple(row.input_modalities) or None)
 
-    def _tiered(self, row: schema.CatalogRow, here: str, provider: Provider) -> Rate:
+    def _tiered(self, row: price_schema.CatalogRow, here: str, provider: Provider) -> Rate:
         tiers: dict[int, Rate] = {}
         for index, tier in enumerate(row.tiers):
             path = join(join(here, "tiers"), index)
@@ -72,11 +73,11 @@ class Catalog:
             tiers[tier.above_input_tokens] = self._priced(tier, path, provider)
         return replace(self._priced(row, here, provider), tiers=tuple(sorted(tiers.items(), reverse=True)))
 
-    def _priced(self, written: schema.Prices, path: str, provider: Provider) -> Rate:
+    def _priced(self, written: price_schema.Prices, path: str, provider: Provider) -> Rate:
         rate = _rate(written)
         if rate == Rate():
             message = "no price stands here; at least one …_usd_per_mtok is needed, 0 where it is free"
-            if isinstance(written, schema.CatalogRow) and not written.tiers:
+            if isinstance(written, price_schema.CatalogRow) and not written.tiers:
                 message += ", or max_input_tokens, latency_ms_p50 or input_modalities"
             raise self._error(path, message)
         usual = {"input", "cached_input", "output"} | ({"cache_write_5m"} if provider.type == "anthropic" else set())
@@ -86,11 +87,15 @@ class Catalog:
         return rate
 
 
-def _rate(written: schema.Prices) -> Rate:
+def _rate(written: price_schema.Prices) -> Rate:
     return Rate(
         input=written.input_pd,
         cached_input=written.cached_input_pd,
         cache_write_5m=written.cache_write_5m_pd,
         cache_write_1h=written.cache_write_1h_pd,
         output=written.output_pd,
+        reasoning=written.reasoning_pd,
+        audio_input=written.audio_input_pd,
+        audio_output=written.audio_output_pd,
+        request=None if written.request_micro is None else written.request_micro * 10**6,
     )

@@ -10,7 +10,7 @@ import hashlib
 import ipaddress
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from arbiter.config.address import data_dir, endpoint, hidden, passwords, state_
 from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
 from arbiter.config.decode import Decoder, join, nearest
+from arbiter.config.pricing import Sources
+from arbiter.config.rates import Pricing, Rate
 from arbiter.config.snapshot import (
     Admin,
     Auth,
@@ -74,18 +76,28 @@ class Flags:
     workers: int | None = None
 
 
+LookUp = Callable[[Pricing, Mapping[str, Provider]], Mapping[str, Mapping[str, Rate]]]
+"""What the declared models of each provider cost today, by the names that the providers are sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a configuration comes from, so that a reload can ask again."""
+    """Where a configuration comes from, so that a reload can ask again.
+
+    `look_up` finds the prices that do not stand in the file, for those who choose or show by them.
+    """
 
     path: Path | None
     env: Mapping[str, str] = field(repr=False)
     flags: Flags = Flags()
     demo: bool = False
+    look_up: LookUp | None = None
 
     def load(self) -> Snapshot:
         """The configuration as it stands now, and the keys. Errors: ConfigError."""
-        return with_keys(demo_snapshot(self.env, self.flags) if self.demo else load(self.path, self.env, self.flags))
+        if self.demo:
+            return with_keys(demo_snapshot(self.env, self.flags))
+        return with_keys(load(self.path, self.env, self.flags, self.look_up))
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Changes whenever the file does; None while there is no file."""
@@ -103,7 +115,7 @@ def config_path(path: Path | None, env: Mapping[str, str]) -> Path:
     return path or Path(env.get("ARBITER_CONFIG") or DEFAULT_PATH)
 
 
-def load(path: Path | None, env: Mapping[str, str], flags: Flags = Flags()) -> Snapshot:
+def load(path: Path | None, env: Mapping[str, str], flags: Flags = Flags(), look_up: LookUp | None = None) -> Snapshot:
     """Read and resolve a configuration file. Errors: ConfigError."""
     chosen = config_path(path, env)
     if path is None and not env.get("ARBITER_CONFIG") and not chosen.exists():
@@ -111,7 +123,7 @@ def load(path: Path | None, env: Mapping[str, str], flags: Flags = Flags()) -> S
             f"there is no {DEFAULT_PATH} here; name one with --config or ARBITER_CONFIG, "
             f"try `arbiter demo`, which needs none, or write one: {_SMALLEST}"
         )
-    return parse(read_text(chosen), str(chosen), env, flags)
+    return parse(read_text(chosen), str(chosen), env, flags, look_up)
 
 
 def with_keys(snapshot: Snapshot) -> Snapshot:
@@ -129,7 +141,9 @@ def with_keys(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, keys=keys, warnings=tuple(warnings))
 
 
-def parse(text: str, name: str, env: Mapping[str, str], flags: Flags = Flags()) -> Snapshot:
+def parse(
+    text: str, name: str, env: Mapping[str, str], flags: Flags = Flags(), look_up: LookUp | None = None
+) -> Snapshot:
     """Resolve a configuration from its text; `name` stands for the file in messages and anchors relative paths.
 
     Errors: ConfigError, and nothing else.
@@ -138,7 +152,7 @@ def parse(text: str, name: str, env: Mapping[str, str], flags: Flags = Flags()) 
     config = decoder.read(text, schema.Config)
     if config is None:
         raise ConfigError(f"the file is empty; {_SMALLEST}", file=name)
-    return _Resolver(config, decoder, Path(name).parent, env, flags).snapshot()
+    return _Resolver(config, decoder, Path(name).parent, env, flags, look_up).snapshot()
 
 
 DEMO = """\
@@ -164,7 +178,13 @@ class _Resolver:
     """One pass over a decoded file."""
 
     def __init__(
-        self, config: schema.Config, decoder: Decoder, base: Path, env: Mapping[str, str], flags: Flags
+        self,
+        config: schema.Config,
+        decoder: Decoder,
+        base: Path,
+        env: Mapping[str, str],
+        flags: Flags,
+        look_up: LookUp | None,
     ) -> None:
         self.config = config
         self.error = decoder.error
@@ -172,6 +192,7 @@ class _Resolver:
         self.base = base  # relative paths of secret and certificate files start at the configuration file
         self.env = env
         self.flags = flags
+        self.look_up = look_up
         self.warnings: list[str] = []
 
     def snapshot(self) -> Snapshot:
@@ -185,9 +206,13 @@ class _Resolver:
             {name: self._provider(name, written, cap_s, affinity.ttl_s) for name, written in config.providers.items()},
             config.routing.default_provider,
         )
+        data = data_dir(self.env)
+        pricing = Sources(self.error, self.base, data).pricing(config.prices, providers)
+        if self.look_up is not None:
+            known = self.look_up(pricing, providers)
+            providers = {name: replace(one, known=known.get(name, {})) for name, one in providers.items()}
         models = self._models(providers)
         names = Names(config.aliases, providers, models, self.error, self.stands, self.warnings)
-        data = data_dir(self.env)
         snapshot = Snapshot(
             server=self._server(),
             limits=Limits(**msgspec.structs.asdict(config.limits)),
@@ -206,6 +231,7 @@ class _Resolver:
             affinity=affinity,
             sessions=Sessions(**msgspec.structs.asdict(config.sessions)),
             data_dir=data,
+            pricing=pricing,
         )
         self._check_overrides(snapshot)
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
@@ -335,6 +361,8 @@ class _Resolver:
             pin_ttl_s=pin_ttl_s if written.cache_ttl_s is None else written.cache_ttl_s,
             cache=_cache(written.cache),
             speechless=written.speechless,
+            billing=written.billing,
+            priced_as=written.priced_as,
         )
 
     def _retry(self, written: schema.Retry, path: str) -> Retry:

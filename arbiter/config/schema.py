@@ -14,7 +14,8 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, field
 
 from arbiter.config.callers import Auth, Client, SessionAffinity, Sessions
-from arbiter.config.sections import Duration, Number, Price, Secret, Section, Size, doc, instead
+from arbiter.config.price_schema import CatalogRow, PriceSources
+from arbiter.config.sections import Duration, Number, Secret, Section, Size, doc, instead
 
 _PRICED = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
 _PRICES_STAND = "prices stand at the top level: `models: [{ model: provider/model, input_usd_per_mtok: … }]`"
@@ -329,6 +330,21 @@ class Provider(Section):
         Literal["1.1", "2"],
         doc("Version of HTTP to speak; `2` is for servers that speak nothing else. Not for unix sockets."),
     ] = "1.1"
+    billing: Annotated[
+        Literal["metered", "subscription"],
+        Meta(extra={"meant": {"flat": "subscription", "tokens": "metered", "api": "metered"}}),
+        doc(
+            "How it is paid: by what is used, or by the month. What a subscription serves has no cost of its own; the "
+            "row keeps beside it what the same would have cost."
+        ),
+    ] = "metered"
+    priced_as: Annotated[
+        str | None,
+        doc(
+            "Whose prices hold where the endpoint does not tell (a proxy, a region of your own): a vendor's name in "
+            "the price source, like `anthropic` or `openai`."
+        ),
+    ] = None
     proxy: Annotated[
         Secret | None,
         doc(
@@ -337,65 +353,6 @@ class Provider(Section):
         ),
     ] = None
     tls: Annotated[Tls, doc("Private authorities and client certificates.")] = field(default_factory=Tls)
-
-
-class Prices(Section, kw_only=True):
-    """What tokens cost. None: nobody knows."""
-
-    hints: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("cache_read_usd_per_mtok", "cache_read_input_usd_per_mtok", "cached_usd_per_mtok"),
-        'unknown key; did you mean "cached_input_usd_per_mtok"?',
-    )
-
-    input_pd: Annotated[Price | None, doc("Input that neither came from a cache nor went into one.")] = field(
-        name="input_usd_per_mtok", default=None
-    )
-    cached_input_pd: Annotated[Price | None, doc("Input read from the provider's cache.")] = field(
-        name="cached_input_usd_per_mtok", default=None
-    )
-    cache_write_5m_pd: Annotated[
-        Price | None, doc("Input written to the cache for five minutes, or for a time that the provider does not tell.")
-    ] = field(name="cache_write_5m_usd_per_mtok", default=None)
-    cache_write_1h_pd: Annotated[Price | None, doc("Input written to the cache for an hour.")] = field(
-        name="cache_write_1h_usd_per_mtok", default=None
-    )
-    output_pd: Annotated[Price | None, doc("Output, reasoning included.")] = field(
-        name="output_usd_per_mtok", default=None
-    )
-
-
-class Tier(Prices):
-    above_input_tokens: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000_000_000)],
-        doc("This tier's prices hold for the whole of a request with more input than this, caches included."),
-    ]
-
-
-class CatalogRow(Prices):
-    not_built = frozenset({"metadata"})
-    hints: ClassVar[dict[str, str]] = {
-        **Prices.hints,
-        "max_output_tokens": "it stands with the provider's model: `{ id: …, max_output_tokens: … }`",
-    }
-
-    model: Annotated[str, doc("`provider/model`, the model by the `id` it is declared with.")]
-    tiers: Annotated[list[Tier], doc("Other prices for requests with much input.")] = field(default_factory=list)
-    max_input_tokens: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
-        doc("The most input it takes. A conversation that is too long for one model falls back to a larger one only."),
-    ] = None
-    latency_ms_p50: Annotated[
-        Number | None, doc("Median time to its first token in milliseconds, for `select: fastest`.")
-    ] = None
-    input_modalities: Annotated[
-        list[
-            Annotated[
-                Literal["text", "image", "file", "audio"],
-                Meta(extra={"not_built": ("video",), "meant": {"vision": "image", "images": "image", "pdf": "file"}}),
-            ]
-        ],
-        doc("What it takes in. Left out: nobody knows, which is neither yes nor no."),
-    ] = field(default_factory=list)
 
 
 class Alias(Section):
@@ -529,8 +486,6 @@ class Config(Section):
             "alerts",
         }
     )
-    hints: ClassVar[dict[str, str]] = {"prices": _PRICES_STAND}
-
     server: Annotated[Server, doc("Where and how to listen.")] = field(default_factory=Server)
     limits: Annotated[Limits, doc("Bounds on what is accepted and held.")] = field(default_factory=Limits)
     auth: Annotated[Auth, doc("Whether callers need a key.")] = field(default_factory=Auth)
@@ -540,6 +495,9 @@ class Config(Section):
     )
     models: Annotated[list[CatalogRow], doc("What models cost, and what else is known of them.")] = field(
         default_factory=list
+    )
+    prices: Annotated[PriceSources, doc("Where the prices of other models come from, and those of your own.")] = field(
+        default_factory=PriceSources
     )
     aliases: Annotated[dict[str, Alias], doc("Names of your own for models and groups of them.")] = field(
         default_factory=dict

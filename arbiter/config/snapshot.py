@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arbiter.config import units
+from arbiter.config.rates import Card, Pricing, Rate, redacted_row
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 MASK = "***"
@@ -149,43 +150,14 @@ class RequestLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """What the catalog knows of a model. None: unknown, which is neither yes nor no."""
-
-    max_input: int | None = None  # tokens
-    latency_ms_p50: float | None = None
-    input_modalities: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """What a model's tokens cost.
-
-    Units: picodollars per token. $3 per million tokens is 3_000_000. None: no price is known, which is not 0.
-    Shapes: `tiers`, highest first, hold this for requests with more input than that; the first that fits is used alone.
-    """
-
-    input: int | None = None
-    cached_input: int | None = None
-    cache_write_5m: int | None = None
-    cache_write_1h: int | None = None
-    output: int | None = None
-    tiers: tuple[tuple[int, Rate], ...] = ()
-
-    def items(self) -> Iterator[tuple[str, int | None]]:
-        """Each price by its name, without tiers."""
-        for name in self.__slots__[:-1]:
-            yield name, getattr(self, name)
-
-
-@dataclass(frozen=True, slots=True)
 class Provider:
     """One upstream.
 
     `wire` is the format it speaks ("openai-chat", "anthropic-messages"; "any" for echo). `accounts` are its keys, in
     the file's order; there is always one, with an empty key where none was given. `rates` are the declared prices and
     `cards` the rest of the catalog, by the name that a model goes by at the provider. `pin_ttl_s` is how long a
-    conversation stays with it after its last call.
+    conversation stays with it after its last call. `known` are the prices of its declared models as they stood when
+    the configuration was read, wherever they came from; `billing` and `priced_as` are the file's.
     """
 
     name: str
@@ -211,6 +183,9 @@ class Provider:
     pin_ttl_s: float = 25 * 3600.0
     cache: CacheFacts = CacheFacts()
     speechless: Literal["flag", "nudge"] = "flag"
+    known: Mapping[str, Rate] = field(default_factory=dict, hash=False)
+    billing: Literal["metered", "subscription"] = "metered"
+    priced_as: str | None = None
 
     @property
     def url(self) -> str:
@@ -223,6 +198,10 @@ class Provider:
             return self.attribution == "drop"
         host = self.endpoint.host
         return host != "anthropic.com" and not host.endswith(".anthropic.com")
+
+    def rate(self, upstream: str) -> Rate | None:
+        """What a model costs, by the name that the provider is sent; None where nobody knows."""
+        return self.known.get(upstream) or self.rates.get(upstream)
 
     def model(self, model_id: str) -> Model | None:
         """The declared model of that id."""
@@ -436,6 +415,8 @@ class Snapshot:
         """Everybody who has a key, each once."""
         return list(dict.fromkeys(client.name for client in self.callers if client.revoked_ms is None))
 
+    pricing: Pricing = field(default_factory=Pricing)
+
     def secrets(self) -> frozenset[str]:
         """Every secret of this configuration, for whoever must keep them out of something."""
         found = {self.admin.token, *self.storage.secrets}
@@ -446,14 +427,14 @@ class Snapshot:
         return frozenset(found - {""})
 
     def rates(self) -> Iterator[tuple[str, Rate]]:
-        """Each declared price with its model, as `provider/model`."""
+        """Each known price with its model, as `provider/model`."""
         for provider in self.providers.values():
             ids = {model.upstream: model.id for model in reversed(provider.models)}
-            for name, rate in provider.rates.items():
+            for name, rate in {**provider.rates, **provider.known}.items():
                 yield f"{provider.name}/{ids.get(name, name)}", rate
 
     def catalog(self) -> Iterator[tuple[str, Rate | None, Card | None]]:
-        """Each model of which something is known, as `provider/model`, with its price and its card."""
+        """Each model with a row in `models`, as `provider/model`, with that row's price and card."""
         for provider in self.providers.values():
             ids = {model.upstream: model.id for model in reversed(provider.models)}
             for name in dict.fromkeys((*provider.rates, *provider.cards)):
@@ -485,7 +466,8 @@ class Snapshot:
             "auth": {"mode": self.auth.mode},
             "clients": [client.redacted() for client in self.clients],
             "providers": {name: _redacted(provider) for name, provider in self.providers.items()},
-            "models": [{"model": name, **_redacted_row(rate, card)} for name, rate, card in self.catalog()],
+            "models": [{"model": name, **redacted_row(rate, card)} for name, rate, card in self.catalog()],
+            "prices": self.pricing.redacted(),
             "aliases": {name: _redacted_alias(alias) for name, alias in self.aliases.items() if name == alias.name},
             "routing": {
                 "default_provider": self.routing.default_provider,
@@ -557,6 +539,8 @@ def _redacted(provider: Provider) -> dict[str, Any]:
         "cache_ttl": units.duration(provider.pin_ttl_s),
         "cache": provider.cache.shown(),
         "speechless": provider.speechless,
+        "billing": provider.billing,
+        "priced_as": provider.priced_as,
         "headers": {name: MASK for name, _ in provider.headers},
         "forward_headers": list(provider.forward_headers),
         "host": endpoint.host_header,
@@ -580,25 +564,6 @@ def _redacted_alias(alias: Alias) -> dict[str, Any]:
     if weights := {member.name: member.weight for member in alias.members if member.weight != 1.0}:
         group["weights"] = weights
     return {**group, **shown}
-
-
-def _redacted_row(rate: Rate | None, card: Card | None) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    if rate is not None:
-        shown |= _redacted_rate(rate)
-        shown["tiers"] = [{"above_input_tokens": above, **_redacted_rate(tier)} for above, tier in reversed(rate.tiers)]
-    if card is not None:
-        facts = {
-            "max_input_tokens": card.max_input,
-            "latency_ms_p50": card.latency_ms_p50,
-            "input_modalities": list(card.input_modalities or ()),
-        }
-        shown |= {name: fact for name, fact in facts.items() if fact}
-    return shown
-
-
-def _redacted_rate(rate: Rate) -> dict[str, str]:
-    return {f"{name}_usd_per_mtok": units.price(pd) for name, pd in rate.items() if pd is not None}
 
 
 def mask(secret: str) -> str:

@@ -19,15 +19,16 @@ from types import FrameType
 import uvicorn
 
 from arbiter.clock import monotonic
-from arbiter.config.snapshot import Rate, Snapshot
+from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
 from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.opening import open_store
+from arbiter.ledger.pricing import Pricing, rate
 from arbiter.ledger.recorder import Recorder
-from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.store import Reader
+from arbiter.ledger.tariffs import Tariffs
 from arbiter.lines import Line
 from arbiter.log import setup
 from arbiter.metrics import Metrics
@@ -67,12 +68,13 @@ def run(
     run_dir = socket_path.parent
     numbers = Metrics(run_dir / "metrics-control.bin" if snapshot.telemetry.metrics else None)
     current = Configuration(snapshot, line)
+    tariffs = Tariffs(current)
     if storage.url != "none":
         recorder = Recorder(
             snapshot.state_dir,
             storage.journal_max,
             lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
-            stages=[Comparison(current, lambda row: declared(current(), row), numbers)],
+            stages=[Pricing(tariffs), Comparison(current, lambda row: rate(row, tariffs()), numbers)],
             metrics=numbers,
         )
         reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
@@ -123,12 +125,6 @@ def run(
         if state is not None:
             state.close()
     log.info("control has ended")
-
-
-def declared(snapshot: Snapshot, row: AttemptRow) -> Rate | None:
-    """The prices that the configuration declares for the model of an attempt."""
-    provider = snapshot.providers.get(row.provider)
-    return provider.rates.get(row.model_asked or "") if provider is not None else None
 
 
 async def _tend(actions: Actions) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from arbiter.accounting import prices
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
-from arbiter.config.snapshot import Account, Rate
+from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut, UpstreamError
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
@@ -37,11 +36,10 @@ class Pen(Protocol):
 class Attempt:
     """One open attempt. It is closed exactly once; closing it again does nothing."""
 
-    __slots__ = ("_book", "_rate", "answered_ns", "is_open", "row", "sent_ns")
+    __slots__ = ("_book", "answered_ns", "is_open", "row", "sent_ns")
 
-    def __init__(self, book: Book, row: AttemptRow, rate: Rate | None) -> None:
+    def __init__(self, book: Book, row: AttemptRow) -> None:
         self._book = book
-        self._rate = rate
         self.row = row
         self.sent_ns = self.answered_ns = monotonic_ns()
         self.is_open = True
@@ -76,9 +74,6 @@ class Attempt:
         row.total_us = self._since_sent_us(monotonic_ns())
         if facts is not None:
             _take(row, facts, self._book.blot)
-            if facts.usage is not None and facts.usage.is_stated:
-                row.cost_pd = prices.cost_pd(facts.usage, self._rate) if self._rate is not None else None
-                row.cost_source = prices.MODEL_CONFIG if row.cost_pd is not None else prices.UNPRICED
             if error is None and facts.is_speechless:
                 row.empty_completion = True
                 self._book.say_empty(row.provider)
@@ -108,13 +103,12 @@ class Attempt:
 class Book:
     """All attempts of one request, and the request's own row."""
 
-    __slots__ = ("_is_priced", "_metrics", "_pen", "blot", "request", "waited_us")
+    __slots__ = ("_metrics", "_pen", "blot", "request", "waited_us")
 
     def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow, blot: Blotter) -> None:
         self._pen = pen
         self.blot = blot
         self._metrics = metrics
-        self._is_priced = True  # every attempt that metered something
         self.waited_us = 0  # for attempts that are over, and on purpose between two
         self.request = request
 
@@ -134,7 +128,6 @@ class Book:
         request.attempts += 1
         self.waited_us += wait_us or 0
         self.serves(rung, fidelity)
-        rate = provider.rates.get(rung.model)
         row = AttemptRow(
             id=f"{request.id}-{request.attempts}",
             request_id=request.id,
@@ -148,12 +141,11 @@ class Book:
             lane=lane,
             config_epoch=request.config_epoch,
             started_ms=now_ms(),
-            pricing_available=rate is not None,
             why=why,
             wait_us=wait_us,
         )
         self._pen.open(request, row)
-        return Attempt(self, row, rate)
+        return Attempt(self, row)
 
     def note(self, row: AttemptRow) -> None:
         """One attempt is complete."""
@@ -167,7 +159,6 @@ class Book:
             self.waited_us += row.total_us
             metrics.observe("arbiter_upstream_attempt_duration_seconds", (row.provider,), row.total_us / 1e6)
         if row.usage_source != "missing":
-            self._add(row.cost_pd)
             for kind, count in (
                 ("input", row.input_tokens),
                 ("cached", row.cached_tokens),
@@ -176,12 +167,6 @@ class Book:
             ):
                 if count:
                     metrics.count("arbiter_tokens_total", (row.provider, kind), count)
-
-    def _add(self, cost_pd: int | None) -> None:
-        """A sum with an unknown part is unknown: what is left of it would pass for the whole."""
-        request = self.request
-        self._is_priced = self._is_priced and cost_pd is not None
-        request.cost_pd = (request.cost_pd or 0) + cost_pd if self._is_priced and cost_pd is not None else None
 
     def serves(self, rung: Rung, fidelity: str) -> None:
         """It is `rung`'s answer that the client gets."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from arbiter.accounting import caches
-from arbiter.config.snapshot import Rate, Snapshot
+from arbiter.config.rates import Rate
+from arbiter.config.snapshot import Snapshot
 from arbiter.ledger import losses
 from arbiter.ledger.database import Database
 from arbiter.ledger.losses import Call

@@ -22,7 +22,7 @@ import msgspec
 
 from arbiter.accounting.caches import Cache
 from arbiter.accounting.prices import MAX_PD
-from arbiter.config.snapshot import Rate
+from arbiter.config.rates import Rate
 
 CAUSES: Final = (
     "below_minimum",

@@ -112,7 +112,7 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     finish_reason: str | None = None  # the upstream's own word
     finish_inferred: bool = False
     reused_connection: bool = False
-    cost_source: str | None = None  # where the prices came from: model_config | unpriced; None where none were needed
+    cost_source: str | None = None  # where the price came from (`accounting.prices.CostSource`); None: none was needed
     why: str = "first"  # why it was made: first | retry | key | fallback | nudge
     wait_us: int | None = None  # of deliberate waiting before it was sent; None for the first
     retry_after_ms: int | None = None  # how long the provider asked us to stay away
@@ -149,3 +149,4 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     sample: Annotated[bytes | None, UNSTORED] = None  # of the request's text, for an estimate
     sample_of_bytes: Annotated[int, UNSTORED] = 0  # of how much text that is a sample
     tools_sample: Annotated[bytes | None, UNSTORED] = None  # the tool schemas, the first time this worker saw them
+    equivalent_pd: int | None = None  # what a subscription's call would have cost, in picodollars

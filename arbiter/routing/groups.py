@@ -15,7 +15,8 @@ from typing import NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from arbiter.config import units
-from arbiter.config.snapshot import Alias, Member, Rate, Select, Snapshot
+from arbiter.config.rates import Rate
+from arbiter.config.snapshot import Alias, Member, Select, Snapshot
 from arbiter.routing.plan import Asked, Rung
 
 _NOTHING = Asked("")
@@ -161,7 +162,7 @@ def _by_output_price(branch: Branch, rung: Rung, asked: Asked) -> Rank:
 
 
 def _rate(rung: Rung, tokens: int) -> Rate | None:
-    rate = rung.provider.rates.get(rung.model)
+    rate = rung.provider.rate(rung.model)
     return rate and next((tier for above, tier in rate.tiers if tokens > above), rate)
 
 

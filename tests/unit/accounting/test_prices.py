@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arbiter.accounting.prices import MAX_PD, cost_pd
 from arbiter.config import units
-from arbiter.config.snapshot import Rate
+from arbiter.config.rates import Rate
 from arbiter.model import Usage
 
 
@@ -46,14 +46,12 @@ def test_no_digit_of_a_price_is_lost(counts: tuple[int, ...], prices: tuple[str,
 
 def test_cached_input_costs_its_own_price_once() -> None:
     """`input` is without what came from the cache already (SPEC 9.1): 86 at $2, 1920 at $0.50, 300 at $8."""
-    counted = Usage(input=86, cache_read=1920, output=300, total=2306)
+    counted = Usage(input=86, cache_read=1920, output=300)
     assert cost_pd(counted, rate(input="2", cached_input="0.5", output="8")) == 3_532_000_000
 
 
 def test_cache_writes_are_split_by_their_lifetime() -> None:
-    counted = Usage(
-        input=1000, cache_read=0, cache_write=1_000_000, cache_write_5m=400_000, cache_write_1h=600_000, output=100
-    )
+    counted = Usage(input=1000, cache_read=0, cache_write=1_000_000, cache_write_1h=600_000, output=100)
     assert cost_pd(counted, SONNET) == 5_104_500_000_000
 
 
@@ -61,10 +59,8 @@ def test_cache_writes_are_split_by_their_lifetime() -> None:
     ("split", "cost"),
     [
         ({}, 10 * 3_750_000),
-        ({"cache_write_5m": 10}, 10 * 3_750_000),
         ({"cache_write_1h": 4}, 6 * 3_750_000 + 4 * 6_000_000),
-        ({"cache_write_5m": 3, "cache_write_1h": 4}, 6 * 3_750_000 + 4 * 6_000_000),
-        ({"cache_write_5m": 0, "cache_write_1h": 99}, 10 * 6_000_000),  # a part is never more than the whole
+        ({"cache_write_1h": 99}, 10 * 6_000_000),  # a part is never more than the whole
     ],
 )
 def test_writes_of_no_stated_lifetime_cost_as_those_for_five_minutes(split: dict[str, int], cost: int) -> None:
@@ -94,11 +90,9 @@ def test_a_cache_nobody_spoke_of_was_not_used() -> None:
 def test_a_price_that_is_needed_and_unknown_makes_the_cost_unknown(missing: str) -> None:
     """No price is derived from another, and one that is not needed is not missed."""
     partly = Rate(**{**dict(SONNET.items()), missing: None})
-    member = {"cached_input": "cache_read"}.get(missing, missing)
-    used = Usage(input=1, cache_read=1, cache_write=2, cache_write_5m=1, cache_write_1h=1, output=1)
-    unused = msgspec.structs.replace(used, **{member: 0}, cache_write=1 if "write" in missing else 2)
-    if missing == "cache_write_5m":
-        unused = msgspec.structs.replace(unused, cache_write_1h=1)
+    member = {"cached_input": "cache_read", "cache_write_5m": "cache_write"}.get(missing, missing)
+    used = Usage(input=1, cache_read=1, cache_write=2, cache_write_1h=1, output=1)
+    unused = msgspec.structs.replace(used, **{member: 1 if missing == "cache_write_5m" else 0})
     assert cost_pd(used, partly) is None
     assert cost_pd(unused, partly) == cost_pd(unused, SONNET) is not None
 
@@ -117,3 +111,22 @@ def test_a_tier_replaces_every_price_once_all_input_is_above_its_limit() -> None
     assert cost_pd(Usage(input=1_000_001, cache_read=1, output=1), tiered) is None
     # Nobody knows which tier it was.
     assert cost_pd(Usage(output=1), tiered) is None
+
+
+def test_reasoning_and_audio_cost_their_own_prices_where_they_have_any() -> None:
+    """Each token once: what is priced apart is no longer priced as what it is a part of."""
+    apart = rate(input="1", output="10", reasoning="3", audio_input="40", audio_output="80")
+    used = Usage(input=100, output=50, reasoning=20, audio_input=30, audio_output=10)
+    assert cost_pd(used, apart) == (70 * 1 + 30 * 40 + 20 * 10 + 10 * 80 + 20 * 3) * 10**6
+    assert cost_pd(used, rate(input="1", output="10")) == (100 * 1 + 50 * 10) * 10**6
+    # A part is never more than the whole, whatever was reported.
+    more = Usage(input=10, output=10, reasoning=9, audio_input=99, audio_output=8)
+    assert cost_pd(more, apart) == (10 * 40 + 8 * 80 + 2 * 3) * 10**6
+
+
+def test_a_fee_is_paid_once_for_each_request_and_in_every_tier() -> None:
+    fee = 10**10
+    tiered = Rate(input=1, output=1, request=fee, tiers=((10, Rate(input=2, output=2, request=fee)),))
+    assert cost_pd(Usage(input=10, output=1), tiered) == 11 + fee
+    assert cost_pd(Usage(input=11, output=1), tiered) == 24 + fee
+    assert cost_pd(Usage(input=0, output=0), tiered) == fee

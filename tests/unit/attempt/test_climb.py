@@ -10,7 +10,8 @@ import pytest
 
 from arbiter.attempt.climb import Climb, Step, in_order
 from arbiter.attempt.conversation import Conversation
-from arbiter.config.snapshot import Account, Card, Endpoint, Provider, RequestLimits, Retry
+from arbiter.config.rates import Card
+from arbiter.config.snapshot import Account, Endpoint, Provider, RequestLimits, Retry
 from arbiter.errors import (
     ArbiterError,
     BadRequest,

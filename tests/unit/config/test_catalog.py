@@ -7,7 +7,8 @@ import json
 import pytest
 
 from arbiter.config.load import ConfigError, parse
-from arbiter.config.snapshot import Card, Rate, Snapshot
+from arbiter.config.rates import Card, Rate
+from arbiter.config.snapshot import Snapshot
 
 UP = "providers: { up: { type: ollama, models: [gpt, { id: mini, upstream: mini-2026 }] } }\n"
 

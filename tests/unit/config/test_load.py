@@ -508,7 +508,6 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider("endpoint: https://h/v1/responses/"), 4, "providers.up.endpoint", "before /responses, which Arbiter"),
         (provider("endpoint: unix:///s.sock:/v1/messages"), 4, "providers.up.endpoint", "ends before /messages"),
         (ONE + "budgets: []\n", 2, "budgets", "not built yet"),
-        (ONE + "prices: {}\n", 2, "prices", "`models: [{ model: provider/model, input_usd_per_mtok: … }]`"),
         (ONE + "models: [gpt]\n", 2, "models[0]", "expected a mapping, got a string"),
         (ONE + "models:\n- { input_usd_per_mtok: 1 }\n", 3, "models[0]", '"model" is missing'),
         (ONE + "models:\n- { model: up/gpt }\n", 3, "models[0]", "at least one …_usd_per_mtok is needed"),

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from arbiter.config.load import demo_snapshot
-from arbiter.config.snapshot import Rate
+from arbiter.config.rates import Rate
 from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.sqlite import SqliteStore

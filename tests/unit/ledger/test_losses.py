@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from arbiter.accounting.caches import Cache
-from arbiter.config.snapshot import Rate
+from arbiter.config.rates import Rate
 from arbiter.ledger import losses
 from arbiter.ledger.losses import judge
 from tests.fakes.histories import call, turns

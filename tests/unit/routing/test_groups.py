@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from arbiter.config.load import parse
-from arbiter.config.snapshot import Alias, Card, Member, Rate, Routing, Select, Snapshot
+from arbiter.config.rates import Card, Rate
+from arbiter.config.snapshot import Alias, Member, Routing, Select, Snapshot
 from arbiter.routing.groups import lot
 from arbiter.routing.plan import Asked, Pinned, Plan
 from arbiter.routing.router import Router

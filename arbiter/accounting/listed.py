@@ -1,0 +1,59 @@
+"""What a price list says of a model: its rates on one day, each from a time of that day on."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from arbiter.config.rates import DAY_MS, Rate
+
+# A tier that a list does not name costs something else than the usual, and nobody knows what.
+_USUAL_TIERS = frozenset({"", "default", "standard", "auto", "on_demand", "scale"})
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """One model's prices on one day. `begins` are the milliseconds of that day at which each of `rates` begins."""
+
+    model: str  # by the list's own name, with its vendor: anthropic/claude-sonnet-4-5
+    begins: tuple[int, ...]
+    rates: tuple[Rate, ...]
+
+    def rate(self, at_ms: int) -> Rate:
+        return self.rates[bisect_right(self.begins, at_ms % DAY_MS) - 1]
+
+
+class PriceList(Protocol):
+    """Prices by vendor and model. Vendors are named as genai-prices names them."""
+
+    @property
+    def name(self) -> str:
+        """The list and its version, for whoever asks where a price came from."""
+
+    def find(self, vendor: str, model: str, tier: str, day: int) -> Listed | None:
+        """The prices of a model on one day (days since 1970), asked for by exactly this name."""
+
+    def __len__(self) -> int: ...
+
+
+def plain_tier(service_tier: str | None) -> str:
+    """The service tier that has prices of its own; "" for the usual one, whatever it is called."""
+    tier = (service_tier or "").lower()
+    return "" if tier in _USUAL_TIERS else tier
+
+
+class FlatList:
+    """A list of prices that hold at all times: by (vendor, model), and by service tier below that."""
+
+    def __init__(self, name: str, rates: Mapping[tuple[str, str], Mapping[str, Rate]]) -> None:
+        self.name = name
+        self._rates = rates
+
+    def find(self, vendor: str, model: str, tier: str, day: int) -> Listed | None:
+        rate = self._rates.get((vendor, model.lower()), {}).get(tier)
+        return None if rate is None else Listed(f"{vendor}/{model.lower()}", (0,), (rate,))
+
+    def __len__(self) -> int:
+        return len(self._rates)

@@ -1,0 +1,200 @@
+"""Which price holds for an attempt, and what the attempt cost by it (SPEC 9.3).
+
+The first of these that knows it: an override of `prices.overrides`; the model's row in `models`; the provider's own
+figure; a price list. What a subscription served has no cost, and what nobody knows has none either.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from arbiter.accounting.listed import Listed, PriceList, plain_tier
+from arbiter.accounting.model_names import spellings
+from arbiter.accounting.prices import MAX_PD, CostSource, cost_pd
+from arbiter.config.rates import DAY_MS, Override, Pricing, Rate, rounded
+from arbiter.config.snapshot import Provider
+from arbiter.model import Usage
+
+# Names come from clients where a provider takes any.
+_MOST_KNOWN = 4096
+_FREE = Rate(
+    input=0, cached_input=0, cache_write_5m=0, cache_write_1h=0, output=0, reasoning=0, audio_input=0, audio_output=0
+)
+
+
+class Quote(msgspec.Struct, frozen=True):
+    """A price, and where it comes from: a source of SPEC 9.3, and in words."""
+
+    rate: Rate
+    source: CostSource
+    label: str
+
+
+class Metered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cost depends on. `models` are the names of the model, the best first; moments are Unix milliseconds."""
+
+    provider: str
+    models: tuple[str, ...]
+    at_ms: int
+    usage: Usage
+    service_tier: str | None = None
+    provider_cost_pd: int | None = None
+
+
+class Priced(msgspec.Struct, frozen=True):
+    """A verdict. `cost_pd` None: nobody knows, or it has none. `equivalent_pd`: what it would have cost otherwise.
+
+    `is_known`: there is a price of the model, which may all the same not cover what was used of it.
+    """
+
+    cost_pd: int | None
+    source: CostSource
+    label: str | None = None
+    equivalent_pd: int | None = None
+    is_known: bool = False
+
+
+class Tariff:
+    """The prices of one configuration. `lists` are asked in turn; `vendor_at` tells whose API an address is.
+
+    Safe for use by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        pricing: Pricing,
+        providers: Mapping[str, Provider],
+        lists: Iterable[PriceList],
+        vendor_at: Callable[[str], str | None],
+    ) -> None:
+        self._overrides = pricing.overrides
+        self._providers = providers
+        self._lists = lists
+        self._vendor_at = vendor_at
+        self._vendors: dict[str, str | None] = {}
+        self._listed: dict[tuple[str, str, str, int], tuple[Listed, str] | None] = {}
+
+    def rate(self, provider: str, model: str, at_ms: int) -> Rate | None:
+        """What the model cost at that moment, at the usual tier; None where nobody knows."""
+        quote = self.find(provider, (model,), at_ms)
+        return quote.rate if quote is not None else None
+
+    def find(self, provider: str, models: Iterable[str], at_ms: int, service_tier: str | None = None) -> Quote | None:
+        """The price that held then. Of several names of a model the first that has a price counts."""
+        tier = plain_tier(service_tier)
+        for model in models:
+            quote = self._quote(provider, model, at_ms, tier)
+            override = self._override(provider, model, at_ms, tier)
+            if override is not None and (quote is not None or override.prices != Rate()):
+                return _laid_over(override, quote)
+            if quote is not None:
+                return quote
+        return None
+
+    def price(self, metered: Metered) -> Priced:
+        """What an attempt cost."""
+        quote = self.find(metered.provider, metered.models, metered.at_ms, metered.service_tier)
+        cost = cost_pd(metered.usage, quote.rate) if quote is not None else None
+        theirs = metered.provider_cost_pd
+        if theirs is not None and not 0 <= theirs <= MAX_PD:
+            theirs = None
+        is_known = quote is not None
+        if self._is_subscription(metered.provider):
+            label = quote.label if quote is not None and cost is not None else None
+            return Priced(None, "subscription", label, cost, is_known)
+        if quote is not None and cost is not None and (quote.source != "catalog" or theirs is None):
+            return Priced(cost, quote.source, quote.label, None, True)
+        if theirs is not None:
+            return Priced(theirs, "provider", "the provider's own figure", None, is_known)
+        return Priced(None, "unpriced", quote.label if quote is not None else None, None, is_known)
+
+    def vendor(self, provider: str) -> str | None:
+        """Whose prices hold for a provider; None where nobody's do."""
+        if provider not in self._vendors:
+            known = self._providers.get(provider)
+            self._vendors[provider] = None if known is None else self._vendor(known)
+        return self._vendors[provider]
+
+    # ------------------------------------------------------------------ inside
+
+    def _vendor(self, provider: Provider) -> str | None:
+        if provider.priced_as is not None:
+            return provider.priced_as
+        return self._vendor_at(provider.endpoint.url) if is_listed(provider) else None
+
+    def _is_subscription(self, provider: str) -> bool:
+        known = self._providers.get(provider)
+        return known is not None and known.billing == "subscription"
+
+    def _override(self, provider: str, model: str, at_ms: int, tier: str) -> Override | None:
+        for one in self._overrides:
+            if (
+                fnmatch.fnmatchcase(provider, one.provider)
+                and fnmatch.fnmatchcase(model, one.model)
+                and (one.service_tier is None or plain_tier(one.service_tier) == tier)
+                and (one.from_ms is None or at_ms >= one.from_ms)
+                and (one.until_ms is None or at_ms < one.until_ms)
+            ):
+                return one
+        return None
+
+    def _quote(self, provider: str, model: str, at_ms: int, tier: str) -> Quote | None:
+        known = self._providers.get(provider)
+        declared = known.rates.get(model) if known is not None else None
+        if declared is not None:
+            return Quote(declared, "model_config", "models")
+        vendor = self.vendor(provider)
+        if vendor is None:
+            return None
+        key = (vendor, model, tier, at_ms // DAY_MS)
+        if key not in self._listed:
+            if len(self._listed) >= _MOST_KNOWN:
+                self._listed.clear()
+            self._listed[key] = self._look_up(*key)
+        found = self._listed[key]
+        if found is None:
+            return None
+        listed, label = found
+        return Quote(listed.rate(at_ms), "catalog", label)
+
+    def _look_up(self, vendor: str, model: str, tier: str, day: int) -> tuple[Listed, str] | None:
+        names = list(spellings(model))
+        for prices in self._lists:
+            for name in names:
+                listed = prices.find(vendor, name, tier, day)
+                if listed is not None:
+                    return listed, f"{prices.name} {listed.model}{f' ({tier})' if tier else ''}"
+        if vendor == "openrouter" and model.endswith(":free"):
+            return Listed(f"{vendor}/{model}", (0,), (_FREE,)), f"{vendor} :free"
+        return None
+
+
+def _laid_over(override: Override, quote: Quote | None) -> Quote:
+    """What an override leaves of a price, with its own in place."""
+    own = override.prices
+
+    def changed(name: str, pd: int | None) -> int | None:
+        mine: int | None = getattr(own, name)
+        return mine if mine is not None or pd is None else rounded(pd * override.keep, 10**6)
+
+    label = f"override #{override.number}"
+    if quote is None:
+        return Quote(own, "override", label)
+    return Quote(quote.rate.each(changed), "override", f"{label} on {quote.label}")
+
+
+def is_listed(provider: Provider) -> bool:
+    """Whether a price list may know a provider's models: an address of one's own names no vendor."""
+    endpoint = provider.endpoint
+    if provider.priced_as is not None:
+        return True
+    if endpoint.scheme == "echo" or endpoint.uds is not None or "." not in endpoint.host:
+        return False
+    try:
+        return ipaddress.ip_address(endpoint.host).is_global
+    except ValueError:
+        return True

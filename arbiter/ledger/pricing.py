@@ -1,0 +1,114 @@
+"""The recorder's stage that says what attempts cost, and requests with them. Workers report tokens; money is made here.
+
+A request costs what its attempts do together. One that used tokens at an unknown price makes the sum unknown, since
+what is left of it would pass for the whole; one that a subscription served adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from arbiter.accounting.tariff import Metered, Tariff
+from arbiter.config.rates import Rate
+from arbiter.ledger.database import Database
+from arbiter.ledger.recorder import Batch
+from arbiter.ledger.row import AttemptRow
+from arbiter.ledger.store import Readable
+from arbiter.model import Usage
+
+Costs = tuple[int | None, str | None]
+"""What an attempt cost, and where that comes from; the second is None where nothing was metered."""
+
+
+class Pricing:
+    """A `Stage`. `tariff` gives the one of the day."""
+
+    def __init__(self, tariff: Callable[[], Tariff]) -> None:
+        self._tariff = tariff
+
+    def take(self, batch: Batch, store: Readable) -> None:
+        tariff = self._tariff()
+        costs: dict[str, dict[str, Costs]] = {}
+        for row in batch.attempts:
+            price(row, tariff)
+            costs.setdefault(row.request_id, {})[row.id] = row.cost_pd, row.cost_source
+        # Attempts come before their request, and nearly always with it.
+        early = [row.id for row in batch.requests if len(costs.get(row.id, ())) < row.attempts]
+        if early:
+            for request_id, attempt_id, cost_pd, source in store.read(lambda db: _costs(db, early)):
+                costs.setdefault(request_id, {}).setdefault(attempt_id, (cost_pd, source))
+        for request in batch.requests:
+            request.cost_pd = together(costs.get(request.id, {}).values())
+
+    def stored(self, batch: Batch) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+
+def price(row: AttemptRow, tariff: Tariff) -> None:
+    """Fill in what an attempt cost, by its tokens and by when it ended."""
+    metered = Metered(
+        provider=row.provider,
+        models=_models(row),
+        at_ms=_ended_ms(row),
+        usage=usage(row),
+        service_tier=row.service_tier,
+        provider_cost_pd=row.provider_cost_pd,
+    )
+    if row.usage_source == "missing" and row.provider_cost_pd is None:
+        row.pricing_available = rate(row, tariff) is not None
+        return
+    priced = tariff.price(metered)
+    row.cost_pd, row.cost_source, row.price = priced.cost_pd, priced.source, priced.label
+    row.equivalent_pd = priced.equivalent_pd
+    row.pricing_available = priced.is_known
+
+
+def rate(row: AttemptRow, tariff: Tariff) -> Rate | None:
+    """What an attempt's tokens cost each; None where nobody knows."""
+    quote = tariff.find(row.provider, _models(row), _ended_ms(row), row.service_tier)
+    return quote.rate if quote is not None else None
+
+
+def usage(row: AttemptRow) -> Usage:
+    """The tokens to be paid for: those that were reported, or our estimate where nothing was."""
+    if row.usage_source == "estimated":
+        return Usage(input=row.estimated_input_tokens, output=row.estimated_output_tokens)
+    return Usage(
+        input=row.input_tokens,
+        cache_read=row.cached_tokens,
+        cache_write=row.cache_write_tokens,
+        cache_write_1h=row.cache_write_1h_tokens,
+        output=row.output_tokens,
+        reasoning=row.reasoning_tokens,
+        audio_input=row.audio_input_tokens,
+        audio_output=row.audio_output_tokens,
+    )
+
+
+def together(costs: Iterable[Costs]) -> int | None:
+    """What a request cost, by its attempts."""
+    total: int | None = None
+    for cost_pd, source in costs:
+        if source is None or source == "subscription":
+            continue
+        if cost_pd is None:
+            return None
+        total = (total or 0) + cost_pd
+    return total
+
+
+def _models(row: AttemptRow) -> tuple[str, ...]:
+    return tuple(name for name in (row.model_asked, row.model_served) if name)
+
+
+def _ended_ms(row: AttemptRow) -> int:
+    return row.finished_ms or row.started_ms
+
+
+def _costs(db: Database, request_ids: Sequence[str]) -> list[tuple[str, str, int | None, str | None]]:
+    marks = ", ".join("?" * len(request_ids))
+    sql = f"SELECT request_id, id, cost_pd, cost_source FROM attempts WHERE request_id IN ({marks})"
+    return [(row[0], row[1], row[2], row[3]) for row in db.rows(sql, request_ids)]

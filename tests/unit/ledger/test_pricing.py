@@ -1,0 +1,155 @@
+"""What rows say that attempts and requests cost, through the real recorder's stage and a real store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arbiter.config.load import parse
+from arbiter.ledger.pricing import Pricing
+from arbiter.ledger.recorder import Batch
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.sqlite import SqliteStore
+from arbiter.ledger.store import Position
+from arbiter.ledger.tariffs import Tariffs
+from tests.fakes.rows import attempt_row, request_row
+
+CONFIG = """
+providers:
+  up: { type: openai, endpoint: "http://127.0.0.1:9/v1", models: [cheap, dear, none] }
+  sub: { type: openai, endpoint: "http://127.0.0.1:9/v1", models: [cheap], billing: subscription }
+models:
+  - { model: up/cheap, input_usd_per_mtok: 1, cached_input_usd_per_mtok: 0, output_usd_per_mtok: 2 }
+  - { model: up/dear, input_usd_per_mtok: 100, output_usd_per_mtok: 200 }
+  - { model: sub/cheap, input_usd_per_mtok: 1, output_usd_per_mtok: 2 }
+"""
+USD = 10**6  # one dollar for a million tokens, for one token
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SqliteStore:
+    return SqliteStore(tmp_path / "a.db")
+
+
+@pytest.fixture
+def stage() -> Pricing:
+    snapshot = parse(CONFIG, "test", {})
+    return Pricing(Tariffs(lambda: snapshot))
+
+
+def attempt(request: RequestRow, number: int, model: str, **fields: Any) -> AttemptRow:
+    counts = {"provider": "up", "model_asked": model, "input_tokens": 10, "cached_tokens": None, "output_tokens": 5}
+    return attempt_row(request, number, **(counts | fields))
+
+
+def record(stage: Pricing, store: SqliteStore, sequence: int, *rows: RequestRow | AttemptRow) -> None:
+    """What the recorder does with one batch."""
+    batch = Batch(
+        [row for row in rows if isinstance(row, RequestRow)], [row for row in rows if isinstance(row, AttemptRow)]
+    )
+    stage.take(batch, store)
+    store.write([*batch.requests, *batch.attempts], Position("j", sequence), batch.also)
+    stage.stored(batch)
+
+
+def cost(store: SqliteStore, request: RequestRow) -> int | None:
+    entry = store.request(request.id)
+    assert entry is not None
+    return entry.request.cost_pd
+
+
+def test_a_request_costs_what_its_attempts_cost_together(stage: Pricing, store: SqliteStore) -> None:
+    """Those that metered nothing add nothing; there was nothing to price, so nothing is unpriced."""
+    request = request_row(attempts=3)
+    failed = attempt(request, 1, "cheap", usage_source="missing", input_tokens=None, output_tokens=None)
+    cheap, dear = attempt(request, 2, "cheap"), attempt(request, 3, "dear")
+    record(stage, store, 1, failed, cheap, dear, request)
+    assert [(row.cost_pd, row.cost_source, row.price) for row in (failed, cheap, dear)] == [
+        (None, None, None),
+        (20 * USD, "model_config", "models"),
+        (2000 * USD, "model_config", "models"),
+    ]
+    assert failed.pricing_available is cheap.pricing_available is True
+    assert cost(store, request) == 2020 * USD
+
+
+@pytest.mark.parametrize("order", [("cheap", "none", "dear"), ("none", "cheap", "dear"), ("cheap", "dear", "none")])
+def test_a_sum_with_an_unknown_part_is_unknown(stage: Pricing, store: SqliteStore, order: tuple[str, ...]) -> None:
+    """What is known of it would pass for the whole."""
+    request = request_row(attempts=3)
+    rows = [attempt(request, number, model) for number, model in enumerate(order, 1)]
+    record(stage, store, 1, *rows, request)
+    unpriced = rows[order.index("none")]
+    assert (unpriced.cost_pd, unpriced.cost_source, unpriced.pricing_available) == (None, "unpriced", False)
+    assert cost(store, request) is None
+
+
+def test_attempts_stored_before_their_request_count(stage: Pricing, store: SqliteStore) -> None:
+    """A long request's first attempts may be hours older than it: they are looked up where they are."""
+    request = request_row(attempts=3)
+    record(stage, store, 1, attempt(request, 1, "cheap"))
+    record(stage, store, 2, attempt(request, 2, "dear"))
+    record(stage, store, 3, attempt(request, 3, "cheap"), request)
+    assert cost(store, request) == 2040 * USD
+    unknown = request_row(2, attempts=2)
+    record(stage, store, 4, attempt(unknown, 1, "none"))
+    record(stage, store, 5, attempt(unknown, 2, "cheap"), unknown)
+    assert cost(store, unknown) is None
+
+
+def test_a_batch_that_comes_again_changes_nothing(stage: Pricing, store: SqliteStore) -> None:
+    """The journal hands out its rows once more where it does not know that they were stored."""
+    request = request_row(attempts=2)
+    record(stage, store, 1, attempt(request, 1, "cheap"))
+    for sequence in (2, 2):
+        rows = attempt(request, 1, "cheap"), attempt(request, 2, "cheap"), request_row(attempts=2)
+        stage.forget()
+        record(stage, store, sequence, *rows)
+        assert cost(store, request) == 40 * USD
+
+
+def test_a_count_that_is_missing_leaves_an_attempt_unpriced(stage: Pricing, store: SqliteStore) -> None:
+    request = request_row()
+    cut = attempt(request, 1, "cheap", usage_source="partial", output_tokens=None)
+    record(stage, store, 1, cut, request)
+    assert (cut.cost_pd, cut.cost_source, cut.pricing_available) == (None, "unpriced", True)
+
+
+def test_an_estimate_is_priced_and_stays_marked_as_one(stage: Pricing, store: SqliteStore) -> None:
+    request = request_row()
+    none = dict.fromkeys(("input_tokens", "output_tokens"))
+    guess = {"usage_source": "estimated", "estimated_input_tokens": 3, "estimated_output_tokens": 4}
+    row = attempt(request, 1, "cheap", **none, **guess)
+    record(stage, store, 1, row, request)
+    assert (row.cost_pd, row.usage_source, row.input_tokens) == (11 * USD, "estimated", None)
+
+
+def test_what_a_subscription_served_adds_nothing_and_is_not_unknown(stage: Pricing, store: SqliteStore) -> None:
+    request, mixed = request_row(), request_row(2, attempts=2)
+    row = attempt(request, 1, "cheap", provider="sub")
+    record(stage, store, 1, row, request)
+    assert (row.cost_pd, row.cost_source, row.equivalent_pd) == (None, "subscription", 20 * USD)
+    assert cost(store, request) is None
+    record(stage, store, 2, attempt(mixed, 1, "cheap", provider="sub"), attempt(mixed, 2, "cheap"), mixed)
+    assert cost(store, mixed) == 20 * USD
+
+
+def test_the_providers_figure_counts_also_where_no_tokens_were_reported(stage: Pricing, store: SqliteStore) -> None:
+    request = request_row()
+    none = dict.fromkeys(("input_tokens", "output_tokens"))
+    row = attempt(request, 1, "none", usage_source="missing", provider_cost_pd=0, **none)
+    record(stage, store, 1, row, request)
+    assert (row.cost_pd, row.cost_source) == (0, "provider")
+    assert cost(store, request) == 0
+
+
+def test_another_configuration_prices_what_comes_after_it(store: SqliteStore) -> None:
+    snapshots = [parse(CONFIG, "test", {})]
+    stage = Pricing(Tariffs(lambda: snapshots[-1]))
+    first, second = request_row(1), request_row(2)
+    record(stage, store, 1, attempt(first, 1, "cheap"), first)
+    snapshots.append(parse(CONFIG.replace("output_usd_per_mtok: 2 }", "output_usd_per_mtok: 3 }"), "test", {}))
+    record(stage, store, 2, attempt(second, 1, "cheap"), second)
+    assert (cost(store, first), cost(store, second)) == (20 * USD, 25 * USD)
