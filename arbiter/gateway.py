@@ -13,14 +13,16 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from msgspec import Raw
 
 from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
+from arbiter.attempt.client_end import ClientEnd, Overheard
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
-from arbiter.attempt.live import Live, StreamRelay, Taker
+from arbiter.attempt.live import Live, StreamRelay
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import (
@@ -36,6 +38,7 @@ from arbiter.errors import (
     UpstreamStatus,
 )
 from arbiter.ledger.book import Book, clipped
+from arbiter.ledger.capture import Capture, Heard
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.row import RequestRow
 from arbiter.log import Log
@@ -68,25 +71,6 @@ def new_id() -> str:
     return f"{now_ms():012x}{_unique.getrandbits(80):020x}"
 
 
-class ClientEnd(Taker, Protocol):
-    """What the spine needs of the client's end (`app.out.Out`)."""
-
-    started: bool
-    gone: bool
-    status: int
-    bytes_out: int
-
-    def watch(self, on_gone: Callable[[], None]) -> None: ...
-
-    def reply(self, status: int, headers: Pairs, body: bytes) -> None: ...
-
-    def start(self, status: int, headers: Pairs, keepalive: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-    async def fail_stream(self, event: bytes, *, abrupt: bool) -> None: ...
-
-
 @dataclass(slots=True)
 class Services:
     """What one worker has for its requests. A reload replaces the first four; a call keeps those it began with."""
@@ -98,6 +82,7 @@ class Services:
     journal: Journal | NullJournal
     metrics: Metrics
     around: Around
+    capture: Capture | None = None  # None: nothing is kept of what is asked and answered
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -116,6 +101,7 @@ class Call:
         "format",
         "identify",
         "incoming",
+        "members",
         "path",
         "read_body",
         "router",
@@ -146,6 +132,7 @@ class Call:
         self.incoming = incoming
         self.identify = identify
         self.read_body = read_body
+        self.members: Mapping[str, Raw] | None = None  # of the body, once it was opened
         self.task = asyncio.current_task()
         self.row = RequestRow(
             id=new_id(),
@@ -165,6 +152,10 @@ async def serve(call: Call, out: ClientEnd) -> None:
     book = Book(services.journal, services.metrics, row, call.doors.blot)
     services.in_flight += 1
     services.waiting[call] = task = call.task
+    overheard: Overheard | None = None
+    capture = services.capture
+    if capture is not None:
+        out = overheard = Overheard(out, content=capture.settings.content)
     try:
         await _answer(call, out, book)
         row.outcome = "ok"
@@ -190,6 +181,8 @@ async def serve(call: Call, out: ClientEnd) -> None:
         services.in_flight -= 1
         services.waiting.pop(call, None)
         _settle(call, out, book)
+        if capture is not None and overheard is not None:
+            capture.take(_heard(call, overheard))
 
 
 async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
@@ -204,6 +197,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     opened = native.open_body(body, call.snapshot.limits.json_depth)
     if len(opened.model) > _MODEL_CHARS:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
+    call.members = opened.members
     row.model_asked = opened.model
     row.stream = stream = opened.stream and call.endpoint != "count_tokens"
     fields, members = call.incoming.fields, opened.members
@@ -401,6 +395,21 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
     for repair in row.repairs or ():
         metrics.count("arbiter_repairs_total", (row.provider or "", repair))
     _report(row)
+
+
+def _heard(call: Call, overheard: Overheard) -> Heard:
+    row = call.row
+    return Heard(
+        row.id,
+        row.received_ms,
+        row.format_in,
+        call.members if call.endpoint != "count_tokens" else None,  # it repeats what is asked right behind it
+        overheard.pieces,
+        overheard.is_stream,
+        call.incoming.fields,
+        overheard.headers,
+        row.bytes_in + sum(map(len, overheard.pieces)),
+    )
 
 
 def _report(row: RequestRow) -> None:

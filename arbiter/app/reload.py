@@ -50,6 +50,7 @@ def merged(running: Snapshot, wanted: Snapshot) -> tuple[Snapshot, list[str]]:
         path=running.storage.path,
         secrets=running.storage.secrets,
         journal_max=running.storage.journal_max,
+        capture=dataclasses.replace(wanted.storage.capture, max=running.storage.capture.max),
     )
     telemetry = dataclasses.replace(wanted.telemetry, metrics=running.telemetry.metrics)
     snapshot = dataclasses.replace(
@@ -72,6 +73,8 @@ def _kept(running: Snapshot, wanted: Snapshot) -> Iterator[str]:
     for name in ("url", "journal_max"):
         if getattr(running.storage, name) != getattr(wanted.storage, name):
             yield f"storage.{name}"
+    if running.storage.capture.max != wanted.storage.capture.max:
+        yield "storage.capture.max"
     if running.telemetry.metrics != wanted.telemetry.metrics:
         yield "telemetry.metrics"
     if running.plugins != wanted.plugins:

@@ -18,6 +18,7 @@ from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
+from arbiter.ledger.capture import Capture
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.lines import Applied, Apply, Counted, Damaged, Line, take_up
 from arbiter.log import Blotter, Log
@@ -54,6 +55,8 @@ class Worker:
         self._timer: asyncio.TimerHandle | None = None
         self._plugins = plugins.Plugins(snapshot.plugins)
         self._recorded_drops = 0
+        self._captures: list[Capture] = []  # those that are finishing, after a reload
+        self._capture_drops = 0
         self._has_met_control = False
         metrics = Metrics(run_dir / f"metrics-{number}.bin" if snapshot.telemetry.metrics else None)
         recorded = snapshot.storage.url != "none"
@@ -72,6 +75,7 @@ class Worker:
             journal,
             metrics,
             Around(state, Measured(state, f"worker-{number}")),
+            _capture(snapshot, snapshot.secrets()),
         )
         self.keys = Keys(snapshot)
         self.gate = Gate(snapshot)
@@ -96,6 +100,8 @@ class Worker:
         if self._timer is not None:
             self._timer.cancel()
         await services.journal.aclose()
+        if services.capture is not None:
+            await asyncio.to_thread(services.capture.close)
         services.doors.watch.close()
         await services.doors.echo.close()
         await services.doors.transport.close()
@@ -126,6 +132,11 @@ class Worker:
         secrets = old.secrets() | snapshot.secrets()
         router, keys, gate = Router(snapshot), Keys(snapshot), Gate(snapshot)
         doors = dataclasses.replace(services.doors, blot=Blotter(secrets))
+        if (snapshot.storage.capture, snapshot.secrets()) != (old.storage.capture, old.secrets()):
+            if services.capture is not None:
+                services.capture.finish()
+                self._captures.append(services.capture)
+            services.capture = _capture(snapshot, secrets)
         services.snapshot, services.router, services.doors = snapshot, router, doors
         self._state.clear_refused()  # also those that only this process knows, where the state is not shared
         services.affinity = Affinity(snapshot.affinity)
@@ -223,12 +234,21 @@ class Worker:
         if journal.dropped > self._recorded_drops:
             metrics.count("arbiter_ledger_dropped_total", (), journal.dropped - self._recorded_drops)
             self._recorded_drops = journal.dropped
+        self._count_uncaptured()
         control = f"unix://{self.control_socket}"  # the administration is no upstream
         open_connections = [
             one["open"] for one in services.doors.transport.stats() if not one["origin"].endswith(control)
         ]
         metrics.gauge("arbiter_upstream_connections", sum(open_connections))
         metrics.flush()
+
+    def _count_uncaptured(self) -> None:
+        services = self.services
+        here = [services.capture] if services.capture is not None else []
+        dropped = sum(capture.dropped for capture in (*self._captures, *here))
+        if dropped > self._capture_drops:
+            services.metrics.count("arbiter_capture_dropped_total", (), dropped - self._capture_drops)
+            self._capture_drops = dropped
 
     def metrics_files(self) -> Iterator[Path]:
         return self._run_dir.glob("metrics-*.bin")
@@ -242,3 +262,10 @@ class Worker:
             self.keys.identify(incoming)
         except ArbiterError:
             self.gate.check(incoming, peer, "GET")
+
+
+def _capture(snapshot: Snapshot, secrets: frozenset[str]) -> Capture | None:
+    storage = snapshot.storage
+    if storage.url == "none" or not storage.capture.is_on:
+        return None
+    return Capture(snapshot.state_dir, storage.capture, secrets, snapshot.limits.event)

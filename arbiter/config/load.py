@@ -30,6 +30,7 @@ from arbiter.config.snapshot import (
     Auth,
     Budgets,
     CacheFacts,
+    Capture,
     Client,
     Limits,
     Model,
@@ -46,7 +47,7 @@ from arbiter.config.snapshot import (
     Telemetry,
 )
 from arbiter.config.source import ConfigError, read_text, variable
-from arbiter.config.words import check_header, check_identifier, check_name, check_secret
+from arbiter.config.words import check_header, check_identifier, check_name, check_pattern, check_secret
 
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
@@ -482,7 +483,17 @@ class _Resolver:
             secrets=passwords(url),
             journal_max=written.journal_max,
             on_full=written.on_full,
+            capture=self._capture(url),
         )
+
+    def _capture(self, url: str) -> Capture:
+        written = self.config.storage.capture
+        for index, pattern in enumerate(written.redact):
+            check_pattern(pattern, partial(self.error, join("storage.capture.redact", index)))
+        capture = Capture(**{**msgspec.structs.asdict(written), "redact": tuple(written.redact)})
+        if url == "none" and capture.is_on:
+            self.warnings.append("storage.url is none: nothing is captured")
+        return capture
 
     def _plugins(self) -> tuple[PluginSpec, ...]:
         for index, written in enumerate(self.config.plugins):

@@ -441,8 +441,37 @@ class Admin(Section):
     ] = None
 
 
+class Capture(Section):
+    hints: ClassVar[dict[str, str]] = {
+        **instead("content", "enabled", "bodies", "capture_content", "messages"),
+        **instead("ttl", "content_ttl", "retention"),
+    }
+
+    content: Annotated[
+        bool, doc("Keep what is asked and answered: messages, system prompts, tools, answers; without secrets.")
+    ] = False
+    headers: Annotated[
+        bool, doc("Keep the headers of each request and of its answer. Those that look like credentials are masked.")
+    ] = False
+    ttl_s: Annotated[Duration, doc("How long that is kept. `0`: for ever.")] = field(name="ttl", default=72 * 3600.0)
+    redact: Annotated[
+        list[str],
+        doc(
+            "Regular expressions (Python's) for what else must not be kept; what they match becomes `***`. Keys and "
+            "tokens of known shapes, and this configuration's secrets, become that anyway."
+        ),
+    ] = field(default_factory=list)
+    preview_chars: Annotated[
+        int, doc("How much of a message the request page shows before its link to the whole.", ge=1, le=32_768)
+    ] = 4096
+    max: Annotated[
+        Size,
+        doc("What may wait to be stored; beyond it requests are served, and their content is dropped.", ge=1 << 20),
+    ] = 256 << 20
+
+
 class Storage(Section):
-    not_built = frozenset({"capture", "rows_ttl"})
+    not_built = frozenset({"rows_ttl"})
 
     url: Annotated[
         str | None,
@@ -456,6 +485,9 @@ class Storage(Section):
     on_full: Annotated[
         Literal["serve", "refuse"], doc("When that is reached: serve unrecorded and count, or refuse requests.")
     ] = "serve"
+    capture: Annotated[Capture, doc("What is kept of the traffic itself. By default nothing.")] = field(
+        default_factory=Capture
+    )
 
 
 class Log(Section):

@@ -349,6 +349,22 @@ class Admin:
 
 
 @dataclass(frozen=True, slots=True)
+class Capture:
+    """What is kept of the traffic itself (SPEC 7.8). `redact` are regular expressions; `max` is in bytes."""
+
+    content: bool = False
+    headers: bool = False
+    ttl_s: float = 72 * 3600.0  # 0: for ever
+    redact: tuple[str, ...] = ()
+    preview_chars: int = 4096
+    max: int = 256 << 20
+
+    @property
+    def is_on(self) -> bool:
+        return self.content or self.headers
+
+
+@dataclass(frozen=True, slots=True)
 class Storage:
     """Where rows go. `url` may hold a password, `shown` is the same without; "none": nothing is recorded."""
 
@@ -358,6 +374,7 @@ class Storage:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     journal_max: int = 1 << 30
     on_full: Literal["serve", "refuse"] = "serve"
+    capture: Capture = Capture()
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,6 +506,14 @@ class Snapshot:
                 "url": self.storage.shown,
                 "journal_max": units.size(self.storage.journal_max),
                 "on_full": self.storage.on_full,
+                "capture": {
+                    "content": self.storage.capture.content,
+                    "headers": self.storage.capture.headers,
+                    "ttl": units.duration(self.storage.capture.ttl_s),
+                    "redact": list(self.storage.capture.redact),
+                    "preview_chars": self.storage.capture.preview_chars,
+                    "max": units.size(self.storage.capture.max),
+                },
             },
             "admin": {"token": mask(self.admin.token), "forward_auth_header": self.admin.forward_auth_header},
             "telemetry": {

@@ -11,6 +11,8 @@ _IDENTIFIER = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,254}[^\s\x00-
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _FIELD_VALUE = re.compile(r"[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|")
 _SECRET = re.compile(r"[\x21-\x7e]*")
+# A repeat of a group that repeats itself, neither of them possessive: `(a+)+`, which a text can keep busy for ever.
+_REPEATED = re.compile(r"(?<!\\)\((?!\?>)[^()]*(?<![+*?}\\])[+*}](?!\+)[^()]*\)(?:[+*]|\{\d*,\d*\})(?!\+)")
 
 # These frame a message or belong to one connection; the transport alone decides them.
 FRAMING = frozenset(
@@ -61,3 +63,15 @@ def check_secret(text: str, fail: Fail) -> None:
     """A key or token: it travels in a header, so it is visible ASCII."""
     if not _SECRET.fullmatch(text):
         raise fail("a key is visible ASCII without spaces; is there a line break in it?")
+
+
+def check_pattern(text: str, fail: Fail) -> None:
+    """A regular expression of the operator's own, to be run over other people's text."""
+    try:
+        pattern = re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise fail(f"not a regular expression: {error}") from None
+    if pattern.search(""):
+        raise fail("this matches everywhere, also where there is nothing")
+    if _REPEATED.search(text):
+        raise fail("a repeat inside of a repeat can take for ever; make the inner one possessive, as in (?:a++)+")

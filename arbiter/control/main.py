@@ -23,6 +23,7 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
+from arbiter.ledger.capture_keeper import Keeper
 from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.pricing import Pricing, rate
@@ -63,6 +64,7 @@ def run(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     storage = snapshot.storage
     recorder: Recorder | None = None
+    keeper: Keeper | None = None
     reader: Reader | None = None
     # The run's own directory names the run, and holds what `/metrics` adds up.
     run_dir = socket_path.parent
@@ -79,6 +81,8 @@ def run(
         )
         reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
         recorder.start()
+        keeper = Keeper(snapshot.state_dir, current, lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S))
+        keeper.start()
     state = Shared(snapshot.state_dir, run_dir.name) if storage.url != "none" else None
     actions = Actions(state, current)
     app = make_app(
@@ -120,6 +124,8 @@ def run(
         socket_path.unlink(missing_ok=True)
         if recorder is not None:
             recorder.stop()
+        if keeper is not None:
+            keeper.stop()
         if reader is not None:
             reader.close()
         if state is not None:

@@ -15,11 +15,18 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.row import UNSTORED, AttemptRow, RequestRow
 
-Kind = Literal["text", "integer", "boolean", "json"]
+Kind = Literal["text", "integer", "boolean", "json", "blob"]
 
-SQLITE: Final[Mapping[str, str]] = {"text": "TEXT", "integer": "INTEGER", "boolean": "INTEGER", "json": "TEXT"}
+SQLITE: Final[Mapping[str, str]] = {
+    "text": "TEXT",
+    "integer": "INTEGER",
+    "boolean": "INTEGER",
+    "json": "TEXT",
+    "blob": "BLOB",
+}
 
 # Text is compared byte by byte there too: a language's own order would let pages and ranges of ids depend on it.
 POSTGRESQL: Final[Mapping[str, str]] = {
@@ -27,9 +34,16 @@ POSTGRESQL: Final[Mapping[str, str]] = {
     "integer": "BIGINT",
     "boolean": "BIGINT",
     "json": 'TEXT COLLATE "C"',
+    "blob": "BYTEA",
 }
 
-TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {"requests": RequestRow, "attempts": AttemptRow}
+TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "requests": RequestRow,
+    "attempts": AttemptRow,
+    "blocks": BlockRow,
+    "request_blocks": UseRow,
+    "request_headers": HeadersRow,
+}
 
 INDEXES: Final[Mapping[str, str]] = {
     # Newest first is the order of every listing; the id makes it total, so that a page can go on where the last ended.
@@ -42,6 +56,12 @@ INDEXES: Final[Mapping[str, str]] = {
     "attempts_conversation": "attempts (conversation, finished_ms) WHERE conversation IS NOT NULL",
     "attempts_session": "attempts (session, finished_ms) WHERE session IS NOT NULL",
     "attempts_lost": "attempts (started_ms) WHERE cache_verdict IS NOT NULL",
+    "request_blocks_request": "request_blocks (request_id)",
+    "request_blocks_block": "request_blocks (block)",
+    "request_blocks_oldest": "request_blocks (at_ms)",
+    "request_headers_request": "request_headers (request_id)",
+    "request_headers_oldest": "request_headers (at_ms)",
+    "blocks_oldest": "blocks (last_used_ms)",
 }
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((),)
@@ -133,6 +153,8 @@ def _kind(hint: Any) -> Kind:
         return "integer"
     if hint is str:
         return "text"
+    if hint is bytes:
+        return "blob"
     if typing.get_origin(hint) in (list, dict):
         return "json"
     raise TypeError(f"no column type for {hint!r}")

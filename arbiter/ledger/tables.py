@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from arbiter.ledger import schema
+from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.database import Statement, Values
 from arbiter.ledger.row import AttemptRow, RequestRow
 
@@ -60,6 +61,8 @@ class Table:
                 found[column.name] = msgspec.json.decode(value)
             elif column.kind == "boolean":
                 found[column.name] = bool(value)
+            elif column.kind == "blob":
+                found[column.name] = bytes(value)
             else:
                 found[column.name] = value
         return row(**found)
@@ -67,3 +70,6 @@ class Table:
 
 REQUESTS = Table("requests", RequestRow)
 ATTEMPTS = Table("attempts", AttemptRow)
+BLOCKS = Table("blocks", BlockRow)
+USES = Table("request_blocks", UseRow)
+HEADERS = Table("request_headers", HeadersRow)

@@ -44,7 +44,8 @@ def test_every_key_is_documented_with_its_default(key: Key) -> None:
 
 def test_a_table_holds_its_own_section_only() -> None:
     rows = reference.table("storage").splitlines()[2:]
-    assert [row.split("`")[1] for row in rows] == ["storage.url", "storage.journal_max", "storage.on_full"]
+    names = [row.split("`")[1] for row in rows]
+    assert names == ["storage.url", "storage.journal_max", "storage.on_full", "storage.capture"]
 
 
 def test_every_environment_variable_is_documented() -> None:

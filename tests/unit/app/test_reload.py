@@ -316,6 +316,7 @@ providers: { up: { type: echo, models: [m] } }
         ("storage.url", "rows.db", "others.db"),
         ("storage.url", 'url: "sqlite:////tmp/rows.db"', "url: none"),
         ("storage.journal_max", "storage: {", "storage: { journal_max: 100MiB,"),
+        ("storage.capture.max", "storage: {", "storage: { capture: { max: 100MiB },"),
         ("telemetry.metrics", "state:", "telemetry: { metrics: false }\nstate:"),
         ("plugins", "state:", 'plugins: [{ use: "house:Rules" }]\nstate:'),
     ],
@@ -337,7 +338,7 @@ def test_what_needs_a_restart_stays_and_is_named(key: str, old: str, new: str) -
 def test_what_can_change_does() -> None:
     running = parse(BASE, "arbiter.yaml", {})
     text = BASE.replace("port: 8080", "port: 8080, drain: 7s, keepalive: 3s").replace("rows.db", "rows.db")
-    text = text.replace("storage: {", "storage: { on_full: refuse,") + (
+    text = text.replace("storage: {", "storage: { on_full: refuse, capture: { content: true, ttl: 1h },") + (
         "telemetry: { log: { level: warn } }\nadmin: { token: a-token-of-the-tests }\nauth: { mode: require }\n"
     )
     wanted = parse(text, "arbiter.yaml", {})

@@ -1,0 +1,62 @@
+"""An answer as the client got it, folded into the one message that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from arbiter._speedups import nesting
+from arbiter.errors import ArbiterError
+from arbiter.model import OUTPUT, Ended, Event, Failed, Finish, Finished, collect
+from arbiter.wire.format import FORMATS, Format
+
+_DEPTH = 200
+_SLICE = 64 << 10
+
+
+def message_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: int) -> bytes | None:
+    """The message in an answer as JSON; None where there is none, or no sense in it.
+
+    Shapes: `pieces` are a whole body, or what was sent of a stream, cut anywhere; one that broke off gives what had
+    come of it. `limit` is the longest event there may be. An answer of several choices gives all of their messages.
+    """
+    wire = FORMATS.get(format)
+    if wire is None:
+        return None
+    body = b"".join(pieces)
+    try:
+        whole = _folded(wire, body, limit) if is_stream else body
+        if nesting.fault(whole, _DEPTH, len(whole) + 1) != nesting.FINE:
+            return None
+        said = msgspec.json.decode(nesting.whole(whole))
+    except (ArbiterError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    found = _message(said)
+    return None if found is None else msgspec.json.encode(found)
+
+
+def _folded(wire: Format, body: bytes, limit: int) -> bytes:
+    reader = wire.reader(limit)
+    events: list[Event] = []
+    for start in range(0, len(body), _SLICE):
+        events += reader.feed(body[start : start + _SLICE])
+    kept = [event for event in events if type(event) is not Failed and type(event) is not Ended]
+    if not any(type(event) in OUTPUT for event in kept):
+        return b"{}"
+    if not any(type(event) is Finished for event in kept):
+        kept.append(Finished(Finish.STOP))
+    return wire.write_answer(collect([*kept, Ended()]), "", "", 0)
+
+
+def _message(said: Any) -> Any:
+    if not isinstance(said, dict):
+        return None
+    if isinstance(content := said.get("content"), list):
+        return {"role": "assistant", "content": content} if content else None
+    choices = said.get("choices")
+    if not isinstance(choices, list):
+        return None
+    messages = [one["message"] for one in choices if isinstance(one, dict) and isinstance(one.get("message"), dict)]
+    return messages[0] if len(messages) == 1 else messages or None

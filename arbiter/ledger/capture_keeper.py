@@ -1,0 +1,214 @@
+"""Control's end of content capture: from LMDB into the store, and out of it once its time is over.
+
+Theory of operation. One thread. Every quarter of a second it moves what the workers have written, a bounded batch per
+transaction, and deletes it from LMDB once the store has it: a record that comes twice changes nothing, since all in it
+has an id of its own. Once an hour, when nothing waits, it sweeps in two steps: first the references that are older than
+`storage.capture.ttl`, then the blocks that nothing refers to any more and that were not used for as long. A worker
+writes a block anew well before that, so what it refers to is there.
+
+Each transaction is short, because the recorder writes to the same database and rows come first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import lmdb
+
+from arbiter import clock
+from arbiter.config.snapshot import Snapshot
+from arbiter.ledger import capture_file
+from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
+from arbiter.ledger.capture_file import Captured, CaptureFile
+from arbiter.ledger.database import Database, Statement, Values
+from arbiter.ledger.store import Store, StoreDown
+from arbiter.ledger.tables import BLOCKS, HEADERS, USES
+
+BATCH_RECORDS, BATCH_BYTES = 64, 4 << 20
+SWEEP_ROWS = 500  # references per transaction
+SWEEP_BLOCKS = 100
+PAUSE_S = 0.25
+BETWEEN_S = 0.02  # two transactions in a row: others write too
+FAILED_S = 2.0
+FIRST_SWEEP_S, SWEEP_EVERY_S = 60.0, 3600.0
+STOP_S = 5.0
+
+log = logging.getLogger("arbiter.capture")
+
+
+class Keeper:
+    """The capture environment's only reader. `start` runs it in a thread; tests call `step` and `sweep` themselves."""
+
+    def __init__(self, state_dir: Path, snapshot: Callable[[], Snapshot], open_store: Callable[[], Store]) -> None:
+        self._state_dir = state_dir
+        self._snapshot = snapshot
+        self._open_store = open_store
+        self._file: CaptureFile | None = None
+        self._store: Store | None = None
+        self._sweep_at = clock.monotonic() + FIRST_SWEEP_S
+        self._has_failed = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Store what waits, as far as that is done within STOP_S, and let go of everything."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+            if self._thread.is_alive():
+                return  # stuck in the store; what waits is in LMDB
+        self.close()
+
+    def close(self) -> None:
+        for held in (self._file, self._store):
+            if held is not None:
+                held.close()
+        self._file = self._store = None
+
+    def step(self) -> int:
+        """Store one batch. Returns how many records that were. Errors: StoreDown, lmdb.Error, OSError."""
+        file = self._opened()
+        if file is None:
+            return 0
+        records, last = file.first(BATCH_RECORDS, BATCH_BYTES)
+        if not records:
+            return 0
+        captured = []
+        for record in records:
+            try:
+                captured.append(capture_file.decode(record))
+            except capture_file.Unreadable as error:
+                log.error("captured content is lost: %s", error)
+        statements = _statements(captured, clock.now_ms())
+        self._change(lambda database: _run_all(database, statements))
+        file.forget(last)
+        return len(records)
+
+    def sweep(self) -> int:
+        """Remove what is older than its time. Returns how many blocks that were. Errors: StoreDown."""
+        ttl_s = self._snapshot().storage.capture.ttl_s
+        if not ttl_s:
+            return 0
+        before_ms = clock.now_ms() - int(ttl_s * 1000)
+        for table in ("request_blocks", "request_headers"):
+            sql = f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at_ms < ? LIMIT ?)"
+            expired = partial(_run, sql, (before_ms, SWEEP_ROWS))
+            while self._change(expired) == SWEEP_ROWS:
+                self._stop.wait(BETWEEN_S)
+        swept = 0
+        while found := self._change(lambda database: _sweep_blocks(database, before_ms)):
+            swept += found
+            self._stop.wait(BETWEEN_S)
+        return swept
+
+    # ------------------------------------------------------------------ inside
+
+    def _run(self) -> None:
+        while True:
+            is_last = self._stop.is_set()
+            try:
+                moved = self.step()
+                if not moved and not is_last and clock.monotonic() >= self._sweep_at:
+                    self._sweep_at = clock.monotonic() + SWEEP_EVERY_S
+                    self.sweep()
+                if self._has_failed:
+                    self._has_failed = False
+                    log.warning("captured content is being stored again")
+                pause_s = BETWEEN_S if moved else PAUSE_S
+            except (StoreDown, lmdb.Error, OSError) as error:
+                moved, pause_s = 0, FAILED_S
+                self._failed(error)
+            if is_last and not moved:
+                return
+            self._stop.wait(pause_s)
+
+    def _failed(self, error: Exception) -> None:
+        if not self._has_failed:
+            log.warning("captured content cannot be stored, it waits: %s", error)
+        self._has_failed = True
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _opened(self) -> CaptureFile | None:
+        """The environment, once there is one: where nothing is captured none is made."""
+        if self._file is None and (self._state_dir / "capture").exists():
+            self._file = CaptureFile(self._state_dir, self._snapshot().storage.capture.max)
+        return self._file
+
+    def _change(self, work: Callable[[Database], int]) -> int:
+        if self._store is None:
+            self._store = self._open_store()
+        return self._store.change(work)
+
+
+def _statements(captured: Sequence[Captured], now_ms: int) -> list[Statement]:
+    blocks: dict[str, BlockRow] = {}
+    uses: list[UseRow] = []
+    headers: list[HeadersRow] = []
+    for one in captured:
+        for new in one.blocks:
+            blocks[new.id] = BlockRow(
+                id=new.id,
+                kind=new.kind,
+                media=new.media,
+                size=new.size,
+                text=new.text,
+                created_ms=now_ms,
+                last_used_ms=now_ms,
+            )
+        for use in one.uses:
+            uses.append(
+                UseRow(
+                    id=f"{one.request_id}-{use.direction}-{use.position}",
+                    request_id=one.request_id,
+                    direction=use.direction,
+                    position=use.position,
+                    kind=use.kind,
+                    block=use.block,
+                    marks=use.marks,
+                    at_ms=one.at_ms,
+                )
+            )
+        for direction, fields in one.headers.items():
+            row_id = f"{one.request_id}-{direction}"
+            headers.append(
+                HeadersRow(id=row_id, request_id=one.request_id, direction=direction, headers=fields, at_ms=one.at_ms)
+            )
+    used = [(now_ms, block) for block in dict.fromkeys(use.block for use in uses)]
+    return [
+        BLOCKS.inserts(list(blocks.values())),
+        USES.inserts(uses),
+        HEADERS.inserts(headers),
+        Statement("UPDATE blocks SET last_used_ms = ? WHERE id = ?", used),
+    ]
+
+
+def _run_all(database: Database, statements: Sequence[Statement]) -> int:
+    for statement in statements:
+        database.run_many(statement)
+    return len(statements)
+
+
+def _run(sql: str, values: Values, database: Database) -> int:
+    return database.run(sql, values)
+
+
+def _sweep_blocks(database: Database, before_ms: int) -> int:
+    """Remove some of the blocks that nothing refers to."""
+    found = database.rows(
+        "SELECT id FROM blocks WHERE last_used_ms < ?"
+        " AND NOT EXISTS (SELECT 1 FROM request_blocks u WHERE u.block = blocks.id) LIMIT ?",
+        (before_ms, SWEEP_BLOCKS),
+    )
+    database.run_many(Statement("DELETE FROM blocks WHERE id = ?", found))
+    return len(found)

@@ -1,0 +1,287 @@
+"""Captured content on its way: from a worker's queue to LMDB, into the store, and out of it again."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from arbiter import clock
+from arbiter.config.load import parse
+from arbiter.config.snapshot import Capture as Settings
+from arbiter.config.snapshot import Snapshot
+from arbiter.ledger import capture as worker_side
+from arbiter.ledger import capture_file, capture_keeper
+from arbiter.ledger.capture import Capture, Heard, Known
+from arbiter.ledger.capture_file import Captured, CaptureFile, Full, New
+from arbiter.ledger.capture_keeper import Keeper
+from arbiter.ledger.sqlite import SqliteStore
+from arbiter.wire import native
+from tests.fakes.wires import MESSAGES
+
+HOUR_MS = 3_600_000
+
+
+def snapshot(tmp_path: Path, capture: str = "content: true") -> Snapshot:
+    text = f"""
+providers: {{ a: {{ type: echo }} }}
+state: lmdb://{tmp_path}/state
+storage: {{ url: "sqlite:///{tmp_path}/arbiter.db", capture: {{ {capture} }} }}
+"""
+    return parse(text, "arbiter.yaml", {})
+
+
+@pytest.fixture
+def make_keeper(tmp_path: Path) -> Iterator[Any]:
+    made: list[Keeper] = []
+
+    def make(settings: str = "content: true") -> Keeper:
+        config = snapshot(tmp_path, settings)
+        made.append(Keeper(tmp_path / "state", lambda: config, lambda: SqliteStore(tmp_path / "arbiter.db")))
+        return made[-1]
+
+    yield make
+    for keeper in made:
+        keeper.close()
+
+
+def worker(tmp_path: Path, **settings: Any) -> Capture:
+    return Capture(tmp_path / "state", Settings(**{"content": True, **settings}), frozenset(), 16 << 20)
+
+
+def heard(number: int, *texts: str, answer: str = "yes") -> Heard:
+    """Request `number` of a conversation that has said `texts`."""
+    body = {"model": "m", "system": "be brief", "messages": [{"role": "user", "content": text} for text in texts]}
+    raw = json.dumps(body).encode()
+    members = native.open_body(raw).members
+    pieces = [MESSAGES.answer(answer)]
+    at_ms = clock.now_ms()
+    return Heard(f"r{number}", at_ms, "anthropic-messages", members, pieces, False, {"a": "b"}, [], len(raw))
+
+
+def rows(tmp_path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(tmp_path / "arbiter.db")) as db:
+        return db.execute(sql).fetchall()
+
+
+def drain(keeper: Keeper) -> int:
+    moved = 0
+    while count := keeper.step():
+        moved += count
+    return moved
+
+
+def test_ten_turns_store_each_message_once(tmp_path, make_keeper):
+    capture = worker(tmp_path)
+    said = []
+    for turn in range(10):
+        said.append(f"turn {turn} " * 50)
+        capture.take(heard(turn, *said, answer=f"answer {turn}"))
+    capture.close()
+    assert capture.dropped == 0
+    assert drain(make_keeper()) == 10
+    assert rows(tmp_path, "SELECT kind, COUNT(*) FROM blocks GROUP BY 1 ORDER BY 1") == [
+        ("answer", 10),
+        ("message", 10),
+        ("parameters", 1),
+        ("system", 1),
+    ]
+    assert rows(tmp_path, "SELECT COUNT(*) FROM request_blocks WHERE direction = 'in'") == [(sum(range(3, 13)),)]
+    text = rows(tmp_path, "SELECT text FROM blocks WHERE kind = 'system'")[0][0]
+    assert zstandard.ZstdDecompressor().decompress(text) == b'"be brief"'
+
+
+def test_a_block_travels_once_while_the_worker_remembers_it(tmp_path):
+    """Of a conversation that goes on only what is new is written to LMDB."""
+    capture = worker(tmp_path)
+    capture.take(heard(1, "first"))
+    capture.take(heard(2, "first", "second"))
+    capture.close()
+    file = CaptureFile(tmp_path / "state", 1 << 20)
+    records, _ = file.first(10, 1 << 20)
+    file.close()
+    first, second = map(capture_file.decode, records)
+    assert [new.kind for new in first.blocks] == ["system", "message", "parameters", "answer"]
+    assert [new.kind for new in second.blocks] == ["message"]
+    assert len(second.uses) == 5
+
+
+def test_what_was_written_long_ago_is_written_anew(monkeypatch):
+    """Before the store could have swept it, or have been replaced."""
+    now = 1000.0
+    monkeypatch.setattr(worker_side.clock, "monotonic", lambda: now)
+    known = Known(ttl_s=600.0)
+    block = worker_side.Block("id", b"")
+    known.add({b"key": block})
+    now += 299
+    assert known.get(b"key") is block
+    now += 2
+    assert known.get(b"key") is None
+
+
+def test_a_record_that_comes_twice_changes_nothing(tmp_path, make_keeper):
+    """Control may die between the store's transaction and LMDB's."""
+    capture = worker(tmp_path, headers=True)
+    capture.take(heard(1, "once"))
+    capture.close()
+    keeper = make_keeper()
+    file = CaptureFile(tmp_path / "state", 1 << 20)
+    (record,), _ = file.first(10, 1 << 20)
+    assert drain(keeper) == 1
+    counts = (
+        "SELECT (SELECT COUNT(*) FROM blocks), (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM request_headers"
+    )
+    before = rows(tmp_path, counts)
+    assert before == [(4, 4, 1)]
+    file.put(capture_file.decode(record))
+    file.close()
+    assert drain(keeper) == 1
+    assert rows(tmp_path, counts) == before
+
+
+def test_what_nobody_can_read_does_not_hold_up_the_rest(tmp_path, make_keeper, caplog):
+    file = CaptureFile(tmp_path / "state", 1 << 20)
+    with file.env.begin() as txn:
+        txn.put((1).to_bytes(8, "big"), b"\x09 of another version", db=file.queue)
+        txn.put(capture_file.SEQUENCE, (1).to_bytes(8, "big"), db=file.meta)
+    file.put(Captured("r1", 1, headers={"in": {"a": "b"}}))
+    file.close()
+    assert drain(make_keeper()) == 2
+    assert rows(tmp_path, "SELECT request_id, headers FROM request_headers") == [("r1", '{"a":"b"}')]
+    assert "captured content is lost" in caplog.text
+
+
+def test_at_its_bound_the_environment_takes_no_more_and_takes_more_once_drained(tmp_path, make_keeper):
+    capture = worker(tmp_path, max=1 << 20)
+    for number in range(60):
+        capture.take(heard(number, random.Random(number).randbytes(30_000).hex()))
+    capture.close()
+    assert 0 < capture.dropped < 60
+    keeper = make_keeper("content: true, max: 1MiB")
+    assert drain(keeper) == 60 - capture.dropped
+    again = worker(tmp_path, max=1 << 20)
+    again.take(heard(99, "room again"))
+    again.close()
+    assert again.dropped == 0 and drain(keeper) == 1
+
+
+def fill(file: CaptureFile, records: Iterable[Captured]) -> None:
+    for record in records:
+        file.put(record)
+
+
+def test_what_was_dropped_is_not_taken_for_known(tmp_path, make_keeper):
+    """A block that did not reach LMDB comes with the next request that holds it."""
+    full = CaptureFile(tmp_path / "state", 1 << 20)
+    blob = New("b", "message", None, 1, bytes(1000))
+    with pytest.raises(Full):
+        fill(full, (Captured(f"filler-{number}", 1, blocks=[blob]) for number in range(5000)))
+    capture = worker(tmp_path, max=1 << 20)
+    capture.take(heard(1, "does not fit " * 300))
+    while not capture.dropped:
+        pass
+    keeper = make_keeper("content: true, max: 1MiB")
+    drain(keeper)
+    capture.take(heard(2, "does not fit " * 300))
+    capture.close()
+    full.close()
+    drain(keeper)
+    missing = "SELECT COUNT(*) FROM request_blocks u WHERE NOT EXISTS (SELECT 1 FROM blocks b WHERE b.id = u.block)"
+    assert rows(tmp_path, missing) == [(0,)]
+    assert rows(tmp_path, "SELECT COUNT(*) FROM request_blocks WHERE request_id = 'r2'") == [(4,)]
+
+
+def test_a_full_queue_drops_and_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_side, "QUEUE_REQUESTS", 0)
+    capture = worker(tmp_path)
+    capture.take(heard(1, "a"))
+    assert capture.dropped == 1
+    capture.close()
+
+
+def test_an_environment_that_cannot_be_opened_costs_the_content_only(tmp_path, caplog):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "capture").write_text("a file where a directory should be")
+    capture = worker(tmp_path)
+    capture.take(heard(1, "a"))
+    capture.close()
+    assert capture.dropped == 1 and "content cannot be written" in caplog.text
+
+
+def aged(tmp_path: Path, request_id: str, age_ms: int) -> None:
+    with closing(sqlite3.connect(tmp_path / "arbiter.db")) as db:
+        db.execute("UPDATE request_blocks SET at_ms = at_ms - ? WHERE request_id = ?", (age_ms, request_id))
+        db.execute("UPDATE request_headers SET at_ms = at_ms - ? WHERE request_id = ?", (age_ms, request_id))
+        db.execute("UPDATE blocks SET last_used_ms = last_used_ms - ?", (age_ms,))
+        db.commit()
+
+
+def test_a_sweep_takes_old_references_and_then_what_nothing_refers_to(tmp_path, make_keeper):
+    capture = worker(tmp_path, headers=True)
+    capture.take(heard(1, "shared", "old"))
+    capture.take(heard(2, "shared", "new"))
+    capture.close()
+    keeper = make_keeper("content: true, ttl: 1h")
+    drain(keeper)
+    assert keeper.sweep() == 0
+    aged(tmp_path, "r1", 2 * HOUR_MS)
+    assert keeper.sweep() == 1  # the message that only the old request held
+    assert {row[0] for row in rows(tmp_path, "SELECT DISTINCT request_id FROM request_blocks")} == {"r2"}
+    assert rows(tmp_path, "SELECT request_id FROM request_headers") == [("r2",)]
+    assert rows(tmp_path, "SELECT COUNT(*) FROM blocks") == [(5,)]
+
+
+def test_a_block_that_was_used_lately_outlives_its_references(tmp_path, make_keeper):
+    """A worker may be about to refer to it again without sending it."""
+    capture = worker(tmp_path)
+    capture.take(heard(1, "a"))
+    capture.close()
+    keeper = make_keeper("content: true, ttl: 1h")
+    drain(keeper)
+    with closing(sqlite3.connect(tmp_path / "arbiter.db")) as db:
+        db.execute("UPDATE request_blocks SET at_ms = 0")
+        db.commit()
+    assert keeper.sweep() == 0
+    assert rows(tmp_path, "SELECT (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM blocks") == [(0, 4)]
+
+
+def test_a_sweep_of_much_goes_in_small_steps(tmp_path, make_keeper, monkeypatch):
+    """No transaction holds the database for long, however much there is to do."""
+    monkeypatch.setattr(capture_keeper, "SWEEP_ROWS", 10)
+    monkeypatch.setattr(capture_keeper, "SWEEP_BLOCKS", 10)
+    capture = worker(tmp_path)
+    for number in range(30):
+        capture.take(heard(number, f"message {number}", answer=f"answer {number}"))
+    capture.close()
+    keeper = make_keeper("content: true, ttl: 1h")
+    drain(keeper)
+    with closing(sqlite3.connect(tmp_path / "arbiter.db")) as db:
+        db.execute("UPDATE request_blocks SET at_ms = 0")
+        db.execute("UPDATE blocks SET last_used_ms = 0")
+        db.commit()
+    assert keeper.sweep() == 62
+    assert rows(tmp_path, "SELECT (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM blocks") == [(0, 0)]
+
+
+def test_without_a_ttl_nothing_is_swept(tmp_path, make_keeper):
+    capture = worker(tmp_path)
+    capture.take(heard(1, "a"))
+    capture.close()
+    keeper = make_keeper("content: true, ttl: 0")
+    drain(keeper)
+    aged(tmp_path, "r1", 10_000 * HOUR_MS)
+    assert keeper.sweep() == 0
+    assert rows(tmp_path, "SELECT COUNT(*) FROM request_blocks") == [(4,)]
+
+
+def test_where_nothing_is_captured_nothing_is_made(tmp_path, make_keeper):
+    keeper = make_keeper("content: false")
+    assert keeper.step() == 0
+    assert not (tmp_path / "state").exists() and not (tmp_path / "arbiter.db").exists()
