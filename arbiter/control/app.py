@@ -17,6 +17,7 @@ from arbiter.control.api import Api, fault
 from arbiter.control.caches import Caches
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
+from arbiter.control.quotas import Quotas
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.store import Readable
 
@@ -40,6 +41,7 @@ def make_app(
         routes=[
             *Api(store, recorder_state, snapshot, extra).routes(),
             *Caches(store).routes(),
+            *Quotas(store).routes(),
             *actions,
             *Limits(standing, snapshot, pages.render).routes(),
             *pages.routes(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from arbiter.accounting import ratelimits
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Account
@@ -52,6 +53,7 @@ class Attempt:
         row.queue_us, row.connect_us, row.headers_us = exchange.queue_us, exchange.connect_us, exchange.headers_us
         request_id = exchange.header("request-id") or exchange.header("x-request-id")
         row.upstream_request_id = _word(request_id, self._book.blot)
+        row.rate_limits = ratelimits.snapshot(exchange.headers, self._book.blot)
 
     def whole(self) -> None:
         """The whole answer is here."""

@@ -55,6 +55,10 @@ INDEXES: Final[Mapping[str, str]] = {
     # The calls before a call: of its conversation, else of its session.
     "attempts_conversation": "attempts (conversation, finished_ms) WHERE conversation IS NOT NULL",
     "attempts_session": "attempts (session, finished_ms) WHERE session IS NOT NULL",
+    # What a provider said of its limits: found without a look at the rows, as most of them have something.
+    "attempts_limits": "attempts (started_ms, provider, account, model_asked) WHERE rate_limits IS NOT NULL",
+    "attempts_refused": "attempts (started_ms) WHERE status = 429",
+    "attempts_told_to_wait": "attempts (started_ms) WHERE retry_after_ms IS NOT NULL",
     "attempts_lost": "attempts (started_ms) WHERE cache_verdict IS NOT NULL",
     "request_blocks_request": "request_blocks (request_id)",
     "request_blocks_block": "request_blocks (block)",

@@ -23,50 +23,22 @@ a longer window, and an account would be gone for weeks. So are numbers that are
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from arbiter import moments
 from arbiter._speedups import nesting
 
 MAX_WAIT_S = 7 * 86_400.0
 
-_MAX_CHARS = 64
-"""Of a value; the longest date in use has 37."""
 _MAX_BODY = 64 << 10
 """Bytes of a body in which we look for a wait."""
-_EPOCH_S, _EPOCH_MS = 1e9, 1e12
-"""From here on a number is no longer seconds to wait but a moment (2001), in seconds or in milliseconds."""
 _LONG_S = 1e9
 """From here on a number is none of seconds."""
 
-_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?|[+-]?\.[0-9]+")
-_UNIT = (
-    r"([0-9]+(?:\.[0-9]+)?) ?"
-    r"(milliseconds?|ms|us|µs|ns|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)(?![a-z])"
-)
-_ANY_CASE = re.ASCII | re.IGNORECASE  # of letters that are ours: a long s is none
-_SPAN = re.compile(rf"(?:{_UNIT})+", _ANY_CASE)
-_PART = re.compile(_UNIT, _ANY_CASE)
-_PROSE = re.compile(rf"(?:try again|retry) (?:in|after) ({_SPAN.pattern})", _ANY_CASE)
-_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_TIME = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-_HTTP_DATES = tuple(
-    re.compile(form, _ANY_CASE)
-    for form in (
-        rf"[a-z]{{3}}, (?P<day>[0-9]{{2}}) (?P<month>[a-z]{{3}}) (?P<year>[0-9]{{4}}) {_TIME} (?:GMT|UTC)",
-        rf"[a-z]{{6,9}}, (?P<day>[0-9]{{2}})-(?P<month>[a-z]{{3}})-(?P<year>[0-9]{{2}}) {_TIME} (?:GMT|UTC)",
-        rf"[a-z]{{3}} (?P<month>[a-z]{{3}}) (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})",
-    )
-)
-_RFC3339 = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})?"
-)
-
+_PROSE = re.compile(rf"(?:try again|retry) (?:in|after) ({moments.SPAN.pattern})", moments.ANY_CASE)
 _LIMITS = re.compile(r"(?:x-)?ratelimit-reset(-.+)?")
 _ANTHROPIC = re.compile(r"anthropic-ratelimit-(?!unified)(.+)-reset")
 
@@ -95,10 +67,10 @@ def retry_after_s(value: str, now_ms: int) -> float | None:
     Units: seconds; 0 for a negative number and for what is over.
     Source: RFC 9110, sections 5.6.7 and 10.2.3.
     """
-    text = _trimmed(value)
-    found = _seconds(text)
+    text = moments.trimmed(value)
+    found = moments.seconds(text)
     if found is None:
-        moment = _http_date_s(text, now_ms)
+        moment = moments.http_date_s(text, now_ms)
         found = moment - now_ms / 1000 if moment is not None else None
     return max(0.0, found) if found is not None and found < _LONG_S else None
 
@@ -106,7 +78,7 @@ def retry_after_s(value: str, now_ms: int) -> float | None:
 def _of_headers(status: int, fields: Mapping[str, str], now_ms: int) -> float | None:
     told_ms = fields.get("retry-after-ms")
     if told_ms is not None:
-        number = _number(_trimmed(told_ms))
+        number = moments.number(moments.trimmed(told_ms))
         found = _bounded(number / 1000 if number is not None else None)
         if found is not None:
             return found
@@ -122,11 +94,11 @@ def _of_headers(status: int, fields: Mapping[str, str], now_ms: int) -> float | 
 
 
 def _codex_s(fields: Mapping[str, str], window: str, now_ms: int) -> float | None:
-    used = _number(_trimmed(fields.get(f"x-codex-{window}-used-percent", "")))
+    used = moments.number(moments.trimmed(fields.get(f"x-codex-{window}-used-percent", "")))
     if used is None or used < 100:
         return None
     # The span first: it does not depend on whose clock is right.
-    found = _bounded(_number(_trimmed(fields.get(f"x-codex-{window}-reset-after-seconds", ""))))
+    found = _bounded(moments.number(moments.trimmed(fields.get(f"x-codex-{window}-reset-after-seconds", ""))))
     return found if found is not None else _until_s(fields.get(f"x-codex-{window}-reset-at"), now_ms)
 
 
@@ -150,7 +122,7 @@ def _windows_s(status: int, fields: Mapping[str, str], now_ms: int) -> float | N
         left = fields.get(remaining)
         if left is None:
             unknown.append(wait)
-        elif (number := _number(_trimmed(left))) is not None and number <= 0:
+        elif (number := moments.number(moments.trimmed(left))) is not None and number <= 0:
             spent.append(wait)
     if spent:
         return max(spent)
@@ -173,7 +145,7 @@ def _of_body(status: int, body: bytes, now_ms: int) -> float | None:
     if found is not None or status != 429:
         return found
     prose = _PROSE.search(body.decode("utf-8", "replace"))
-    return _bounded(_span_s(prose[1])) if prose is not None else None
+    return _bounded(moments.span_s(prose[1])) if prose is not None else None
 
 
 def _error_of(body: bytes) -> dict[str, Any]:
@@ -194,7 +166,7 @@ def _of_error(status: int, error: dict[str, Any], now_ms: int) -> float | None:
     details = error.get("details")
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict) and isinstance(detail.get("retryDelay"), str):
-            found = _bounded(_seconds(_trimmed(detail["retryDelay"])))
+            found = _bounded(moments.seconds(moments.trimmed(detail["retryDelay"])))
             if found is not None:
                 return found
     for name, read in (("resets_in_seconds", _plain), ("resets_at", _until_s)):
@@ -211,83 +183,12 @@ def _of_error(status: int, error: dict[str, Any], now_ms: int) -> float | None:
 
 
 def _plain(value: str, now_ms: int) -> float | None:
-    return _bounded(_number(_trimmed(value)))
+    return _bounded(moments.number(moments.trimmed(value)))
 
 
 def _until_s(value: str | None, now_ms: int) -> float | None:
-    """Return how long it is until a window opens: a span, or a moment in one of the ways to write one."""
-    text = _trimmed(value) if value is not None else ""
-    found = _seconds(text)
-    if found is not None and found >= _EPOCH_S:
-        found = (found / 1000 if found >= _EPOCH_MS else found) - now_ms / 1000
-    elif found is None:
-        moment = _rfc3339_s(text)
-        if moment is None:
-            moment = _http_date_s(text, now_ms)
-        found = moment - now_ms / 1000 if moment is not None else None
-    return _bounded(found)
+    return _bounded(moments.until_s(value, now_ms)) if value is not None else None
 
 
 def _bounded(seconds: float | None) -> float | None:
     return max(0.0, seconds) if seconds is not None and seconds <= MAX_WAIT_S else None
-
-
-def _trimmed(value: str) -> str:
-    """Return `value` without the blanks around it; nothing where it is too long to be one of ours."""
-    return value.strip() if len(value) <= _MAX_CHARS else ""
-
-
-def _seconds(text: str) -> float | None:
-    number = _number(text)
-    return number if number is not None else _span_s(text)
-
-
-def _number(text: str) -> float | None:
-    return float(text) if _NUMBER.fullmatch(text) else None
-
-
-def _span_s(text: str) -> float | None:
-    """Return the seconds of a duration as Go writes it (`1h2m3.5s`, `20ms`), or in words."""
-    if not _SPAN.fullmatch(text):
-        return None
-    return sum(float(amount) * _unit_s(unit.lower()) for amount, unit in _PART.findall(text))
-
-
-def _unit_s(unit: str) -> float:
-    if unit.startswith("milli"):
-        return 1e-3
-    return _UNITS_S.get(unit) or _UNITS_S[unit[0]]
-
-
-def _http_date_s(text: str, now_ms: int) -> float | None:
-    """Return the moment of a date in one of HTTP's three forms, the old ones too."""
-    for form in _HTTP_DATES:
-        found = form.fullmatch(text)
-        if found is None:
-            continue
-        month, year = found["month"].lower(), int(found["year"])
-        if month not in _MONTHS:
-            return None
-        if len(found["year"]) == 2:
-            this_year = 1970 + now_ms // 31_556_952_000
-            year += this_year // 100 * 100
-            if year > this_year + 50:  # RFC 9110: that far ahead it was the last century
-                year -= 100
-        day, hour, minute = int(found["day"]), int(found["hour"]), int(found["minute"])
-        second = min(int(found["second"]), 59)  # 60 is a leap second
-        return _moment_s(datetime, year, _MONTHS.index(month) + 1, day, hour, minute, second)
-    return None
-
-
-def _rfc3339_s(text: str) -> float | None:
-    if not _RFC3339.fullmatch(text):
-        return None
-    return _moment_s(datetime.fromisoformat, text.upper())
-
-
-def _moment_s(make: Callable[..., datetime], *said: str | int) -> float | None:
-    try:
-        moment = make(*said)
-        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None

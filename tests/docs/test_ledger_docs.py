@@ -15,7 +15,7 @@ from arbiter.control.api import Api
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
 from arbiter.ledger import journal, query, recorder, schema
-from arbiter.ledger.questions import cache
+from arbiter.ledger.questions import cache, limits
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
 
@@ -93,3 +93,14 @@ def test_every_member_of_the_state_is_documented():
     for member, value in state.items():
         for name in value if isinstance(value, dict) else ():
             assert f"`{name}`" in documented[f"`{member}`"], f"{member}.{name}"
+
+
+def test_every_member_of_the_answer_on_limits_is_documented():
+    documented = dict(rows(section(ADMIN, "`GET /admin/api/quota`")))
+    assert [name.strip("`") for name in documented] == list(limits.Answer.__struct_fields__)
+    parts = {"headroom": limits.Headroom, "refusals": limits.Refusals, "waits": limits.Wait, "windows": limits.Window}
+    for member, part in parts.items():
+        for name in part.__struct_fields__:
+            assert f"`{name}`" in documented[f"`{member}`"], f"{member}.{name}"
+    for name in limits.Projection.__struct_fields__:
+        assert f"`{name}`" in documented["`windows`"] or f"`{name}: true`" in documented["`windows`"], name

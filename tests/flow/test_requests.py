@@ -165,6 +165,24 @@ def test_of_duplicate_model_keys_only_the_one_that_was_judged_goes_out(front: Fr
     run(main)
 
 
+@each_wire
+def test_the_row_keeps_what_the_upstream_said_of_its_limits(front: Front, wire: Wire) -> None:
+    """Verbatim (SPEC 9.8), and nothing else of its head; also where it refuses."""
+    kept = {"x-ratelimit-remaining-tokens": "7", "anthropic-ratelimit-unified-5h-utilization": "0.42"}
+    headers = [JSON, *kept.items(), ("X-Codex-Turn-State", "secret")]
+
+    async def main() -> None:
+        async with Origin(answer(wire.answer(), headers=headers), port=front.upstream):
+            found = await ask(front.port, wire.path, wire.ask())
+        assert json.loads(front.row(found.trace_id)["attempts"][-1]["rate_limits"]) == kept
+        refusal = answer(wire.answer(), status="400 Bad Request", headers=[*headers, ("Retry-After", "3")])
+        async with Origin(refusal, port=front.upstream):
+            found = await ask(front.port, wire.path, wire.ask())
+        assert json.loads(front.row(found.trace_id)["attempts"][-1]["rate_limits"]) == kept | {"retry-after": "3"}
+
+    run(main)
+
+
 def test_ten_thousand_requests_on_one_connection_leave_nothing_behind(front: Front) -> None:
     """Keep-alive costs nothing: no memory, no descriptor, whatever was said before."""
 

@@ -686,3 +686,20 @@ def test_the_losses_of_prompt_caches_are_a_report(tmp_path):
         status, _, body = one.get("/admin/api/cache?colour=red")
         assert status == 400 and json.loads(body)["parameter"] == "colour"
     store.close()
+
+
+def test_what_providers_said_of_their_limits_is_told(tmp_path):
+    """The same answer as `arbiter limits --json`, and every member of it documented."""
+    now_ms = time.time_ns() // 1_000_000
+    store = SqliteStore(tmp_path / "a.db")
+    request = request_row(1)
+    kept = {"x-ratelimit-limit-requests": "10", "x-ratelimit-remaining-requests": "4"}
+    store.write([attempt_row(request, started_ms=now_ms, rate_limits=kept), request], Position("j", 1))
+    with site(tmp_path, Reader(lambda: store)) as admin:
+        told = admin.json("/admin/api/quota?since=1h&provider=openai")
+        assert [(one["kind"], one["headroom"]) for one in told["headroom"]] == [("requests", 0.4)]
+        assert admin.json("/admin/api/quota?since=1h&provider=other")["headroom"] == []
+        assert admin.json("/admin/api/quota?since=soon", 400)["parameter"] == "since"
+        assert admin.json("/admin/api/quota?sinse=1h", 400)["parameter"] == "sinse"
+    with site(tmp_path, None, None) as admin:
+        assert admin.json("/admin/api/quota", 503)["reason"] == "storage_off"
