@@ -7,6 +7,7 @@ server, drains the journal once more and ends; SIGINT is the supervisor's to jud
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
@@ -18,7 +19,7 @@ from types import FrameType
 
 import uvicorn
 
-from arbiter.clock import monotonic
+from arbiter.clock import monotonic, now_ms
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
@@ -28,7 +29,8 @@ from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.pricing import Pricing, rate
 from arbiter.ledger.recorder import Recorder
-from arbiter.ledger.store import Reader
+from arbiter.ledger.sessions import Sessions, close_idle
+from arbiter.ledger.store import Changer, Reader, StoreDown
 from arbiter.ledger.tariffs import Tariffs
 from arbiter.lines import Line
 from arbiter.log import setup
@@ -47,6 +49,7 @@ QUERY_S = 5.0
 LOOK_EVERY_S = 1.0
 FIRST_SWEEP_S = 60.0
 SWEEP_EVERY_S = 3600.0
+CLOSE_EVERY_S = 15.0
 
 log = logging.getLogger("arbiter.control")
 
@@ -66,6 +69,7 @@ def run(
     recorder: Recorder | None = None
     keeper: Keeper | None = None
     reader: Reader | None = None
+    changer: Changer | None = None
     # The run's own directory names the run, and holds what `/metrics` adds up.
     run_dir = socket_path.parent
     numbers = Metrics(run_dir / "metrics-control.bin" if snapshot.telemetry.metrics else None)
@@ -76,10 +80,15 @@ def run(
             snapshot.state_dir,
             storage.journal_max,
             lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
-            stages=[Pricing(tariffs), Comparison(current, lambda row: rate(row, tariffs()), numbers)],
+            stages=[
+                Pricing(tariffs),
+                Comparison(current, lambda row: rate(row, tariffs()), numbers),
+                Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),
+            ],
             metrics=numbers,
         )
         reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
+        changer = Changer(lambda: open_store(storage.url))
         recorder.start()
         keeper = Keeper(snapshot.state_dir, current, lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S))
         keeper.start()
@@ -114,7 +123,7 @@ def run(
         async def serve() -> None:
             current.listen(actions.clear_refused)
             async with asyncio.TaskGroup() as group:
-                chores = group.create_task(_tend(actions))
+                chores = group.create_task(_tend(actions, lambda: _close_idle(changer, current())))
                 await server.serve(sockets=[listener])
                 chores.cancel()
 
@@ -128,17 +137,31 @@ def run(
             keeper.stop()
         if reader is not None:
             reader.close()
+        if changer is not None:
+            changer.close()
         if state is not None:
             state.close()
     log.info("control has ended")
 
 
-async def _tend(actions: Actions) -> None:
-    """What the shared state wants done, for as long as we serve."""
+def _close_idle(changer: Changer | None, snapshot: Snapshot) -> None:
+    """Close sessions that nobody used for `sessions.idle_timeout`; a store that is down is told of elsewhere."""
+    idle_ms = int(snapshot.sessions.idle_timeout_s * 1000)
+    if changer is not None and idle_ms:
+        with contextlib.suppress(StoreDown):
+            changer.change(lambda db: close_idle(db, now_ms() - idle_ms))
+
+
+async def _tend(actions: Actions, close_sessions: Callable[[], None]) -> None:
+    """What the shared state and the store want done, for as long as we serve."""
     sweep_at = monotonic() + FIRST_SWEEP_S
+    close_at = monotonic() + CLOSE_EVERY_S
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         await asyncio.to_thread(actions.look)
+        if monotonic() >= close_at:
+            close_at = monotonic() + CLOSE_EVERY_S
+            await asyncio.to_thread(close_sessions)
         if monotonic() >= sweep_at or await asyncio.to_thread(actions.is_crowded):
             sweep_at = monotonic() + SWEEP_EVERY_S
             await asyncio.to_thread(actions.sweep)

@@ -145,6 +145,9 @@ class Book:
             started_ms=now_ms(),
             why=why,
             wait_us=wait_us,
+            client=request.client,
+            session=request.session,
+            request_kind=request.request_kind,
         )
         self._pen.open(request, row)
         return Attempt(self, row)

@@ -17,6 +17,7 @@ import msgspec
 
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.row import UNSTORED, AttemptRow, RequestRow
+from arbiter.ledger.session_rows import SessionRow
 
 Kind = Literal["text", "integer", "boolean", "json", "blob"]
 
@@ -40,6 +41,7 @@ POSTGRESQL: Final[Mapping[str, str]] = {
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "requests": RequestRow,
     "attempts": AttemptRow,
+    "sessions": SessionRow,
     "blocks": BlockRow,
     "request_blocks": UseRow,
     "request_headers": HeadersRow,
@@ -50,6 +52,9 @@ INDEXES: Final[Mapping[str, str]] = {
     "requests_newest": "requests (received_ms, id)",
     "requests_trace": "requests (trace_id)",
     "requests_client_trace": "requests (client_trace_id) WHERE client_trace_id IS NOT NULL",
+    "requests_session": "requests (session, received_ms) WHERE session IS NOT NULL",
+    "sessions_newest": "sessions (last_ms)",
+    "sessions_client": "sessions (client, last_ms)",
     "attempts_request": "attempts (request_id, number)",
     "attempts_newest": "attempts (started_ms, id)",
     # The calls before a call: of its conversation, else of its session.

@@ -80,6 +80,36 @@ class Store(Readable, Protocol):
         """The last sequence number of that journal in the store; 0 for a journal never seen."""
 
 
+class Changer:
+    """A store that is changed now and then, beside the recorder: opened when it is first asked, and again after it
+    failed. Its changes take turns."""
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+
+    def change(self, work: Callable[[Database], T]) -> T:
+        """What `work` does, in one transaction of its own. Errors: StoreDown."""
+        with self._lock:
+            if self._store is None:
+                self._store = self._open_store()
+            try:
+                return self._store.change(work)
+            except StoreDown:
+                self._close()
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+
 class Reader:
     """A store opened when it is first asked, and again after it failed: readers outlive a store's bad hour."""
 

@@ -11,6 +11,7 @@ from arbiter.ledger import schema
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.database import Statement, Values
 from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.session_rows import SessionRow
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -73,3 +74,4 @@ ATTEMPTS = Table("attempts", AttemptRow)
 BLOCKS = Table("blocks", BlockRow)
 USES = Table("request_blocks", UseRow)
 HEADERS = Table("request_headers", HeadersRow)
+SESSIONS = Table("sessions", SessionRow)

@@ -1,0 +1,31 @@
+"""What is written down of a conversation, beside the rows that it is made of (SPEC 8)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SessionRow(msgspec.Struct, kw_only=True):
+    """One session of one client, as far as its rows tell."""
+
+    id: str  # "client session": the same name from two clients is two sessions; nothing before the space: unattributed
+    session: str
+    client: str | None = None
+    agent: str | None = None
+    parent: str | None = None  # the session that started it, of the same client; once known, it stays
+    is_told: bool = True  # its callers named it; else it is what one client asked without naming a session
+    title: str | None = None
+    first_ms: int | None = None  # None: only another session's word that it exists
+    last_ms: int | None = None  # its last sign of life
+    ended_ms: int | None = None
+    ended_by: str | None = None  # idle | operator
+    requests: int = 0
+    turns: int = 0
+    failed: int = 0  # requests that did not end well
+    mains: int = 0  # this and the following: requests of each kind, as far as kinds are known
+    subagents: int = 0
+    workflows: int = 0
+    compactions: int = 0
+    auxiliaries: int = 0
+    titles: int = 0
+    keepwarms: int = 0

@@ -1,0 +1,230 @@
+"""Sessions, kept beside the rows that they are made of (SPEC 7.2, 8.2, 8.3).
+
+Theory of operation. A batch brings requests that are over. Each is added to its session's row in the transaction that
+stores it, as a change of what stands there and never as a whole new row: what an operator writes into the same row
+meanwhile is not lost. Nothing is remembered between two batches, so that a batch that comes again, or another control
+process, finds what the store has. A request that the store has already changes nothing.
+
+What a client asks without naming a session is one session for as long as it is not silent for `sessions.idle_timeout`:
+it is named after the client and the second in which it began. Sessions that were told are closed by the same silence.
+Closing is a note and no gate: a call that comes later opens them again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from arbiter.ledger.database import Database, Statement
+from arbiter.ledger.recorder import Batch
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.store import Readable
+from arbiter.ledger.tables import SESSIONS
+
+IDLE, OPERATOR = "idle", "operator"
+COUNT_TOKENS = "count_tokens"
+
+KINDS: Final = {
+    "main": "mains",
+    "subagent": "subagents",
+    "workflow": "workflows",
+    "compaction": "compactions",
+    "auxiliary": "auxiliaries",
+    "title": "titles",
+    "keepwarm": "keepwarms",
+}
+"""Each request kind and the column that counts it."""
+
+_NO_TURNS = frozenset(("compaction", "auxiliary", "title", "keepwarm"))
+_COUNTS = ("requests", "turns", "failed", *KINDS.values())
+
+
+def key_of(client: str | None, session: str) -> str:
+    """`SessionRow.id`. Neither has a space in it."""
+    return f"{client or ''} {session}"
+
+
+def is_turn(row: RequestRow) -> bool:
+    """Whether this is a turn of its session: a completed generation, and no auxiliary call."""
+    if row.kind != "client" or row.outcome != "ok" or row.endpoint == COUNT_TOKENS:
+        return False
+    return row.request_kind not in _NO_TURNS
+
+
+def group_name(client: str, at_ms: int) -> str:
+    """What a client's requests without a session are called together, from `at_ms` on."""
+    return f"{client}:idle-{at_ms // 1000}"
+
+
+class Sessions:
+    """The stage of the recorder (`recorder.Stage`). `idle_ms` is `sessions.idle_timeout` as it is now; 0: off."""
+
+    def __init__(self, idle_ms: Callable[[], int]) -> None:
+        self._idle_ms = idle_ms
+
+    def take(self, batch: Batch, store: Readable) -> None:
+        # One id may even come twice in one batch: the first is stored.
+        rows = {row.id: row for row in reversed(batch.requests) if row.kind == "client"}
+        fresh = [rows[row.id] for row in batch.requests if rows.get(row.id) is row]
+        if not fresh:
+            return
+        known = store.read(lambda db: _stored(db, [row.id for row in fresh]))
+        fresh = [row for row in fresh if row.id not in known]
+        groups = self._group(fresh, store)
+        _follow(batch, groups)
+        told = [row for row in fresh if row.session is not None]
+        if not told:
+            return
+        ids = {key_of(row.client, row.session) for row in told if row.session is not None}
+        present = store.read(lambda db: find(db, ids))
+        changes: dict[str, SessionRow] = {}
+        for row in told:
+            _add(row, changes, present, is_told=row.id not in groups)
+        batch.also += _statements(changes, present)
+
+    def stored(self, batch: Batch) -> None:
+        """Nothing is remembered."""
+
+    def forget(self) -> None:
+        """Nothing is remembered."""
+
+    def _group(self, rows: Sequence[RequestRow], store: Readable) -> dict[str, RequestRow]:
+        """Give a session to those that name none; returns them by their ids."""
+        idle_ms = self._idle_ms()
+        untold = [row for row in rows if row.session is None and row.client is not None and _generates(row)]
+        if not untold or not idle_ms:
+            return {}
+        clients = {row.client for row in untold if row.client is not None}
+        last = store.read(lambda db: {client: _last_group(db, client) for client in clients})
+        for row in untold:
+            client = row.client
+            assert client is not None
+            group = last[client]
+            if group is None or group.ended_by == OPERATOR or row.received_ms - (group.last_ms or 0) > idle_ms:
+                name = group_name(client, row.received_ms)
+                group = last[client] = SessionRow(id=key_of(client, name), session=name, client=client)
+            row.session = group.session
+            group.last_ms = max(group.last_ms or 0, _over_ms(row))
+        return {row.id: row for row in untold}
+
+
+def close_idle(db: Database, before_ms: int) -> int:
+    """Close what has been silent since `before_ms`, at its own last sign of life; returns how many there were."""
+    sql = "UPDATE sessions SET ended_ms = last_ms, ended_by = ? WHERE ended_ms IS NULL AND last_ms < ?"
+    return db.run(sql, (IDLE, before_ms))
+
+
+def end(db: Database, key: str, at_ms: int) -> bool:
+    """An operator ends a session; whether there was one to end."""
+    sql = "UPDATE sessions SET ended_ms = ?, ended_by = ? WHERE id = ? AND (ended_ms IS NULL OR ended_by = ?)"
+    return db.run(sql, (at_ms, OPERATOR, key, IDLE)) > 0
+
+
+def find(db: Database, ids: Iterable[str]) -> dict[str, SessionRow]:
+    """The sessions of these ids, as far as there are any."""
+    wanted = sorted(ids)
+    marks = ", ".join("?" * len(wanted))
+    found = db.rows(f"{SESSIONS.select} WHERE id IN ({marks})", wanted) if wanted else []
+    return {row.id: row for row in (SESSIONS.load(SessionRow, values) for values in found)}
+
+
+def _stored(db: Database, ids: Sequence[str]) -> set[str]:
+    marks = ", ".join("?" * len(ids))
+    return {str(found) for (found,) in db.rows(f"SELECT id FROM requests WHERE id IN ({marks})", ids)}
+
+
+def _last_group(db: Database, client: str) -> SessionRow | None:
+    sql = f"{SESSIONS.select} WHERE client = ? AND is_told = 0 ORDER BY last_ms DESC LIMIT 1"
+    found = db.rows(sql, (client,))
+    return SESSIONS.load(SessionRow, found[0]) if found else None
+
+
+def _generates(row: RequestRow) -> bool:
+    """Whether it was let in and asked for an answer: a refused stranger begins no session."""
+    return row.endpoint != COUNT_TOKENS and row.model_asked is not None
+
+
+def _over_ms(row: RequestRow) -> int:
+    return row.finished_ms or row.received_ms
+
+
+def _follow(batch: Batch, groups: dict[str, RequestRow]) -> None:
+    """The attempts of grouped requests are of the same session, also those that were stored before."""
+    here: defaultdict[str, list[AttemptRow]] = defaultdict(list)
+    for attempt in batch.attempts:
+        if attempt.request_id in groups:
+            here[attempt.request_id].append(attempt)
+            attempt.session = groups[attempt.request_id].session
+    behind = [(row.session, row.id) for row in groups.values() if len(here[row.id]) < row.attempts]
+    if behind:
+        batch.also.append(Statement("UPDATE attempts SET session = ? WHERE request_id = ?", behind))
+
+
+def _add(row: RequestRow, changes: dict[str, SessionRow], present: dict[str, SessionRow], *, is_told: bool) -> None:
+    """One request more for its session. What `changes` holds are differences to what is stored."""
+    assert row.session is not None
+    key = key_of(row.client, row.session)
+    before = present.get(key)
+    change = changes.get(key)
+    if change is None:
+        change = changes[key] = SessionRow(id=key, session=row.session, client=row.client, is_told=is_told)
+    if change.agent is None:
+        change.agent = row.agent
+    is_orphan = change.parent is None and (before is None or before.parent is None)
+    if is_orphan and row.parent_session != row.session:
+        change.parent = row.parent_session
+    change.first_ms = min(change.first_ms or row.received_ms, row.received_ms)
+    change.last_ms = max(change.last_ms or 0, _over_ms(row))
+    change.requests += 1
+    change.failed += row.outcome != "ok"
+    if row.request_kind in KINDS:
+        column = KINDS[row.request_kind]
+        setattr(change, column, getattr(change, column) + 1)
+    row.turn_index = None
+    if is_turn(row):
+        change.turns += 1
+        row.turn_index = (before.turns if before is not None else 0) + change.turns
+    if before is not None and before.ended_ms is not None and row.received_ms > before.ended_ms:
+        change.ended_ms = before.ended_ms
+
+
+def _statements(changes: dict[str, SessionRow], present: dict[str, SessionRow]) -> list[Statement]:
+    """Parents that nobody has seen, the changes themselves, and what is open again."""
+    unseen = {}
+    for change in changes.values():
+        if change.parent is not None:
+            key = key_of(change.client, change.parent)
+            if key not in changes and key not in present:
+                unseen[key] = SessionRow(id=key, session=change.parent, client=change.client)
+    again = [(change.id, change.ended_ms) for change in changes.values() if change.ended_ms is not None]
+    added = [msgspec.structs.replace(change, ended_ms=None) for change in changes.values()]
+    statements = [SESSIONS.inserts(list(unseen.values()))] if unseen else []
+    statements.append(Statement(_ADD, [SESSIONS.bind(change) for change in added]))
+    if again:
+        # Whoever ended it once more since we looked has the last word.
+        sql = "UPDATE sessions SET ended_ms = NULL, ended_by = NULL WHERE id = ? AND ended_ms = ?"
+        statements.append(Statement(sql, again))
+    return statements
+
+
+def _sql() -> str:
+    names = [column.name for column in SESSIONS.columns]
+    earliest = "CASE WHEN sessions.first_ms < excluded.first_ms THEN sessions.first_ms ELSE excluded.first_ms END"
+    latest = "CASE WHEN sessions.last_ms > excluded.last_ms THEN sessions.last_ms ELSE excluded.last_ms END"
+    sets: dict[str, Any] = {
+        "agent": "COALESCE(sessions.agent, excluded.agent)",
+        "parent": "COALESCE(sessions.parent, excluded.parent)",
+        "first_ms": earliest,
+        "last_ms": latest,
+        **{name: f"COALESCE(sessions.{name}, 0) + excluded.{name}" for name in _COUNTS},
+    }
+    marks = ", ".join("?" * len(names))
+    changed = ", ".join(f"{name} = {value}" for name, value in sets.items())
+    return f"INSERT INTO sessions ({', '.join(names)}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changed}"
+
+
+_ADD: Final = _sql()

@@ -1,0 +1,218 @@
+"""Sessions beside the rows that they are made of, in real stores: each request counts once, whatever comes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from arbiter.ledger import sessions
+from arbiter.ledger.recorder import Batch
+from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.sessions import Sessions, close_idle, end, find, key_of
+from arbiter.ledger.store import Position
+from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
+from tests.fakes.stores import Place
+
+HOUR_MS = 3_600_000
+IDLE_MS = 12 * HOUR_MS
+
+
+class Books:
+    """A store with the stage before it, as the recorder has them."""
+
+    def __init__(self, place: Place, idle_ms: int = IDLE_MS) -> None:
+        self.place, self.idle_ms = place, idle_ms
+        self.store = place.open()
+        self.sequence = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Another control process."""
+        self.store.close()
+        self.store = self.place.open()
+        self.stage = Sessions(lambda: self.idle_ms)
+
+    def put(self, *requests: RequestRow, attempts: list[AttemptRow] | None = None, fails: bool = False) -> Batch:
+        batch = Batch(list(requests), attempts or [], [])
+        self.stage.take(batch, self.store)
+        if fails:
+            self.stage.forget()
+            return batch
+        self.sequence += 1
+        self.store.write([*batch.requests, *batch.attempts], Position("j", self.sequence), batch.also)
+        self.stage.stored(batch)
+        return batch
+
+    def get(self, session: str, client: str | None = "ci") -> SessionRow:
+        key = key_of(client, session)
+        return self.store.read(lambda db: find(db, [key]))[key]
+
+    def all(self) -> list[str]:
+        return [str(key) for (key,) in self.store.read(lambda db: db.rows("SELECT id FROM sessions ORDER BY id"))]
+
+    def turns(self) -> list[int | None]:
+        rows = self.store.read(lambda db: db.rows("SELECT turn_index FROM requests ORDER BY id"))
+        return [turn for (turn,) in rows]
+
+
+@pytest.fixture
+def books(place: Place) -> Iterator[Books]:
+    books = Books(place)
+    yield books
+    books.store.close()
+
+
+def asked(number: int, session: str | None = "s", **fields: Any) -> RequestRow:
+    return request_row(number, session=session, **fields)
+
+
+# --- turns and counts -------------------------------------------------------------------------------------------------
+
+
+def test_completed_calls_are_the_turns_of_their_session(books: Books) -> None:
+    """SPEC 7.2: failed and auxiliary calls have none, and take none from those that follow."""
+    books.put(asked(1), asked(2, outcome="error", status=502), asked(3, request_kind="title"))
+    books.put(asked(4, request_kind="main"), asked(5, "t"), asked(6, endpoint="count_tokens"), asked(7, kind="probe"))
+    books.put(asked(8, request_kind="compaction"), asked(9, request_kind="keepwarm"), asked(10, outcome="cancelled"))
+    assert books.turns() == [1, None, None, 2, 1, None, None, None, None, None]
+    row = books.get("s")
+    assert (row.requests, row.turns, row.failed) == (8, 2, 2)
+    assert (row.mains, row.titles, row.compactions, row.keepwarms, row.auxiliaries) == (1, 1, 1, 1, 0)
+    assert (row.first_ms, row.last_ms) == (asked(1).received_ms, asked(10).finished_ms)
+
+
+def test_a_batch_that_comes_again_counts_once(books: Books) -> None:
+    """The store took nothing of the first try; and what it took once is known to it."""
+    books.put(asked(1), fails=True)
+    books.put(asked(1), asked(2), asked(1))
+    books.put(asked(1), asked(2), asked(3))
+    row = books.get("s")
+    assert (row.requests, row.turns) == (3, 3) and books.turns() == [1, 2, 3]
+
+
+def test_another_control_process_goes_on_where_the_store_is(books: Books) -> None:
+    for number in range(1, 5):
+        books.put(asked(number))
+        books.restart()
+    assert books.turns() == [1, 2, 3, 4]
+
+
+def test_one_name_from_two_clients_is_two_sessions(books: Books) -> None:
+    """SPEC 8.2: no client gets into another's session."""
+    books.put(asked(1), asked(2, client="other"), asked(3, client=None))
+    assert books.all() == [" s", "ci s", "other s"]
+    assert books.turns() == [1, 1, 1]
+
+
+# --- lineage ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_parent_is_written_once_and_an_unseen_one_gets_an_empty_row(books: Books) -> None:
+    """SPEC 8.3."""
+    books.put(asked(1, "child"))
+    assert books.get("child").parent is None
+    books.put(asked(2, "child", parent_session="p"))
+    books.put(asked(3, "child", parent_session="q"), asked(4, "child", parent_session="child"))
+    assert books.get("child").parent == "p"
+    empty = books.get("p")
+    assert (empty.requests, empty.turns, empty.first_ms, empty.last_ms, empty.ended_ms) == (0, 0, None, None, None)
+    assert books.all() == ["ci child", "ci p"], "a parent that was not taken needs no row"
+    books.put(asked(5, "p", agent="opencode"))
+    seen = books.get("p")
+    assert (seen.requests, seen.first_ms, seen.agent) == (1, asked(5).received_ms, "opencode")
+
+
+def test_a_session_is_not_its_own_parent(books: Books) -> None:
+    books.put(asked(1, "s", parent_session="s"))
+    assert books.get("s").parent is None and books.all() == ["ci s"]
+
+
+# --- what names no session --------------------------------------------------------------------------------------------
+
+
+def test_what_names_no_session_is_one_until_its_client_falls_silent(books: Books) -> None:
+    """SPEC 8.2: the old one is closed at its own last sign of life, and the next call opens another."""
+    first = request_row(1)
+    books.put(first, attempts=[attempt_row(first)])
+    books.put(request_row(2), request_row(3, client="other"))
+    name = f"ci:idle-{first.received_ms // 1000}"
+    row = books.get(name)
+    assert (row.requests, row.is_told, row.ended_ms) == (2, False, None)
+    late = request_row(4, received_ms=first.received_ms + 2 * IDLE_MS, finished_ms=first.received_ms + 2 * IDLE_MS + 5)
+    assert books.store.change(lambda db: close_idle(db, late.received_ms - IDLE_MS)) == 2
+    assert (books.get(name).ended_ms, books.get(name).ended_by) == (request_row(2).finished_ms, "idle")
+    books.put(late)
+    assert late.session == f"ci:idle-{late.received_ms // 1000}" and late.turn_index == 1
+    assert books.get(name).ended_ms == request_row(2).finished_ms
+
+
+def test_the_attempts_of_a_grouped_request_belong_to_its_session_wherever_they_are(books: Books) -> None:
+    row = request_row(1, attempts=2)
+    books.put(attempts=[attempt_row(row, 1, outcome="error")])
+    books.put(row, attempts=[attempt_row(row, 2)])
+    found = books.store.read(lambda db: db.rows("SELECT session FROM attempts"))
+    assert found == [(row.session,)] * 2
+
+
+def test_strangers_refused_calls_and_token_counts_begin_no_session(books: Books) -> None:
+    books.put(request_row(1, client=None), request_row(2, endpoint="count_tokens"), request_row(3, model_asked=None))
+    assert books.all() == []
+
+
+def test_rows_that_waited_for_the_store_are_grouped_by_when_they_came(books: Books) -> None:
+    """Rows may wait in the journal for a day; what closed the session meanwhile did not know of them."""
+    books.put(request_row(1))
+    books.store.change(lambda db: close_idle(db, BEGAN_MS * 2))
+    books.put(request_row(2))
+    (key,) = books.all()
+    assert books.get(key.split()[1]).ended_ms is None
+
+
+def test_without_an_idle_time_out_nothing_is_grouped(books: Books) -> None:
+    books.idle_ms = 0
+    books.put(request_row(1))
+    assert books.all() == []
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ended_by", ["idle", "operator"])
+def test_a_later_call_opens_a_told_session_again(books: Books, ended_by: str) -> None:
+    books.put(asked(1))
+    at_ms = asked(1).finished_ms or 0
+    if ended_by == "operator":
+        assert books.store.change(lambda db: end(db, "ci s", at_ms))
+        assert not books.store.change(lambda db: end(db, "ci s", at_ms + 1)), "it is ended already"
+    else:
+        books.store.change(lambda db: close_idle(db, at_ms + 1))
+    assert (books.get("s").ended_ms, books.get("s").ended_by) == (at_ms, ended_by)
+    books.put(asked(2, received_ms=at_ms - 1, finished_ms=at_ms + 5000))
+    assert books.get("s").ended_by == ended_by, "it was under way when the session was ended"
+    books.put(asked(3, received_ms=at_ms + 6000))
+    row = books.get("s")
+    assert (row.ended_ms, row.ended_by, row.turns) == (None, None, 3)
+
+
+def test_a_group_that_an_operator_ended_is_not_gone_on_with(books: Books) -> None:
+    books.put(request_row(1))
+    (key,) = books.all()
+    books.store.change(lambda db: end(db, key, request_row(2).received_ms))
+    books.put(request_row(3))
+    assert len(books.all()) == 2
+
+
+def test_what_is_used_is_not_closed(books: Books) -> None:
+    books.put(asked(1), asked(5, "t"))
+    assert books.store.change(lambda db: close_idle(db, asked(3).received_ms)) == 1
+    assert books.get("s").ended_ms is not None and books.get("t").ended_ms is None
+
+
+def test_every_kind_of_request_is_counted_in_a_column_of_its_own() -> None:
+    from arbiter.sessions import signals
+
+    assert tuple(sessions.KINDS) == signals.KINDS
+    assert set(sessions.KINDS.values()) <= set(SessionRow.__struct_fields__)
