@@ -24,13 +24,13 @@ from pathlib import Path
 
 import lmdb
 
+from arbiter.app.running import RUN
 from arbiter.config.snapshot import Server, Snapshot
 from arbiter.log import Log
 from arbiter.state import environment, shared
 
 _log = Log(__name__)
 
-_RUN = "arbiter-run-"
 _PROBE_S = 30.0
 _PROBE_WHILE_SERVING_S = 5.0  # the supervisor looks after nobody meanwhile
 _DEATHS_BY_DAMAGE = (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT)
@@ -112,7 +112,7 @@ def make_run_dir(state_dir: Path) -> Path:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         _sweep(place)
         while True:
-            run_dir = Path(tempfile.mkdtemp(prefix=_RUN, dir=place))
+            run_dir = Path(tempfile.mkdtemp(prefix=RUN, dir=place))
             if _lock(run_dir) >= 0:  # kept open for as long as we live; else somebody swept it in this very moment
                 return run_dir
     except OSError as error:
@@ -136,7 +136,7 @@ def _lock(run_dir: Path) -> int:
 
 
 def _sweep(place: Path) -> None:
-    for old in place.glob(f"{_RUN}*/lock"):
+    for old in place.glob(f"{RUN}*/lock"):
         with contextlib.suppress(OSError):
             if old.stat().st_uid == os.geteuid() and (held := _lock(old.parent)) >= 0:
                 shutil.rmtree(old.parent, ignore_errors=True)

@@ -73,7 +73,7 @@ def serve(snapshot: Snapshot, control: Control, *, source: Source, watch: FileWa
         with preflight.state_held(snapshot):
             run_dir = preflight.make_run_dir(snapshot.state_dir)
             try:
-                running.announce(snapshot.data_dir, run_dir)
+                running.announce(snapshot.data_dir, run_dir, keeps_nothing=snapshot.storage.url == "none")
                 # What was changed before anybody could be told of it.
                 snapshot = with_keys(snapshot)
                 preflight.set_damage_aside(snapshot)

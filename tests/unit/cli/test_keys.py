@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -141,15 +143,23 @@ def test_a_file_left_by_a_killed_gateway_is_no_gateway(
     gone = tmp_path / "arbiter-run-gone"
     gone.mkdir()
     (gone / "lock").touch()
-    running.announce(file.parent, gone)
+    running.announce(file.parent, gone, keeps_nothing=False)
     assert list((file.parent / "running").iterdir())
     new(capsys, "dev")
     assert not list((file.parent / "running").iterdir())
 
 
-def test_a_gateway_that_runs_is_known_by_its_lock(file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keeps_nothing", [True, False])
+def test_a_gateway_that_runs_is_known_by_its_lock(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_nothing: bool
+) -> None:
+    """Also one that has made no data directory: the first key makes it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     run_dir = preflight.make_run_dir(tmp_path)
-    running.announce(file.parent, run_dir)
+    running.announce(file.parent, run_dir, keeps_nothing=keeps_nothing)
     assert list(running.gateways(file.parent)) == [run_dir / "control.sock"]
+    assert file.parent.exists() is not keeps_nothing
+    assert list(running.gateways(tmp_path / "other")) == []
     running.withdraw(file.parent, run_dir)
+    shutil.rmtree(run_dir)
     assert list(running.gateways(file.parent)) == []
