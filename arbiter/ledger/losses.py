@@ -4,9 +4,10 @@ Theory of operation. A call leaves in the cache what it read from it and what it
 no writes, its whole prompt. The next call of the conversation reads that, or pays for it once more: what is missing is
 lost. A small part is no loss: providers read in blocks, and late.
 
-A lost prefix has one cause. They are asked for in the order of `CAUSES`. First what takes the whole cache out of reach
-(there was none, or it stands elsewhere), then what begins the prompt (tools before instructions), then what changes how
-it is read, then the history, then time. Only what nothing explains is an alarm: the history was rewritten where it
+A lost prefix has one cause. They are asked for in the order of `CAUSES`. First what makes another prompt of it from the
+beginning: another model, a new history, other tools or instructions (these may move a conversation to another account;
+they are the cause then, and the account is not). Then where it was asked for, then what changes how it is read, then
+the history, then time. Only what nothing explains is an alarm: the history was rewritten where it
 should have been repeated (`drift`), or nothing differs and the provider forgot (`miss`), or there is nothing to tell
 the two apart by (`undetermined`). A client's drift goes before a cold predecessor: whoever rewrites its history in each
 call has cold predecessors only, and would never be told.
@@ -27,10 +28,10 @@ from arbiter.config.rates import Rate
 CAUSES: Final = (
     "below_minimum",
     "model",
-    "account",
     "compaction",
     "tools",
     "system",
+    "account",
     "effort",
     "rewrite",
     "rewind",
@@ -54,8 +55,9 @@ MESSAGES = "anthropic-messages"  # the format in which a cache is read and writt
 LOOKBACK_BLOCKS = 20
 """How far before a mark Anthropic looks for what it has cached, in blocks of content."""
 
-_LASTS = re.compile(r"(\d{1,9})([smh]?)$")
-_UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3600}
+_LASTS = re.compile(r"@(\d{1,9})([smhd])$")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_OF_MESSAGE = re.compile(r"message:(\d{1,9})")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     effort: str | None = None
     cache_marks: list[str] | None = None
     input_chain: list[str] | None = None
+    replaced: int | None = None
     projection_hash: str | None = None
 
     @property
@@ -142,7 +145,7 @@ def judge(
         return None
     histories = _compare(before, now, earlier)
     cause = _cause(before, now, cache, histories, is_compacted=is_compacted)
-    if cause in _BY_HISTORY and now.session is None and not histories.agrees_at:
+    if cause in _BY_HISTORY and now.session is None and not histories.agrees_at and not _is_next(before, now):
         return None  # nobody told that these are one conversation, and nothing shows it
     if cause in ("tools", "system"):
         return Loss(cause, tokens, within=cause)
@@ -215,17 +218,18 @@ def _cause(before: Call, now: Call, cache: Cache, histories: _Histories, *, is_c
         return "below_minimum"
     if _model(before, now):
         return "model"
-    if (before.provider, before.account) != (now.provider, now.account):
-        return "account"
     if is_compacted and not histories.is_continued:
         return "compaction"
-    if _differ(before.tools_hash, now.tools_hash):
-        return "tools"
-    if _differ(before.system_hash, now.system_hash):
-        return "system"
+    if before.head_hash is not None and now.head_hash is not None:
+        if before.tools_hash != now.tools_hash:
+            return "tools"
+        if before.system_hash != now.system_hash:
+            return "system"
+    if (before.provider, before.account) != (now.provider, now.account):
+        return "account"
     if before.effort != now.effort:
         return "effort"
-    if before.projection_hash != now.projection_hash:
+    if _is_rewritten(before, now):
         return "rewrite"
     if not histories.is_longer and not histories.is_same:
         return "rewind" if histories.agrees_at else "compaction"
@@ -247,8 +251,24 @@ def _model(before: Call, now: Call) -> bool:
     return before.model_asked != now.model_asked
 
 
-def _differ(before: str | None, now: str | None) -> bool:
-    return before is not None and now is not None and before != now
+def _is_next(before: Call, now: Call) -> bool:
+    """Whether one history is longer than the other by about a turn: an answer, and what each of its calls gave."""
+    if before.inputs is None or now.inputs is None or before.inputs < 3:
+        return False
+    return 0 < now.inputs - before.inputs <= 2 * max(1, len(before.tool_names or ())) + 2
+
+
+def _is_rewritten(before: Call, now: Call) -> bool:
+    """Whether the gateway changed something that it had sent otherwise before.
+
+    What it makes of new inputs changes nothing of that: then there are no more changed ones than new ones.
+    """
+    if before.projection_hash == now.projection_hash:
+        return False
+    more = (now.replaced or 0) - (before.replaced or 0)
+    if not 0 <= more <= (now.inputs or 0) - (before.inputs or 0):
+        return True
+    return more == 0 and (before.projection_hash is None) != (now.projection_hash is None)
 
 
 def _is_unmarked(before: Call, now: Call, histories: _Histories) -> bool:
@@ -257,8 +277,12 @@ def _is_unmarked(before: Call, now: Call, histories: _Histories) -> bool:
         return False
     if not now.cache_marks:
         return True
+    if before.inputs is None or not histories.is_continued:
+        return False
     # Each call of the last answer stands there as one block, and its result as another.
-    return histories.is_continued and 2 * len(before.tool_names or ()) >= LOOKBACK_BLOCKS
+    marked = {int(found[1]) for mark in now.cache_marks if (found := _OF_MESSAGE.match(mark))}
+    is_marked_between = not marked.isdisjoint((before.inputs - 1, before.inputs))
+    return not is_marked_between and 2 * len(before.tool_names or ()) >= LOOKBACK_BLOCKS
 
 
 def _lasts_s(marks: Sequence[str] | None, default_s: float) -> float:
@@ -289,11 +313,15 @@ def _compare(before: Call, now: Call, earlier: Sequence[Call]) -> _Histories:
 
 
 def _kept(call: Call) -> dict[int, str]:
-    """The positions that a chain kept, with their hashes."""
+    """The positions of a history that its chain kept, with their hashes.
+
+    Instructions among the inputs are none of it: behind them stands the head's own hash, and all with that head agree.
+    """
+    head = (call.head_hash or "")[:12]
     kept = {}
     for entry in call.input_chain or ():
         position, _, digest = entry.partition(":")
-        if position.isascii() and position.isdigit():
+        if digest != head and position.isascii() and position.isdigit():
             kept[int(position)] = digest
     return kept
 

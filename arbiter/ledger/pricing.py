@@ -14,7 +14,6 @@ from arbiter.ledger.database import Database
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.store import Readable
-from arbiter.metrics import Metrics
 from arbiter.model import Usage
 
 Costs = tuple[int | None, str | None]
@@ -22,11 +21,10 @@ Costs = tuple[int | None, str | None]
 
 
 class Pricing:
-    """A `Stage`. `tariff` gives the one of the day; `metrics` are the control process's own."""
+    """A `Stage`. `tariff` gives the one of the day."""
 
-    def __init__(self, tariff: Callable[[], Tariff], metrics: Metrics | None = None) -> None:
+    def __init__(self, tariff: Callable[[], Tariff]) -> None:
         self._tariff = tariff
-        self._metrics = metrics
 
     def take(self, batch: Batch, store: Readable) -> None:
         tariff = self._tariff()
@@ -43,15 +41,10 @@ class Pricing:
             request.cost_pd = together(costs.get(request.id, {}).values())
 
     def stored(self, batch: Batch) -> None:
-        if self._metrics is None:
-            return
-        for row in batch.attempts:
-            if row.cost_pd is not None:
-                self._metrics.count("arbiter_cost_usd_total", (row.cost_source or "",), row.cost_pd / 10**12)
-        self._metrics.flush()
+        pass
 
     def forget(self) -> None:
-        """There is nothing to forget."""
+        pass
 
 
 def price(row: AttemptRow, tariff: Tariff) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from arbiter.accounting.caches import Cache
@@ -91,7 +92,7 @@ CAUSES = {
     "tools": ({}, {"tools": "read, write, search"}),
     "system": ({}, {"system": "You are an agent. It is Tuesday."}),
     "effort": ({"effort": "low"}, {"effort": "high"}),
-    "rewrite": ({"projection_hash": "0" * 12}, {"projection_hash": "1" * 12}),
+    "rewrite": ({}, {"projection_hash": "1" * 12, "replaced": 5}),
     "idle": ({}, {"minutes": 5}),
     "marks": ({}, {"cache_marks": [], "cache_write_tokens": 0, "input_tokens": 54_000}),
 }
@@ -101,6 +102,22 @@ CAUSES = {
 def test_what_explains_a_loss_is_kept_as_its_reason(expected):
     first, second = CAUSES[expected]
     assert cause(before(**first), now(**second)) == expected
+
+
+def test_tools_that_are_gone_are_other_tools():
+    """A request without any has no hash of them, which is not the same as not knowing it."""
+    assert cause(before(), now(tools_hash=None)) == "tools"
+    assert cause(before(), now(tools_hash=None, head_hash=None, input_chain=None)) == "undetermined"
+
+
+def test_an_edit_that_goes_on_as_before_is_no_rewrite():
+    """The gateway edits new inputs as it edited those before: what it had sent stays as it was."""
+    one, two = {"projection_hash": "0" * 12, "replaced": 4}, {"projection_hash": "1" * 12, "replaced": 5}
+    assert cause(before(**one), now(**two)) == "miss"
+    assert cause(before(), now(**(two | {"replaced": 2}))) == "miss"
+    assert cause(before(**one), now(**(two | {"replaced": 7}))) == "rewrite"
+    assert cause(before(**one), now()) == "rewrite"
+    assert cause(before(), now(**(two | {"replaced": 0}))) == "rewrite"  # instructions or tools
 
 
 def test_another_provider_is_another_account():
@@ -117,6 +134,15 @@ def test_a_model_is_known_by_the_name_it_gives_itself():
     assert cause(before(), now(model_asked="claude-sonnet-4-5-20250929")) == "miss"
     assert cause(before(), now(model_served="claude-haiku-4-5")) == "model"
     assert cause(before(model_served=None), now(model_asked="claude-haiku-4-5")) == "model"
+
+
+def test_instructions_among_the_inputs_are_no_history():
+    """Chat's system message is an input like others; that it agrees says nothing of what was said."""
+    one, two = before(), now(inputs=["u: so far", "a", "u"])
+    lead = f"1:{one.head_hash[:12]}"
+    one = msgspec.structs.replace(one, input_chain=[lead, *one.input_chain])
+    two = msgspec.structs.replace(two, input_chain=[lead, "2:000000000000", "3:111111111111"])
+    assert cause(one, two) == "compaction"
 
 
 def test_going_back_is_a_rewind():
@@ -167,11 +193,22 @@ def test_the_same_request_again_is_no_rewind():
 
 def test_the_mark_says_how_long_a_cache_lasts():
     """Idle is as long as the mark asked for, to the millisecond, from when the cache was last used."""
-    hour = {"cache_marks": ["tools:1h", "system:1h", "input 9:1h"]}
+    hour = {"cache_marks": ["tools:3@1h", "system:1@1h", "message:8.0@1h"]}
     assert cause(before(**hour), now(59)) == "miss"
     assert cause(before(**hour), now(60)) == "idle"
     assert cause(before(), now(4.999)) == "miss"
     assert cause(before(cache_marks=None), now(5)) == "idle"
+    assert cause(before(cache_marks=["message:8.0"]), now(4)) == "miss"  # a mark that names no time
+
+
+def test_a_whole_request_may_ask_for_a_time():
+    day = {
+        "cache_marks": ["request@24h"],
+        "cache_write_tokens": None,
+        **{k: v for k, v in OPENAI.items() if k != "cache_marks"},
+    }
+    assert cause(before(**day), now(23 * 60, **(day | {"input_tokens": 54_000}))) == "miss"
+    assert cause(before(**day), now(24 * 60, **(day | {"input_tokens": 54_000}))) == "idle"
 
 
 def test_a_provider_without_marks_has_a_time_of_its_own():
@@ -212,17 +249,20 @@ def test_a_prompt_too_short_to_be_cached_is_no_miss():
 def test_ten_parallel_calls_are_too_far_for_one_mark():
     """Anthropic looks twenty blocks back from a mark: ten calls and their ten results stand between."""
     assert cause(before(tool_names=["read"] * 9), now()) == "miss"
-    assert cause(before(tool_names=["read"] * 10), now()) == "marks"
+    far = {"cache_marks": ["system:1@5m", "message:10.9@5m"]}
+    assert cause(before(tool_names=["read"] * 10), now(**far)) == "marks"
+    near = {"cache_marks": ["system:1@5m", "message:8.0@5m", "message:10.9@5m"]}
+    assert cause(before(tool_names=["read"] * 10), now(**near)) == "miss"
     assert cause(before(tool_names=["read"] * 10, **OPENAI), now(**OPENAI)) == "miss"
 
 
 PRECEDENCE = (
     ("below_minimum", "model"),
-    ("model", "account"),
-    ("account", "compaction"),
+    ("model", "compaction"),
     ("compaction", "tools"),
     ("tools", "system"),
-    ("system", "effort"),
+    ("system", "account"),
+    ("account", "effort"),
     ("effort", "rewrite"),
     ("rewrite", "rewind"),
     ("rewind", "idle"),
@@ -269,15 +309,21 @@ def test_what_was_not_reported_is_not_lost(unknown):
     assert judge(before(), now(**{unknown: None}), CACHE) is None
 
 
-def test_where_nobody_told_the_conversation_a_difference_proves_nothing():
-    """A slot that was guessed may hold two conversations: only what they share shows that they are one."""
-    one, two = before(session=None), now(inputs=turns(11, "other"), session=None)
-    assert judge(one, two, CACHE) is None
-    assert cause(before(), now(inputs=turns(11, "other"))) == "drift"
+def test_where_nobody_told_the_conversation_a_difference_proves_little():
+    """A slot that was guessed may hold two conversations. That they are one is shown by what they share, or by their
+    lengths: a changed beginning leaves nothing else."""
+    one, unlike = before(session=None), turns(31, "other")
+    assert judge(one, now(inputs=unlike, session=None), CACHE) is None
+    assert cause(before(), now(inputs=unlike)) == "undetermined"
     assert cause(one, now(session=None)) == "miss"
-    changed = turns(11)
+    assert cause(one, now(inputs=unlike[:11], session=None)) == "drift"
+    assert judge(one, now(inputs=unlike[:9], session=None), CACHE) is None
+    changed = turns(13)
     changed[8] = "u8, but otherwise"
     assert cause(one, now(inputs=changed, session=None)) == "drift"
+    calls = before(session=None, tool_names=["read"] * 9)
+    parallel = [*unlike[:9], *["a"] * 9, *["u"] * 9]  # as items of their own
+    assert cause(calls, now(inputs=parallel, session=None)) == "drift"
 
 
 RATE = Rate(input=3_000_000, cached_input=300_000, cache_write_5m=3_750_000, cache_write_1h=6_000_000)
