@@ -203,7 +203,7 @@ def _statements(changes: dict[str, SessionRow], present: dict[str, SessionRow]) 
     again = [(change.id, change.ended_ms) for change in changes.values() if change.ended_ms is not None]
     added = [msgspec.structs.replace(change, ended_ms=None) for change in changes.values()]
     statements = [SESSIONS.inserts(list(unseen.values()))] if unseen else []
-    statements.append(Statement(_ADD, [SESSIONS.bind(change) for change in added]))
+    statements.append(Statement(_ADD, SESSIONS.bound(added)))
     if again:
         # Whoever ended it once more since we looked has the last word.
         sql = "UPDATE sessions SET ended_ms = NULL, ended_by = NULL WHERE id = ? AND ended_ms = ?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +13,10 @@ from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.database import Statement, Values
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.session_rows import SessionRow
+
+INSERTS_KNOWN = 256
+
+_encode = msgspec.json.Encoder().encode
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -25,33 +30,59 @@ class Table:
         names = ", ".join(column.name for column in self.columns)
         marks = ", ".join("?" * len(self.columns))
         self.select = f"SELECT {names} FROM {name}"
-        self.insert = f"INSERT INTO {name} ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING"
         others = [column.name for column in self.columns if column.name != "id"]
         changed = ", ".join(f"{column} = excluded.{column}" for column in others)
         self.upsert = f"INSERT INTO {name} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changed}"
         self._names = tuple(column.name for column in self.columns)
-        # Columns lead; what is never stored stands behind them.
-        self._leads = row.__struct_fields__[: len(self._names)] == self._names
+        # Of a row's fields, those that are stored; as a tuple, because no table has one column only.
+        self._stored = itemgetter(*(row.__struct_fields__.index(name) for name in self._names))
         self._json = tuple(index for index, column in enumerate(self.columns) if column.kind == "json")
+        self._booleans = tuple(index for index, column in enumerate(self.columns) if column.kind == "boolean")
+        self._inserts: dict[tuple[str, ...], str] = {}
 
     def inserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
-        """Each of `rows`, but that one whose id is known already changes nothing."""
-        return Statement(self.insert, [self.bind(row) for row in rows])
+        """Each of `rows`, but that one whose id is known already changes nothing.
+
+        Only columns that some row has a value for are named: to bind a NULL costs a driver more than to bind a number.
+        """
+        found = self.bound(rows)
+        used = [
+            index
+            for index, values in enumerate(zip(*found, strict=True))
+            if values[0] is not None or values.count(None) < len(values)
+        ]
+        if not used:
+            return Statement(self._insert(self._names), [])
+        pick = itemgetter(*used)  # several: no table has only one column that is never NULL
+        return Statement(self._insert(pick(self._names)), [pick(values) for values in found])
 
     def upserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
         """Each of `rows` in the place of the one with its id."""
-        return Statement(self.upsert, [self.bind(row) for row in rows])
+        return Statement(self.upsert, self.bound(rows))
 
-    def bind(self, row: msgspec.Struct) -> Values:
-        if self._leads:
-            values: tuple[Any, ...] = msgspec.structs.astuple(row)[: len(self._names)]
-        else:
-            values = tuple([getattr(row, name) for name in self._names])
-        for index in self._json:
-            if values[index] is not None:
-                value = msgspec.json.encode(values[index]).decode()
-                values = (*values[:index], value, *values[index + 1 :])
-        return values
+    def bound(self, rows: Sequence[msgspec.Struct]) -> list[list[Any]]:
+        """The rows' values as a driver takes them."""
+        found = []
+        for row in rows:
+            values = list(self._stored(msgspec.structs.astuple(row)))
+            for index in self._json:
+                if values[index] is not None:
+                    values[index] = _encode(values[index]).decode()
+            for index in self._booleans:
+                if values[index] is not None:
+                    values[index] = int(values[index])
+            found.append(values)
+        return found
+
+    def _insert(self, names: tuple[str, ...]) -> str:
+        known = self._inserts.get(names)
+        if known is None:
+            if len(self._inserts) >= INSERTS_KNOWN:
+                self._inserts.clear()
+            marks = ", ".join("?" * len(names))
+            known = f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING"
+            self._inserts[names] = known
+        return known
 
     def load(self, row: type[R], values: Values) -> R:
         found = {}
