@@ -24,6 +24,7 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "arbiter_affinity_total": ("Answers of pinned conversations, by what became of the pin.", ("outcome",)),
     "arbiter_empty_completions_total": ("Answers that ended well without text or call.", ("provider",)),
     "arbiter_cache_loss_tokens_total": ("Tokens lost of what was left in prompt caches.", ("cause",)),
+    "arbiter_cost_usd_total": ("US dollars of attempts with a known cost, stored.", ("cost_source",)),
     "arbiter_ledger_dropped_total": ("Rows that could not be kept.", ()),
     "arbiter_ledger_stage_failures_total": ("Rows stored without what a stage should have added.", ("stage",)),
     "arbiter_capture_dropped_total": ("Requests whose content could not be kept.", ()),

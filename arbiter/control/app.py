@@ -15,6 +15,7 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import describe
 from arbiter.control.api import Api, fault
 from arbiter.control.caches import Caches
+from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.control.quotas import Quotas
@@ -42,6 +43,7 @@ def make_app(
             *Api(store, recorder_state, snapshot, extra).routes(),
             *Caches(store).routes(),
             *Quotas(store).routes(),
+            *Costs(store, snapshot).routes(),
             *actions,
             *Limits(standing, snapshot, pages.render).routes(),
             *pages.routes(),

@@ -81,7 +81,7 @@ def run(
             storage.journal_max,
             lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
             stages=[
-                Pricing(tariffs),
+                Pricing(tariffs, numbers),
                 Comparison(current, lambda row: rate(row, tariffs()), numbers),
                 Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),
             ],

@@ -14,6 +14,7 @@ from arbiter.ledger.database import Database
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.store import Readable
+from arbiter.metrics import Metrics
 from arbiter.model import Usage
 
 Costs = tuple[int | None, str | None]
@@ -21,10 +22,11 @@ Costs = tuple[int | None, str | None]
 
 
 class Pricing:
-    """A `Stage`. `tariff` gives the one of the day."""
+    """A `Stage`. `tariff` gives the one of the day; `metrics` are the control process's own."""
 
-    def __init__(self, tariff: Callable[[], Tariff]) -> None:
+    def __init__(self, tariff: Callable[[], Tariff], metrics: Metrics | None = None) -> None:
         self._tariff = tariff
+        self._metrics = metrics
 
     def take(self, batch: Batch, store: Readable) -> None:
         tariff = self._tariff()
@@ -41,10 +43,15 @@ class Pricing:
             request.cost_pd = together(costs.get(request.id, {}).values())
 
     def stored(self, batch: Batch) -> None:
-        pass
+        if self._metrics is None:
+            return
+        for row in batch.attempts:
+            if row.cost_pd is not None:
+                self._metrics.count("arbiter_cost_usd_total", (row.cost_source or "",), row.cost_pd / 10**12)
+        self._metrics.flush()
 
     def forget(self) -> None:
-        pass
+        """There is nothing to forget."""
 
 
 def price(row: AttemptRow, tariff: Tariff) -> None:

@@ -52,7 +52,7 @@ _FIELDS: dict[str, Any] = {
     "client": "ci",
     "session": "s1",
     "conversation": "c" * 32,
-    "cache_marks": ["system:5m", "input 9:5m"],
+    "cache_marks": ["system:1@5m", "message:8.0@5m"],
 }
 
 

@@ -703,3 +703,18 @@ def test_what_providers_said_of_their_limits_is_told(tmp_path):
         assert admin.json("/admin/api/quota?sinse=1h", 400)["parameter"] == "sinse"
     with site(tmp_path, None, None) as admin:
         assert admin.json("/admin/api/quota", 503)["reason"] == "storage_off"
+
+
+def test_what_was_spent_is_a_report(tmp_path):
+    """The same as the command's; a parameter that is none is named."""
+    store = SqliteStore(tmp_path / "a.db")
+    request = request_row(1, received_ms=int(time.time() * 1000))
+    store.write([request, attempt_row(request, cost_source="catalog", cost_pd=117_300_000_000)], Position("j", 1))
+    with site(tmp_path, store) as one:
+        status, _, body = one.get("/admin/api/cost?by=provider")
+        found = json.loads(body)
+        assert status == 200 and found["total"]["metered_usd"] == 0.1173
+        assert found["groups"][0]["name"] == "openai" and found["prepaid"] == []
+        status, _, body = one.get("/admin/api/cost?by=colour")
+        assert status == 400 and json.loads(body)["parameter"] == "by"
+    store.close()

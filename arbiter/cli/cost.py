@@ -1,0 +1,165 @@
+"""`arbiter cost`: what was spent, and how far the sums can be trusted. The gateway need not be running."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from arbiter import clock
+from arbiter.cli import CommandError, options
+from arbiter.cli.table import render
+from arbiter.config.load import Source
+from arbiter.config.rates import Prepaid
+from arbiter.control import show
+from arbiter.ledger.query import BadParameter
+from arbiter.ledger.questions import cost
+from arbiter.ledger.questions.cost import Left, Report, Spent
+
+MOST_COLUMNS = 118
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "cost",
+        help="show what was spent",
+        description="Show what was spent, by model, provider, client, session, agent or day, with the tokens it was "
+        "spent on, how many attempts have no known cost, and where the prices came from. What our own estimates come "
+        "to stands apart, as does what a subscription's calls would have cost.",
+        allow_abbrev=False,
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    options.add_since(command, cost.DEFAULT_SINCE)
+    command.add_argument("--by", choices=cost.GROUPS, default="model", help="what to split by (default: model)")
+    for name, what in (
+        ("provider", "this provider"),
+        ("model", "this model, by its provider's name for it"),
+        ("client", "this client"),
+        ("session", "this session"),
+        ("agent", "this agent"),
+    ):
+        command.add_argument(f"--{name}", metavar="NAME", help=f"only {what}")
+    command.add_argument(
+        "--limit", metavar="N", default=str(cost.DEFAULT_LIMIT), help=f"the first N (default: {cost.DEFAULT_LIMIT})"
+    )
+    options.add_store(command)
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    named = {name: getattr(arguments, name) for name in cost.PARAMETERS}
+    asked = {name: value.encode("utf-8", "replace").decode() for name, value in named.items() if value is not None}
+    try:
+        filters = cost.parse(asked, clock.now_ms())
+    except BadParameter as error:
+        raise CommandError(f"--{error}") from error
+    with options.reading(arguments) as store:
+        prepaid = _prepaid(arguments)
+        found = store.read(lambda database: cost.report(database, filters, prepaid))
+    if arguments.json:
+        print(msgspec.json.encode(cost.as_json(found, filters)).decode())
+    else:
+        print("\n".join(_told(found, filters)))
+    return 0
+
+
+def _prepaid(arguments: argparse.Namespace) -> tuple[Prepaid, ...]:
+    """What the configuration says was paid in advance; a store that was named by itself has none."""
+    if arguments.db is not None:
+        return ()
+    return Source(arguments.config, dict(os.environ)).load().pricing.prepaid
+
+
+def _told(found: Report, filters: cost.Filters) -> Iterator[str]:
+    since = "" if filters.since_ms is None else f" since {_time(filters.since_ms)}"
+    total = found.total
+    if not total.attempts:
+        yield f"Nothing was asked of a provider{since}."
+    else:
+        yield f"{_sum(total)} for {_count(total.requests, 'request')}{since}."
+        yield "\n" + _table(found, filters).rstrip()
+        if found.more:
+            yield f"{_count(found.more, 'row')} more: --limit"
+        yield "\n" + _sources(total)
+    for left in found.prepaid:
+        yield _left(left)
+
+
+def _sum(spent: Spent) -> str:
+    """The dollars of each kind, never in one sum."""
+    known = (
+        spent.attempts - spent.unpriced - spent.estimated - spent.sources.get("subscription", cost.Source()).attempts
+    )
+    parts = [show.usd(spent.metered_pd)] if known or spent.metered_pd else []
+    if spent.estimated:
+        parts.append(f"~{show.usd(spent.estimated_pd)} by estimated tokens")
+    if spent.unpriced:
+        parts.append(f"an unknown sum for {_count(spent.unpriced, 'attempt')} without a price")
+    if spent.equivalent_pd:
+        parts.append(f"a subscription's calls ({show.usd(spent.equivalent_pd)} at list prices)")
+    return " and ".join(parts) or "Nothing"
+
+
+def _table(found: Report, filters: cost.Filters) -> str:
+    total = found.total
+    head = [filters.by, "requests", "failed", "in", "cached", "written", "out", "cost"]
+    optional = {
+        "estimated": total.estimated > 0,
+        "at list prices": total.equivalent_pd > 0,
+        "unpriced": total.unpriced > 0,
+        "free": total.free > 0,
+    }
+    head += [name for name, is_shown in optional.items() if is_shown]
+    rows = [_row(group, group.name, head) for group in found.groups]
+    if len(found.groups) > 1 or found.more:
+        rows.append(_row(total, "all", head))
+    return render(head, rows, MOST_COLUMNS, head[0])
+
+
+def _row(spent: Spent, name: str | None, head: list[str]) -> tuple[Any, ...]:
+    cells: dict[str, object] = {
+        "requests": show.count(spent.requests),
+        "failed": show.count(spent.failed) if spent.failed else None,
+        "in": show.thousands(spent.input_tokens),
+        "cached": show.thousands(spent.cached_tokens),
+        "written": show.thousands(spent.cache_write_tokens),
+        "out": show.thousands(spent.output_tokens),
+        "cost": show.usd(spent.metered_pd) if spent.metered else None,
+        "estimated": f"~{show.usd(spent.estimated_pd)}" if spent.estimated else None,
+        "at list prices": show.usd(spent.equivalent_pd) if spent.equivalent_pd else None,
+        "unpriced": show.count(spent.unpriced) if spent.unpriced else None,
+        "free": show.count(spent.free) if spent.free else None,
+    }
+    return (name, *(cells[column] for column in head[1:]))
+
+
+def _sources(total: Spent) -> str:
+    """Where the prices came from, by their share of the money, or of the attempts where there is none."""
+    whole = total.metered_pd + total.estimated_pd
+    told = []
+    for name, source in sorted(total.sources.items(), key=lambda one: (-one[1].cost_pd, -one[1].attempts)):
+        share = f"{show.usd(source.cost_pd)}, {source.cost_pd / whole:.0%} of it, " if whole and source.cost_pd else ""
+        told.append(f"{name} ({share}{_count(source.attempts, 'attempt')})")
+    return f"Prices: {'; '.join(told)}." if told else "No attempt reported what it used."
+
+
+def _left(left: Left) -> str:
+    whose = left.provider if left.account is None else f"{left.provider} ({left.account})"
+    unknown = f", less {_count(left.unpriced, 'attempt')} without a price" if left.unpriced else ""
+    verb = "left" if left.left_pd >= 0 else "spent beyond the"
+    since = datetime.datetime.fromtimestamp(left.since_ms / 1000, datetime.UTC).date().isoformat()
+    return (
+        f"Prepaid, {whose}: {show.usd(abs(left.left_pd))} {verb} of {show.usd(left.balance_pd)} since {since}{unknown}."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _time(ms: int) -> str:
+    return datetime.datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,251 @@
+"""What was spent: by whom, on which model, on which day, and how far the sums can be trusted.
+
+Money that the provider's counts come to and money that our own estimates come to are never added up, and neither is
+what a subscription's calls would have cost.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from arbiter.config.rates import DAY_MS, Prepaid
+from arbiter.ledger import query
+from arbiter.ledger.database import Database
+from arbiter.ledger.query import BadParameter
+
+MAX_LIMIT = 500
+DEFAULT_LIMIT = 50
+DEFAULT_SINCE = "7d"
+PARAMETERS = ("since", "by", "provider", "model", "client", "session", "agent", "limit")
+
+By = Literal["model", "provider", "client", "session", "agent", "day"]
+GROUPS: Final[Mapping[str, str]] = {
+    "model": "a.model_asked",
+    "provider": "a.provider",
+    "client": "r.client",
+    "session": "r.session",
+    "agent": "r.agent",
+    "day": f"r.received_ms / {DAY_MS}",
+}
+"""What the report may be split by, and its column."""
+
+TOKENS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
+
+_FROM = "FROM requests r JOIN attempts a ON a.request_id = r.id"
+_FILTERED = {
+    "provider": "a.provider",
+    "model": "a.model_asked",
+    "client": "r.client",
+    "session": "r.session",
+    "agent": "r.agent",
+}
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which attempts; None asks for all. A model goes by its provider's name for it."""
+
+    since_ms: int | None = None
+    by: By = "model"
+    provider: str | None = None
+    model: str | None = None
+    client: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    limit: int = DEFAULT_LIMIT
+
+
+class Source(msgspec.Struct, kw_only=True):
+    """Attempts whose price comes from one source (SPEC 9.3)."""
+
+    attempts: int = 0
+    cost_pd: int = 0
+
+
+class Spent(msgspec.Struct, kw_only=True):
+    """What a part of the attempts used and cost. `name` None: those that have none.
+
+    `metered_pd` adds up what is known by the providers' counts, `estimated_pd` by our own; `equivalent_pd` is what a
+    subscription's calls would have cost. Of `unpriced` attempts nobody knows it; `free` ones cost exactly nothing.
+    """
+
+    name: str | None = None
+    requests: int = 0
+    failed: int = 0  # of the requests
+    attempts: int = 0
+    input_tokens: int = 0  # without the next two
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    metered_pd: int = 0
+    metered: int = 0  # attempts that were priced by the providers' counts
+    estimated_pd: int = 0
+    estimated: int = 0  # attempts that were priced by an estimate
+    equivalent_pd: int = 0
+    unpriced: int = 0
+    free: int = 0
+    sources: dict[str, Source] = msgspec.field(default_factory=dict)
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of money paid in advance; less by nobody knows how much for the `unpriced`."""
+
+    provider: str
+    account: str | None
+    balance_pd: int
+    since_ms: int
+    spent_pd: int
+    unpriced: int
+
+    @property
+    def left_pd(self) -> int:
+        return self.balance_pd - self.spent_pd
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """`groups`: the most expensive first, or by day; `more` of them are left out."""
+
+    total: Spent
+    groups: list[Spent]
+    more: int
+    prepaid: list[Left]
+
+
+def parse(params: Mapping[str, str], now_ms: int) -> Filters:
+    """Filters from query parameters. Errors: BadParameter naming the parameter, also for one that does not exist."""
+    for name in params:
+        if name not in PARAMETERS:
+            raise BadParameter(name, f"no such parameter; there are {', '.join(PARAMETERS)}")
+    by = params.get("by", "model")
+    if by not in GROUPS:
+        raise BadParameter("by", f"one of {', '.join(GROUPS)}")
+    return Filters(
+        since_ms=query.since(params.get("since", DEFAULT_SINCE), now_ms),
+        by=by,  # type: ignore[arg-type]
+        limit=query.integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT,
+        **{name: query.text(name, params) for name in _FILTERED},
+    )
+
+
+def report(database: Database, filters: Filters, prepaid: Iterable[Prepaid] = ()) -> Report:
+    """What the attempts that match cost."""
+    where, values = _where(filters)
+    groups = list(_spent(database, GROUPS[filters.by], where, values).values())
+    total = _spent(database, "1", where, values).get(1, Spent())
+    total.name = None
+    if filters.by == "day":
+        groups.sort(key=lambda one: str(one.name), reverse=True)
+        for group in groups:
+            group.name = datetime.date.fromordinal(_EPOCH + int(group.name or 0)).isoformat()
+    else:
+        groups.sort(
+            key=lambda one: (-one.metered_pd - one.estimated_pd, -one.equivalent_pd, -one.attempts, one.name or "")
+        )
+    return Report(
+        total=total,
+        groups=groups[: filters.limit],
+        more=max(0, len(groups) - filters.limit),
+        prepaid=[_left(database, one) for one in prepaid],
+    )
+
+
+def as_json(found: Report, filters: Filters) -> dict[str, Any]:
+    """A report as the admin API and `arbiter cost --json` give it."""
+    total = _json(found.total)
+    del total["name"]
+    return {
+        "since_ms": filters.since_ms,
+        "by": filters.by,
+        "total": total,
+        "groups": [_json(group) for group in found.groups],
+        "more": found.more,
+        "prepaid": [
+            {**msgspec.structs.asdict(left), "left_pd": left.left_pd, "left_usd": left.left_pd / 10**12}
+            for left in found.prepaid
+        ],
+    }
+
+
+# ---------------------------------------------------------------------- inside
+
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def _spent(database: Database, column: str, where: str, values: list[Any]) -> dict[Any, Spent]:
+    sums = ", ".join(f"CAST(SUM(COALESCE(a.{name}, 0)) AS BIGINT)" for name in TOKENS)
+    pds = ", ".join(f"CAST(SUM(COALESCE(a.{name}, 0)) AS BIGINT)" for name in ("cost_pd", "equivalent_pd"))
+    estimated = "CASE WHEN a.usage_source = 'estimated' THEN 1 ELSE 0 END"
+    sql = (
+        f"SELECT {column}, a.cost_source, {estimated}, COUNT(*), COUNT(a.cost_pd),"
+        f" COUNT(CASE WHEN a.cost_pd = 0 THEN 1 END), {pds}, {sums} {_FROM}{where}"
+        f" GROUP BY {column}, a.cost_source, {estimated}"
+    )
+    found: dict[Any, Spent] = {}
+    for name, source, is_estimate, attempts, priced, free, cost_pd, other_pd, *tokens in database.rows(sql, values):
+        one = found.setdefault(name, Spent(name=None if name is None else str(name)))
+        one.attempts += attempts
+        for field, count in zip(TOKENS, tokens, strict=True):
+            setattr(one, field, getattr(one, field) + count)
+        if is_estimate:
+            one.estimated += priced
+            one.estimated_pd += cost_pd
+        else:
+            one.metered += priced
+            one.metered_pd += cost_pd
+        one.equivalent_pd += other_pd
+        one.free += free
+        if source == "unpriced":
+            one.unpriced += attempts
+        if source is not None:
+            share = one.sources.setdefault(source, Source())
+            share.attempts += attempts
+            share.cost_pd += cost_pd
+    failed = "COUNT(DISTINCT CASE WHEN r.outcome IN ('error', 'interrupted') THEN r.id END)"
+    sql = f"SELECT {column}, COUNT(DISTINCT r.id), {failed} {_FROM}{where} GROUP BY {column}"
+    for name, requests, failures in database.rows(sql, values):
+        found[name].requests, found[name].failed = requests, failures
+    return found
+
+
+def _by_cost(one: Spent) -> tuple[int, int, int, str]:
+    return -one.metered_pd - one.estimated_pd, -one.equivalent_pd, -one.attempts, one.name or ""
+
+
+def _left(database: Database, prepaid: Prepaid) -> Left:
+    where, values = " WHERE r.received_ms >= ? AND a.provider = ?", [prepaid.since_ms, prepaid.provider]
+    if prepaid.account is not None:
+        where, values = f"{where} AND a.account = ?", [*values, prepaid.account]
+    unpriced = "COUNT(CASE WHEN a.cost_source = 'unpriced' THEN 1 END)"
+    sql = f"SELECT CAST(SUM(COALESCE(a.cost_pd, 0)) AS BIGINT), {unpriced} {_FROM}{where}"
+    ((spent_pd, count),) = database.rows(sql, values)
+    return Left(**_named(prepaid), spent_pd=spent_pd or 0, unpriced=count)
+
+
+def _named(prepaid: Prepaid) -> dict[str, Any]:
+    return {name: getattr(prepaid, name) for name in ("provider", "account", "balance_pd", "since_ms")}
+
+
+def _where(filters: Filters) -> tuple[str, list[Any]]:
+    parts, values = [], []
+    if filters.since_ms is not None:
+        parts.append("r.received_ms >= ?")
+        values.append(filters.since_ms)
+    for name, column in _FILTERED.items():
+        value = getattr(filters, name)
+        if value is not None:
+            parts.append(f"{column} = ?")
+            values.append(value)
+    return (" WHERE " + " AND ".join(parts) if parts else ""), values
+
+
+def _json(spent: Spent) -> dict[str, Any]:
+    shown = msgspec.to_builtins(spent)
+    assert isinstance(shown, dict)
+    for name in ("metered", "estimated", "equivalent"):
+        shown[f"{name}_usd"] = shown[f"{name}_pd"] / 10**12
+    for source in shown["sources"].values():
+        source["cost_usd"] = source["cost_pd"] / 10**12
+    return shown
