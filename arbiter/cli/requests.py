@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from arbiter.cli import one_request, options
+from arbiter.cli import CommandError, one_content, one_request, options
 from arbiter.cli.table import render
 from arbiter.control import show
 from arbiter.ledger import query
 from arbiter.ledger.query import Entry, Filters
+from arbiter.ledger.questions import content
+from arbiter.ledger.questions.content import Content
+from arbiter.ledger.sqlstore import SqlStore
 from arbiter.ledger.store import Readable
 
 DEFAULT_ROWS = 20
@@ -40,6 +44,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--limit", type=_limit, default=DEFAULT_ROWS, metavar="N", help="at most N (default: 20)")
     command.add_argument("--errors", action="store_true", help="only those that failed or were interrupted")
+    command.add_argument(
+        "--content",
+        action="store_true",
+        help="with --trace: also what was asked and answered, where `storage.capture` has kept it",
+    )
     options.add_since(command)
     command.add_argument("--session", metavar="ID", help="only this session")
     command.add_argument("--affinity-key", metavar="KEY", help="only this conversation, also where it tells no session")
@@ -49,6 +58,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     trace = _text(arguments.trace)
+    if arguments.content and trace is None:
+        raise CommandError("--content needs --trace: it shows one request's")
     filters = Filters(
         trace=trace,
         errors=arguments.errors,
@@ -58,12 +69,16 @@ def run(arguments: argparse.Namespace) -> int:
     )
     with options.reading(arguments) as store:
         found = _take(store, filters, arguments.limit + 1)  # one more tells whether what is shown is all
-    entries = found[: arguments.limit]
+        entries = found[: arguments.limit]
+        contents = _contents(store, entries) if arguments.content else {}
     if arguments.json:
-        lines = [msgspec.json.encode(query.as_json(entry, attempts=True)).decode() for entry in entries]
+        lines = [msgspec.json.encode(_as_json(entry, contents)).decode() for entry in entries]
         print("[" + ",\n ".join(lines) + "]")
     elif trace is not None and len(found) == 1:
         print(one_request.tell(entries[0]), end="")
+        if arguments.content:
+            kept = contents[entries[0].request.id]
+            print("\nNothing of its content is kept.\n" if kept.is_empty else one_content.tell(kept), end="")
     elif entries:
         year = datetime.datetime.now().year
         print(
@@ -76,6 +91,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("no request matches" if filters != Filters() else "no request yet")
     return 0
+
+
+def _contents(store: SqlStore, entries: list[Entry]) -> dict[str, Content]:
+    ids = [entry.request.id for entry in entries]
+    return store.read(lambda database: {one: content.content(database, one) for one in ids})
+
+
+def _as_json(entry: Entry, contents: Mapping[str, Content]) -> dict[str, Any]:
+    shown = query.as_json(entry, attempts=True)
+    kept = contents.get(entry.request.id)
+    return shown if kept is None else shown | content.as_json(entry.request.id, kept)
 
 
 def _text(word: str | None) -> str | None:

@@ -15,6 +15,7 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import describe
 from arbiter.control.api import Api, fault
 from arbiter.control.caches import Caches
+from arbiter.control.contents import Contents
 from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
@@ -45,6 +46,7 @@ def make_app(
             *Quotas(store).routes(),
             *Costs(store, snapshot).routes(),
             *actions,
+            *Contents(store, snapshot, pages.render).routes(),
             *Limits(standing, snapshot, pages.render).routes(),
             *pages.routes(),
         ],

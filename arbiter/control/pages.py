@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from arbiter import __version__, clock
 from arbiter.config.snapshot import Alias, Provider, Snapshot
-from arbiter.control import show, timeline
+from arbiter.control import contents, show, timeline
 from arbiter.ledger import query
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.recorder import RecorderState
@@ -112,9 +112,12 @@ class Pages:
             return self.render("off.html", 503)
         try:
             entry = self._store.request(opened) if opened is not None else None
+            captured: dict[str, Any] = {"content": None}
+            if entry is not None:
+                captured = contents.for_detail(self._store, self._snapshot(), entry.request.id)
             if request.query_params.get("fragment") == "1":
                 found = 404 if opened is not None and entry is None else 200
-                return self.render("detail.html", found, entry=entry, opened=opened)
+                return self.render("detail.html", found, entry=entry, opened=opened, **captured)
             listing = self._list(request)
         except QueryTooSlow as error:
             return self.render("slow.html", 503, reason=str(error))
@@ -123,7 +126,7 @@ class Pages:
         except BadParameter as error:
             return self.render("wrong.html", 400, reason=str(error))
         status = 404 if opened is not None and entry is None else 200
-        return self.render("page.html", status, entry=entry, opened=opened, **listing)
+        return self.render("page.html", status, entry=entry, opened=opened, **captured, **listing)
 
     def rows(self, request: Request) -> Response:
         """The list alone, as it refreshes itself; 204 when it would be what `seen` says is there already."""

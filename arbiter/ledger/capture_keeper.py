@@ -24,8 +24,8 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.ledger import capture_file
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.capture_file import Captured, CaptureFile
-from arbiter.ledger.database import Database, Statement, Values
-from arbiter.ledger.store import Store, StoreDown
+from arbiter.ledger.database import Database, Statement, Unstorable, Values
+from arbiter.ledger.store import Store, StoreDown, StoreRefused
 from arbiter.ledger.tables import BLOCKS, HEADERS, USES
 
 BATCH_RECORDS, BATCH_BYTES = 64, 4 << 20
@@ -88,10 +88,21 @@ class Keeper:
                 captured.append(capture_file.decode(record))
             except capture_file.Unreadable as error:
                 log.error("captured content is lost: %s", error)
-        statements = _statements(captured, clock.now_ms())
-        self._change(lambda database: _run_all(database, statements))
+        try:
+            self._put(captured)
+        except (StoreRefused, Unstorable):
+            # One that no store will ever take must not keep the rest waiting for ever.
+            for one in captured:
+                try:
+                    self._put([one])
+                except (StoreRefused, Unstorable) as error:
+                    log.error("captured content of %s is lost: %s", one.request_id, error)
         file.forget(last)
         return len(records)
+
+    def _put(self, captured: Sequence[Captured]) -> None:
+        statements = _statements(captured, clock.now_ms())
+        self._change(partial(_run_all, statements))
 
     def sweep(self) -> int:
         """Remove what is older than its time. Returns how many blocks that were. Errors: StoreDown."""
@@ -193,7 +204,7 @@ def _statements(captured: Sequence[Captured], now_ms: int) -> list[Statement]:
     ]
 
 
-def _run_all(database: Database, statements: Sequence[Statement]) -> int:
+def _run_all(statements: Sequence[Statement], database: Database) -> int:
     for statement in statements:
         database.run_many(statement)
     return len(statements)

@@ -14,8 +14,10 @@ import pytest
 
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position
+from tests.fakes.contents import heard, keep
 from tests.fakes.postgres import PASSWORD, PASSWORD_IN_URL
 from tests.fakes.rows import attempt_row, request_row
+from tests.fakes.wires import MESSAGES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -266,3 +268,43 @@ def test_an_empty_store_says_so(tmp_path):
     assert arbiter("requests", "--db", tmp_path / "a.db").stdout == "no request yet\n"
     assert arbiter("requests", "--db", tmp_path / "a.db", "--errors").stdout == "no request matches\n"
     assert json.loads(arbiter("requests", "--db", tmp_path / "a.db", "--json").stdout) == []
+
+
+def test_content_is_told_as_a_conversation(db, tmp_path):
+    """Who said what, in order; and nothing of it may move the cursor of whoever reads it."""
+    body = {"system": "be brief", "messages": [{"role": "user", "content": "line one\nline \x1b[31mtwo"}]}
+    one = heard("r00000001", body, answer=MESSAGES.answer("the answer"), headers={"x-api-key": "k", "a": "b"})
+    keep(tmp_path / "state", lambda: SqliteStore(db), one, headers=True)
+    done = arbiter("requests", "--db", db, "--trace", "mine", "--content")
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.partition("\n--- ")[2]
+    assert told.splitlines() == [
+        "system",
+        "be brief",
+        "",
+        "--- user",
+        "line one",
+        "line ?[31mtwo",
+        "",
+        "--- parameters",
+        "{",
+        '  "model": "m"',
+        "}",
+        "",
+        "--- answer, assistant",
+        "the answer",
+        "",
+        "--- headers of the request",
+        "x-api-key: ***",
+        "a: b",
+    ]
+    shown = json.loads(arbiter("requests", "--db", db, "--trace", "mine", "--content", "--json").stdout)
+    assert [piece["kind"] for piece in shown[0]["content"]] == ["system", "message", "parameters", "answer"]
+    assert shown[0]["headers"]["in"]["a"] == "b" and shown[0]["trace_id"]
+
+
+def test_content_that_is_not_kept_is_said_to_be_none(db):
+    done = arbiter("requests", "--db", db, "--trace", "mine", "--content")
+    assert done.returncode == 0 and done.stdout.endswith("\nNothing of its content is kept.\n")
+    wrong = arbiter("requests", "--db", db, "--content")
+    assert wrong.returncode == 1 and "--content needs --trace" in wrong.stderr

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,8 @@ from arbiter.ledger import capture_file, capture_keeper
 from arbiter.ledger.capture import Capture, Heard, Known
 from arbiter.ledger.capture_file import Captured, CaptureFile, Full, New
 from arbiter.ledger.capture_keeper import Keeper
-from arbiter.ledger.sqlite import SqliteStore
 from arbiter.wire import native
+from tests.fakes.stores import Place
 from tests.fakes.wires import MESSAGES
 
 HOUR_MS = 3_600_000
@@ -39,12 +37,12 @@ storage: {{ url: "sqlite:///{tmp_path}/arbiter.db", capture: {{ {capture} }} }}
 
 
 @pytest.fixture
-def make_keeper(tmp_path: Path) -> Iterator[Any]:
+def make_keeper(tmp_path: Path, place: Place) -> Iterator[Any]:
     made: list[Keeper] = []
 
     def make(settings: str = "content: true") -> Keeper:
         config = snapshot(tmp_path, settings)
-        made.append(Keeper(tmp_path / "state", lambda: config, lambda: SqliteStore(tmp_path / "arbiter.db")))
+        made.append(Keeper(tmp_path / "state", lambda: config, place.open))
         return made[-1]
 
     yield make
@@ -66,9 +64,8 @@ def heard(number: int, *texts: str, answer: str = "yes") -> Heard:
     return Heard(f"r{number}", at_ms, "anthropic-messages", members, pieces, False, {"a": "b"}, [], len(raw))
 
 
-def rows(tmp_path: Path, sql: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(tmp_path / "arbiter.db")) as db:
-        return db.execute(sql).fetchall()
+def rows(place: Place, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in place.sql(sql)]
 
 
 def drain(keeper: Keeper) -> int:
@@ -78,7 +75,7 @@ def drain(keeper: Keeper) -> int:
     return moved
 
 
-def test_ten_turns_store_each_message_once(tmp_path, make_keeper):
+def test_ten_turns_store_each_message_once(tmp_path, make_keeper, place):
     capture = worker(tmp_path)
     said = []
     for turn in range(10):
@@ -87,14 +84,14 @@ def test_ten_turns_store_each_message_once(tmp_path, make_keeper):
     capture.close()
     assert capture.dropped == 0
     assert drain(make_keeper()) == 10
-    assert rows(tmp_path, "SELECT kind, COUNT(*) FROM blocks GROUP BY 1 ORDER BY 1") == [
+    assert rows(place, "SELECT kind, COUNT(*) FROM blocks GROUP BY 1 ORDER BY 1") == [
         ("answer", 10),
         ("message", 10),
         ("parameters", 1),
         ("system", 1),
     ]
-    assert rows(tmp_path, "SELECT COUNT(*) FROM request_blocks WHERE direction = 'in'") == [(sum(range(3, 13)),)]
-    text = rows(tmp_path, "SELECT text FROM blocks WHERE kind = 'system'")[0][0]
+    assert rows(place, "SELECT COUNT(*) FROM request_blocks WHERE direction = 'in'") == [(sum(range(3, 13)),)]
+    text = rows(place, "SELECT text FROM blocks WHERE kind = 'system'")[0][0]
     assert zstandard.ZstdDecompressor().decompress(text) == b'"be brief"'
 
 
@@ -126,7 +123,7 @@ def test_what_was_written_long_ago_is_written_anew(monkeypatch):
     assert known.get(b"key") is None
 
 
-def test_a_record_that_comes_twice_changes_nothing(tmp_path, make_keeper):
+def test_a_record_that_comes_twice_changes_nothing(tmp_path, make_keeper, place):
     """Control may die between the store's transaction and LMDB's."""
     capture = worker(tmp_path, headers=True)
     capture.take(heard(1, "once"))
@@ -138,15 +135,15 @@ def test_a_record_that_comes_twice_changes_nothing(tmp_path, make_keeper):
     counts = (
         "SELECT (SELECT COUNT(*) FROM blocks), (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM request_headers"
     )
-    before = rows(tmp_path, counts)
+    before = rows(place, counts)
     assert before == [(4, 4, 1)]
     file.put(capture_file.decode(record))
     file.close()
     assert drain(keeper) == 1
-    assert rows(tmp_path, counts) == before
+    assert rows(place, counts) == before
 
 
-def test_what_nobody_can_read_does_not_hold_up_the_rest(tmp_path, make_keeper, caplog):
+def test_what_nobody_can_read_does_not_hold_up_the_rest(tmp_path, make_keeper, place, caplog):
     file = CaptureFile(tmp_path / "state", 1 << 20)
     with file.env.begin() as txn:
         txn.put((1).to_bytes(8, "big"), b"\x09 of another version", db=file.queue)
@@ -154,11 +151,21 @@ def test_what_nobody_can_read_does_not_hold_up_the_rest(tmp_path, make_keeper, c
     file.put(Captured("r1", 1, headers={"in": {"a": "b"}}))
     file.close()
     assert drain(make_keeper()) == 2
-    assert rows(tmp_path, "SELECT request_id, headers FROM request_headers") == [("r1", '{"a":"b"}')]
+    assert rows(place, "SELECT request_id, headers FROM request_headers") == [("r1", '{"a":"b"}')]
     assert "captured content is lost" in caplog.text
 
 
-def test_at_its_bound_the_environment_takes_no_more_and_takes_more_once_drained(tmp_path, make_keeper):
+def test_what_the_store_will_never_take_does_not_hold_up_the_rest(tmp_path, make_keeper, place, caplog):
+    file = CaptureFile(tmp_path / "state", 1 << 20)
+    for number, at_ms in ((1, 1), (2, 1 << 63), (3, 1)):
+        file.put(Captured(f"r{number}", at_ms, headers={"in": {"a": "b"}}))
+    file.close()
+    assert drain(make_keeper()) == 3
+    assert rows(place, "SELECT request_id FROM request_headers ORDER BY 1") == [("r1",), ("r3",)]
+    assert "captured content of r2 is lost" in caplog.text
+
+
+def test_at_its_bound_the_environment_takes_no_more_and_takes_more_once_drained(tmp_path, make_keeper, place):
     capture = worker(tmp_path, max=1 << 20)
     for number in range(60):
         capture.take(heard(number, random.Random(number).randbytes(30_000).hex()))
@@ -177,7 +184,7 @@ def fill(file: CaptureFile, records: Iterable[Captured]) -> None:
         file.put(record)
 
 
-def test_what_was_dropped_is_not_taken_for_known(tmp_path, make_keeper):
+def test_what_was_dropped_is_not_taken_for_known(tmp_path, make_keeper, place):
     """A block that did not reach LMDB comes with the next request that holds it."""
     full = CaptureFile(tmp_path / "state", 1 << 20)
     blob = New("b", "message", None, 1, bytes(1000))
@@ -194,8 +201,8 @@ def test_what_was_dropped_is_not_taken_for_known(tmp_path, make_keeper):
     full.close()
     drain(keeper)
     missing = "SELECT COUNT(*) FROM request_blocks u WHERE NOT EXISTS (SELECT 1 FROM blocks b WHERE b.id = u.block)"
-    assert rows(tmp_path, missing) == [(0,)]
-    assert rows(tmp_path, "SELECT COUNT(*) FROM request_blocks WHERE request_id = 'r2'") == [(4,)]
+    assert rows(place, missing) == [(0,)]
+    assert rows(place, "SELECT COUNT(*) FROM request_blocks WHERE request_id = 'r2'") == [(4,)]
 
 
 def test_a_full_queue_drops_and_counts(tmp_path, monkeypatch):
@@ -215,15 +222,23 @@ def test_an_environment_that_cannot_be_opened_costs_the_content_only(tmp_path, c
     assert capture.dropped == 1 and "content cannot be written" in caplog.text
 
 
-def aged(tmp_path: Path, request_id: str, age_ms: int) -> None:
-    with closing(sqlite3.connect(tmp_path / "arbiter.db")) as db:
-        db.execute("UPDATE request_blocks SET at_ms = at_ms - ? WHERE request_id = ?", (age_ms, request_id))
-        db.execute("UPDATE request_headers SET at_ms = at_ms - ? WHERE request_id = ?", (age_ms, request_id))
-        db.execute("UPDATE blocks SET last_used_ms = last_used_ms - ?", (age_ms,))
-        db.commit()
+def aged(place: Place, request_id: str, age_ms: int) -> None:
+    change(
+        place,
+        f"UPDATE request_blocks SET at_ms = at_ms - {age_ms} WHERE request_id = '{request_id}'",
+        f"UPDATE request_headers SET at_ms = at_ms - {age_ms} WHERE request_id = '{request_id}'",
+        f"UPDATE blocks SET last_used_ms = last_used_ms - {age_ms}",
+    )
 
 
-def test_a_sweep_takes_old_references_and_then_what_nothing_refers_to(tmp_path, make_keeper):
+def change(place: Place, *statements: str) -> None:
+    store = place.open()
+    for statement in statements:
+        store.change(lambda database, statement=statement: database.run(statement))
+    store.close()
+
+
+def test_a_sweep_takes_old_references_and_then_what_nothing_refers_to(tmp_path, make_keeper, place):
     capture = worker(tmp_path, headers=True)
     capture.take(heard(1, "shared", "old"))
     capture.take(heard(2, "shared", "new"))
@@ -231,28 +246,26 @@ def test_a_sweep_takes_old_references_and_then_what_nothing_refers_to(tmp_path, 
     keeper = make_keeper("content: true, ttl: 1h")
     drain(keeper)
     assert keeper.sweep() == 0
-    aged(tmp_path, "r1", 2 * HOUR_MS)
+    aged(place, "r1", 2 * HOUR_MS)
     assert keeper.sweep() == 1  # the message that only the old request held
-    assert {row[0] for row in rows(tmp_path, "SELECT DISTINCT request_id FROM request_blocks")} == {"r2"}
-    assert rows(tmp_path, "SELECT request_id FROM request_headers") == [("r2",)]
-    assert rows(tmp_path, "SELECT COUNT(*) FROM blocks") == [(5,)]
+    assert {row[0] for row in rows(place, "SELECT DISTINCT request_id FROM request_blocks")} == {"r2"}
+    assert rows(place, "SELECT request_id FROM request_headers") == [("r2",)]
+    assert rows(place, "SELECT COUNT(*) FROM blocks") == [(5,)]
 
 
-def test_a_block_that_was_used_lately_outlives_its_references(tmp_path, make_keeper):
+def test_a_block_that_was_used_lately_outlives_its_references(tmp_path, make_keeper, place):
     """A worker may be about to refer to it again without sending it."""
     capture = worker(tmp_path)
     capture.take(heard(1, "a"))
     capture.close()
     keeper = make_keeper("content: true, ttl: 1h")
     drain(keeper)
-    with closing(sqlite3.connect(tmp_path / "arbiter.db")) as db:
-        db.execute("UPDATE request_blocks SET at_ms = 0")
-        db.commit()
+    change(place, "UPDATE request_blocks SET at_ms = 0")
     assert keeper.sweep() == 0
-    assert rows(tmp_path, "SELECT (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM blocks") == [(0, 4)]
+    assert rows(place, "SELECT (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM blocks") == [(0, 4)]
 
 
-def test_a_sweep_of_much_goes_in_small_steps(tmp_path, make_keeper, monkeypatch):
+def test_a_sweep_of_much_goes_in_small_steps(tmp_path, make_keeper, place, monkeypatch):
     """No transaction holds the database for long, however much there is to do."""
     monkeypatch.setattr(capture_keeper, "SWEEP_ROWS", 10)
     monkeypatch.setattr(capture_keeper, "SWEEP_BLOCKS", 10)
@@ -262,26 +275,23 @@ def test_a_sweep_of_much_goes_in_small_steps(tmp_path, make_keeper, monkeypatch)
     capture.close()
     keeper = make_keeper("content: true, ttl: 1h")
     drain(keeper)
-    with closing(sqlite3.connect(tmp_path / "arbiter.db")) as db:
-        db.execute("UPDATE request_blocks SET at_ms = 0")
-        db.execute("UPDATE blocks SET last_used_ms = 0")
-        db.commit()
+    change(place, "UPDATE request_blocks SET at_ms = 0", "UPDATE blocks SET last_used_ms = 0")
     assert keeper.sweep() == 62
-    assert rows(tmp_path, "SELECT (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM blocks") == [(0, 0)]
+    assert rows(place, "SELECT (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM blocks") == [(0, 0)]
 
 
-def test_without_a_ttl_nothing_is_swept(tmp_path, make_keeper):
+def test_without_a_ttl_nothing_is_swept(tmp_path, make_keeper, place):
     capture = worker(tmp_path)
     capture.take(heard(1, "a"))
     capture.close()
     keeper = make_keeper("content: true, ttl: 0")
     drain(keeper)
-    aged(tmp_path, "r1", 10_000 * HOUR_MS)
+    aged(place, "r1", 10_000 * HOUR_MS)
     assert keeper.sweep() == 0
-    assert rows(tmp_path, "SELECT COUNT(*) FROM request_blocks") == [(4,)]
+    assert rows(place, "SELECT COUNT(*) FROM request_blocks") == [(4,)]
 
 
-def test_where_nothing_is_captured_nothing_is_made(tmp_path, make_keeper):
+def test_where_nothing_is_captured_nothing_is_made(tmp_path, make_keeper, place):
     keeper = make_keeper("content: false")
     assert keeper.step() == 0
     assert not (tmp_path / "state").exists() and not (tmp_path / "arbiter.db").exists()
