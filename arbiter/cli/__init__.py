@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from arbiter import __version__
 
-COMMANDS = ("serve", "demo", "check", "route", "keys", "requests", "cache", "limits", "cost")
+COMMANDS = ("serve", "demo", "check", "route", "keys", "requests", "cache", "limits", "cost", "reprice")
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 

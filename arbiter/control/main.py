@@ -24,6 +24,7 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
+from arbiter.control.repricing import Repricing
 from arbiter.ledger.capture_keeper import Keeper
 from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.opening import open_store
@@ -94,12 +95,13 @@ def run(
         keeper.start()
     state = Shared(snapshot.state_dir, run_dir.name) if storage.url != "none" else None
     actions = Actions(state, current)
+    repricing = Repricing(changer, current)
     app = make_app(
         reader,
         recorder.state if recorder is not None else None,
         current,
         extra=actions.describe,
-        actions=[*current.routes(), *actions.routes()],
+        actions=[*current.routes(), *actions.routes(), *repricing.routes()],
     )
     config = uvicorn.Config(
         app,
@@ -131,6 +133,7 @@ def run(
     finally:
         listener.close()
         socket_path.unlink(missing_ok=True)
+        repricing.close()
         if recorder is not None:
             recorder.stop()
         if keeper is not None:

@@ -54,11 +54,11 @@ class Comparison:
             cache = caches.cache(providers.get(row.provider), row.model_asked, row.format_out)
             if paid < cache.floor:
                 continue
-            now = _call(row)
+            now = call_of(row)
             if not losses.counts(losses.most(now), now, cache):
                 continue
             if fresh is None:
-                fresh = [_call(other) for other in batch.attempts if _is_whole(other)]
+                fresh = [call_of(other) for other in batch.attempts if _is_whole(other)]
             told = row.request_id in compacted or now.request_kind == "compaction"
             self._compare(row, now, cache, fresh, store, is_compacted=told)
 
@@ -153,5 +153,6 @@ def _is_compacted(request: RequestRow) -> bool:
     return request.follows_compaction or request.compaction is not None or request.request_kind == "compaction"
 
 
-def _call(row: AttemptRow) -> Call:
+def call_of(row: AttemptRow) -> Call:
+    """What of an attempt tells of losses."""
     return Call(**{name: getattr(row, name) for name in Call.__struct_fields__})

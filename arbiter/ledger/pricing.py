@@ -37,7 +37,7 @@ class Pricing:
         # Attempts come before their request, and nearly always with it.
         early = [row.id for row in batch.requests if len(costs.get(row.id, ())) < row.attempts]
         if early:
-            for request_id, attempt_id, cost_pd, source in store.read(lambda db: _costs(db, early)):
+            for request_id, attempt_id, cost_pd, source in store.read(lambda db: costs_of(db, early)):
                 costs.setdefault(request_id, {}).setdefault(attempt_id, (cost_pd, source))
         for request in batch.requests:
             request.cost_pd = together(costs.get(request.id, {}).values())
@@ -107,15 +107,16 @@ def together(costs: Iterable[Costs]) -> int | None:
     return total
 
 
+def costs_of(db: Database, request_ids: Sequence[str]) -> list[tuple[str, str, int | None, str | None]]:
+    """The stored attempts of some requests: request, attempt, and what it cost."""
+    marks = ", ".join("?" * len(request_ids))
+    sql = f"SELECT request_id, id, cost_pd, cost_source FROM attempts WHERE request_id IN ({marks})"
+    return [(row[0], row[1], row[2], row[3]) for row in db.rows(sql, request_ids)]
+
+
 def _models(row: AttemptRow) -> tuple[str, ...]:
     return tuple(name for name in (row.model_asked, row.model_served) if name)
 
 
 def _ended_ms(row: AttemptRow) -> int:
     return row.finished_ms or row.started_ms
-
-
-def _costs(db: Database, request_ids: Sequence[str]) -> list[tuple[str, str, int | None, str | None]]:
-    marks = ", ".join("?" * len(request_ids))
-    sql = f"SELECT request_id, id, cost_pd, cost_source FROM attempts WHERE request_id IN ({marks})"
-    return [(row[0], row[1], row[2], row[3]) for row in db.rows(sql, request_ids)]

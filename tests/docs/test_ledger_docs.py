@@ -14,6 +14,7 @@ from arbiter.control.actions import Actions
 from arbiter.control.api import Api
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
+from arbiter.control.repricing import Repricing
 from arbiter.ledger import journal, query, recorder, schema
 from arbiter.ledger.questions import cache, limits
 from arbiter.ledger.recorder import RecorderState
@@ -64,7 +65,8 @@ def test_the_figures_are_those_of_the_code():
 
 def test_every_route_is_documented():
     current = Configuration(demo_snapshot(), None)
-    app = make_app(None, None, current, actions=[*current.routes(), *Actions(None, current).routes()])
+    actions = [*current.routes(), *Actions(None, current).routes(), *Repricing(None, current).routes()]
+    app = make_app(None, None, current, actions=actions)
     paths = [route.path for route in app.routes if isinstance(route, Route | Mount)]
     assert len(paths) >= 13
     for path in paths:
