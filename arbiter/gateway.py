@@ -40,12 +40,15 @@ from arbiter.errors import (
 from arbiter.ledger.book import Book, clipped
 from arbiter.ledger.capture import Capture, Heard
 from arbiter.ledger.journal import Journal, NullJournal
+from arbiter.ledger.prefix import Prefixes
+from arbiter.ledger.prompt import Prompt
 from arbiter.ledger.row import RequestRow
 from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
+from arbiter.sessions.compaction import compaction
 from arbiter.sessions.identity import identify
 from arbiter.state.base import Pause
 from arbiter.watch import Alarm
@@ -82,6 +85,7 @@ class Services:
     journal: Journal | NullJournal
     metrics: Metrics
     around: Around
+    prefixes: Prefixes | None = None  # None: nothing is recorded
     capture: Capture | None = None  # None: nothing is kept of what is asked and answered
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
@@ -206,6 +210,10 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
+    row.compaction, row.follows_compaction = compaction(fields)
+    book.conversation = found.key.hex() if found is not None else None
+    if services.prefixes is not None and call.endpoint != "count_tokens":
+        book.prompt = Prompt(services.prefixes, members)
     conversation = Conversation(services.around.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
     tokens = len(body) // BYTES_PER_TOKEN
     plan = call.router.plan(

@@ -20,6 +20,7 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
 from arbiter.ledger.capture import Capture
 from arbiter.ledger.journal import Journal, NullJournal
+from arbiter.ledger.prefix import Prefixes
 from arbiter.lines import Applied, Apply, Counted, Damaged, Line, take_up
 from arbiter.log import Blotter, Log
 from arbiter.metrics import Metrics
@@ -75,6 +76,7 @@ class Worker:
             journal,
             metrics,
             Around(state, Measured(state, f"worker-{number}")),
+            Prefixes(loop) if recorded else None,
             _capture(snapshot, snapshot.secrets()),
         )
         self.keys = Keys(snapshot)
@@ -102,6 +104,8 @@ class Worker:
         await services.journal.aclose()
         if services.capture is not None:
             await asyncio.to_thread(services.capture.close)
+        if services.prefixes is not None:
+            services.prefixes.close()
         services.doors.watch.close()
         await services.doors.echo.close()
         await services.doors.transport.close()

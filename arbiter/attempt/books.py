@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from msgspec import Raw
+
 from arbiter.accounting.facts import Facts
 from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError
@@ -14,6 +16,9 @@ from arbiter.upstream.exchange import Answering
 
 class Attempt(Protocol):
     """One attempt, written down before it was sent. It is closed exactly once; closing it again does nothing."""
+
+    def sent(self) -> None:
+        """The request is on its way to the upstream: what has time until it answers may begin."""
 
     def answered(self, exchange: Answering) -> None:
         """The response head is here."""
@@ -50,7 +55,10 @@ class Books(Protocol):
         *,
         why: str = "first",
         wait_us: int | None = None,
+        edited: Mapping[str, Raw] | None = None,
+        marked: bytes | None = None,
     ) -> Attempt:
         """Write down that `rung` is about to be tried on `account` in the format `wire`, on the lane `native` or
         `translated`, and what that made of the request. `why` is what brought the climb here, `wait_us` how long it
-        waited before."""
+        waited before; `edited` are the members of the request where they are not the client's any more, `marked` is the
+        body that is sent, where its cache marks are not the client's."""

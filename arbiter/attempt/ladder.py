@@ -201,9 +201,19 @@ async def _try(
     lane = lanes.choose(ask, rung)
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream)
-    out = Outgoing("POST", lane.target(), headers, lane.body)
     conversation.dispatched(rung, account)
-    attempt = book.open(rung, account, format.name, lane.name, lane.fidelity, why=step.why, wait_us=waited_us)
+    attempt = book.open(
+        rung,
+        account,
+        format.name,
+        lane.name,
+        lane.fidelity,
+        why=step.why,
+        wait_us=waited_us,
+        edited=ask.opened.members if ask.edits else None,
+        marked=lane.body if lane.sets_marks else None,
+    )
+    out = Outgoing("POST", lane.target(), headers, lane.body, attempt.sent)
     around.measured.began(rung.name)
     sent_ns = monotonic_ns()
     exchange: Answering | None = None

@@ -51,6 +51,8 @@ class Lane(Protocol):
     format: Format  # the upstream's
     body: bytes
     fidelity: str
+    sets_marks: bool
+    """Whether the cache marks in `body` are ours, and not the client's."""
 
     def target(self) -> str:
         """The request target, query string included."""
@@ -96,7 +98,7 @@ class NativeLane:
 
     name = "native"
     kind: str | None = None
-    __slots__ = ("_ask", "_drop_usage", "_provider", "body", "fidelity", "format")
+    __slots__ = ("_ask", "_drop_usage", "_provider", "body", "fidelity", "format", "sets_marks")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
         self._ask = ask
@@ -105,6 +107,7 @@ class NativeLane:
         spliced = native.splice(ask.opened, ask.format.name, rung.model, rung.target, stream=ask.stream)
         self.body = spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
+        self.sets_marks = rung.target.prompt_cache in ("arbiter", "off")
         self._drop_usage = spliced.asked_usage
 
     def target(self) -> str:
@@ -141,6 +144,7 @@ class TranslatedLane:
 
     name = "translated"
     kind: str | None = EVENTS
+    sets_marks = True
     __slots__ = ("_ask", "_model", "_names", "_provider", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:

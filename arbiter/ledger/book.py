@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from msgspec import Raw
+
 from arbiter.accounting import ratelimits
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut, UpstreamError
+from arbiter.ledger.prompt import Prompt, Sent
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
 from arbiter.metrics import Metrics
@@ -37,13 +40,19 @@ class Pen(Protocol):
 class Attempt:
     """One open attempt. It is closed exactly once; closing it again does nothing."""
 
-    __slots__ = ("_book", "answered_ns", "is_open", "row", "sent_ns")
+    __slots__ = ("_book", "_prompt", "answered_ns", "is_open", "row", "sent_ns")
 
-    def __init__(self, book: Book, row: AttemptRow) -> None:
+    def __init__(self, book: Book, row: AttemptRow, prompt: Sent | None = None) -> None:
         self._book = book
+        self._prompt = prompt
         self.row = row
         self.sent_ns = self.answered_ns = monotonic_ns()
         self.is_open = True
+
+    def sent(self) -> None:
+        """The request is on its way: there is time now to look at what it says."""
+        if self._prompt is not None:
+            self._prompt.begin()
 
     def answered(self, exchange: Answering) -> None:
         """The response head is here."""
@@ -99,13 +108,13 @@ class Attempt:
                 row.retry_after_ms = round(error.wait_s * 1000)
             if isinstance(error, TimedOut):
                 row.timeout_phase, row.timeout_wait_ms = error.phase, round(error.waited_s * 1000)
-        self._book.note(row)
+        self._book.note(row, self._prompt)
 
 
 class Book:
     """All attempts of one request, and the request's own row."""
 
-    __slots__ = ("_metrics", "_pen", "blot", "request", "waited_us")
+    __slots__ = ("_metrics", "_pen", "_unsent", "blot", "conversation", "prompt", "request", "waited_us")
 
     def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow, blot: Blotter) -> None:
         self._pen = pen
@@ -113,6 +122,9 @@ class Book:
         self._metrics = metrics
         self.waited_us = 0  # for attempts that are over, and on purpose between two
         self.request = request
+        self.prompt: Prompt | None = None  # where it is to be told of
+        self._unsent: list[tuple[AttemptRow, Sent]] = []
+        self.conversation: str | None = None
 
     def open(
         self,
@@ -124,6 +136,8 @@ class Book:
         *,
         why: str = "first",
         wait_us: int | None = None,
+        edited: Mapping[str, Raw] | None = None,
+        marked: bytes | None = None,
     ) -> Attempt:
         """Write down that `rung` is about to be tried on `account`. Once this returns the attempt cannot be lost."""
         request, provider = self.request, rung.provider
@@ -148,13 +162,21 @@ class Book:
             client=request.client,
             session=request.session,
             request_kind=request.request_kind,
+            conversation=self.conversation,
         )
         self._pen.open(request, row)
-        return Attempt(self, row)
+        return Attempt(self, row, self.prompt.sent(edited, marked) if self.prompt is not None else None)
 
-    def note(self, row: AttemptRow) -> None:
-        """One attempt is complete."""
-        self._pen.close(row)
+    def note(self, row: AttemptRow, prompt: Sent | None = None) -> None:
+        """One attempt is complete, but for what `prompt` has to tell."""
+        if prompt is None:
+            self._pen.close(row)
+        elif prompt.is_begun:
+            prompt.tell(row)
+            self._pen.close(row)
+        else:
+            # It never got as far as the upstream, and the next one may be waiting to be sent: that goes first.
+            self._unsent.append((row, prompt))
         metrics = self._metrics
         metrics.count(
             "arbiter_upstream_attempts_total",
@@ -195,6 +217,9 @@ class Book:
 
     def settle(self) -> None:
         """The request is over and its row complete."""
+        for row, prompt in self._unsent:
+            prompt.tell(row)
+            self._pen.close(row)
         self._pen.settle(self.request)
 
 

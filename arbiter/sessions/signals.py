@@ -80,6 +80,7 @@ PARENT_AGENT_ID = "x-claude-code-parent-agent-id"
 
 REQUEST_CLASS = "x-claude-code-request-class"
 COMPACTION = "x-claude-code-compaction"
+CONTEXT_COMPACTED = "x-claude-code-context-compacted"
 SUBAGENT = "x-openai-subagent"
 TURN = "x-codex-turn-metadata"
 INTERACTION = "x-interaction-type"

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -46,6 +47,8 @@ class Outgoing(msgspec.Struct, frozen=True):
     path: str
     headers: list[tuple[str, str]]
     body: bytes
+    on_sent: Callable[[], None] | None = None
+    """Called when the request is on its way; where it goes out again on another connection, once more."""
 
 
 class Sink(Protocol):
@@ -127,6 +130,7 @@ class Exchange:
         "interval",
         "last_activity",
         "length",
+        "on_sent",
         "queue_us",
         "reused",
         "sent_at_ns",
@@ -148,6 +152,7 @@ class Exchange:
         self.started_at_ns = self.sent_at_ns = monotonic_ns()
         self.last_activity = 0.0
         self.had_event = False
+        self.on_sent: Callable[[], None] | None = None  # for a carrier that sends later than it begins
         self.connecting = False
         self._budgets = budgets
         self._streaming = streaming
@@ -259,6 +264,8 @@ class Exchange:
             self.connecting = False
             self.connect_us = (now_ns - self.sent_at_ns) // 1000
         self.sent_at_ns = now_ns
+        if self.on_sent is not None:
+            self.on_sent()
 
     def on_head(
         self, status: int, headers: list[tuple[str, str]], length: int, eof_delimited: bool, encoding: str = ""

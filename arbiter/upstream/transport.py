@@ -95,6 +95,8 @@ class Transport:
         origin.limit(max_connections, idle_connections, idle_for_s)
         rare = endpoint.proxy is not None or endpoint.http2
         exchange = Exchange(budgets, stream, _interval(budgets, stream, rare), self._active)
+        if rare:
+            exchange.on_sent = out.on_sent
         connection: Any = origin.try_acquire()
         if connection is None:
             connection = await origin.acquire(budgets.queue_s)
@@ -118,6 +120,8 @@ class Transport:
                 self._watch(exchange.interval)
             try:
                 connection.start(exchange, head, out.body, out.method == "HEAD")
+                if out.on_sent is not None and not rare:
+                    out.on_sent()
                 await waiting
                 return exchange
             except Stale:

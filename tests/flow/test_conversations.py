@@ -277,6 +277,11 @@ def test_a_nudge_asks_once_more_before_the_client_has_seen_anything(
             ("first", "ok", 1),
             ("nudge", "ok", 0),
         ]
+        # Both are the client's request; what was made of it for the second has a hash of its own.
+        asked, nudged = row["attempts"]
+        assert asked["input_chain"] == nudged["input_chain"] and nudged["inputs"] == 1
+        assert (asked["replaced"], asked["projection_hash"], nudged["replaced"]) == (None, None, 0)
+        assert len(nudged["projection_hash"]) == 12
 
     talking(main)
 

@@ -13,7 +13,7 @@ from arbiter.errors import BadRequest, Cut, Garbled, Unreachable
 from arbiter.upstream.transport import Outgoing, Transport, request_head
 from tests.fakes.loops import Run
 from tests.fakes.origin import CLOSE, LAST_CHUNK, RESET, SILENCE, Origin, answer, chunk, chunked, chunked_head
-from tests.fakes.reader import Collected, answered, ask, counts, endpoint_of
+from tests.fakes.reader import LIMITS, Collected, answered, ask, counts, endpoint_of
 
 
 def test_a_request_leaves_as_it_was_given_and_the_answer_comes_back(run: Run) -> None:
@@ -446,5 +446,31 @@ def test_tcp_is_set_to_find_dead_servers_and_to_hold_nothing_back(run: Run) -> N
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
             exchange.abort()
             await transport.close()
+
+    run(main)
+
+
+def test_whoever_asks_hears_when_the_request_is_on_its_way(run: Run) -> None:
+    """Not before there is a connection, and once for each sending: what has time until the answer begins there."""
+
+    async def main() -> None:
+        heard: list[int] = []
+        async with Origin(answer(b"hello")) as origin:
+            transport = Transport()
+
+            def on_sent() -> None:
+                heard.append(counts(transport)[0])
+
+            for times in (1, 2):
+                out = Outgoing("POST", "/", [], b"{}", on_sent)
+                exchange = await transport.send(endpoint_of(origin), out, Budgets(), stream=False, **LIMITS)
+                await exchange.read(5)
+                assert heard == [1] * times and exchange.reused == (times == 2)
+        await transport.close()
+        transport = Transport()
+        with pytest.raises(Unreachable):
+            await transport.send(endpoint_of(origin), out, Budgets(), stream=False, **LIMITS)
+        assert len(heard) == 2
+        await transport.close()
 
     run(main)

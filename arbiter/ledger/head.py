@@ -1,0 +1,162 @@
+"""What a request's inputs stand behind: its instructions and its tools, hashed in canonical form (SPEC 7.4).
+
+Agents send the same tools and the same system prompt with every request, and these are most of a young conversation. So
+what was read is remembered by its bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+from xxhash import xxh3_128_digest
+
+from arbiter._speedups import chain
+from arbiter._speedups.py.chain import Led
+
+MARKER = b"x-anthropic-billing-header:"
+"""How Claude Code's attribution line begins. It differs between conversations and is no part of a prompt."""
+TOOLS = "tools"
+MAX_ENTRIES = 100_000
+"""Of tools, and of inputs: as many messages as Anthropic takes. Each costs a microsecond or more."""
+
+_ABSENT = bytes(16)
+_ZERO = bytes(32)
+_REMEMBERED = 512
+_ATTRIBUTED = re.compile(rb'\[\{"text":"(%b(?:[^"\\]++|\\.)*+)","type":"text"\}' % re.escape(MARKER), re.DOTALL)
+_LINE = re.compile(rb"(?:[^\\]++|\\[^n])*+(?:\\n)++", re.DOTALL)
+_DEFAULT_TTL = "5m"
+_TTL = re.compile(rb'"ttl"\s*+:\s*+"([0-9A-Za-z]{1,8})"')
+
+
+class Part(NamedTuple):
+    """One part of a head. `form` is empty where there is nothing in it; `digest` is the link behind its last entry."""
+
+    form: bytes
+    digest: bytes
+    entries: int
+    marks: tuple[str, ...]
+
+
+class Head(NamedTuple):
+    """The head of a chain; `system` and `tools` are the hashes of its parts, None where there is nothing in them."""
+
+    digest: bytes
+    system: bytes | None
+    tools: bytes | None
+    tools_offered: int
+    marks: tuple[str, ...]
+
+
+_NOTHING = Part(b"", _ZERO, 0, ())
+
+
+class Heads:
+    """The heads of one worker's requests."""
+
+    def __init__(self) -> None:
+        self._parts: dict[bytes, Part | None] = {}
+        self._heads: dict[bytes, Head] = {}
+
+    def of(self, members: Mapping[str, Raw], seed: bytes, led: Led) -> Head | None:
+        """The head of a request; `seed` is that of its members, `led` the instructions among its inputs.
+
+        None where something of it is no JSON.
+        """
+        key = seed + xxh3_128_digest(b"\n".join(led.forms)) if led.forms else seed
+        head = self._heads.get(key)
+        if head is None:
+            head = self._made(members, seed, led)
+            if head is not None:
+                _remember(self._heads, key, head)
+        return head
+
+    def _made(self, members: Mapping[str, Raw], seed: bytes, led: Led) -> Head | None:
+        tools = self._part(b"t" + seed[:16], members.get(TOOLS), _tools)
+        prompt = self._part(b"i" + seed[16:], prompt_of(members), _instructions)
+        if tools is None or prompt is None:
+            return None
+        system = None
+        if prompt.form or led.forms:
+            system = sha256(b"".join([prompt.form, *map(_of_message, led.forms)])).digest()
+        offered = tools.digest if tools.entries else None
+        digest = sha256((system or _ZERO) + (offered or _ZERO)).digest()
+        return Head(digest, system, offered, tools.entries, tools.marks + prompt.marks)
+
+    def _part(self, key: bytes, raw: Raw | None, read: Callable[[memoryview], Part | None]) -> Part | None:
+        if raw is None:
+            return _NOTHING
+        if key in self._parts:
+            return self._parts[key]
+        part = read(memoryview(raw))
+        _remember(self._parts, key, part)
+        return part
+
+
+def _remember(known: dict[bytes, Any], key: bytes, value: object) -> None:
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    known[key] = value
+
+
+def seed_of(members: Mapping[str, Raw]) -> bytes:
+    """What stands for the tools and the instructions beside the inputs, by their bytes: 32 bytes."""
+    return _key(members.get(TOOLS)) + _key(prompt_of(members))
+
+
+def prompt_of(members: Mapping[str, Raw]) -> Raw | None:
+    """The instructions that stand beside the inputs: `system` of Messages, `instructions` of Responses."""
+    return members["system"] if "system" in members else members.get("instructions")
+
+
+def _key(raw: Raw | None) -> bytes:
+    return xxh3_128_digest(memoryview(raw)) if raw is not None else _ABSENT
+
+
+def _tools(raw: memoryview) -> Part | None:
+    if bytes(raw[:4]) == b"null":
+        return _NOTHING
+    folded = chain.fold(raw, 0, _ZERO, MAX_ENTRIES)
+    if folded is None or not folded.is_over:
+        return None
+    marks = tuple(in_words("tools", places, value) for places, value in folded.marks)
+    return Part(b"", folded.links[-1] if folded.links else _ZERO, len(folded.ends), marks)
+
+
+def _instructions(raw: memoryview) -> Part | None:
+    found = chain.form(raw, is_content=True)
+    if found is None:
+        return None
+    form = without_attribution(found[0])
+    marks = tuple(in_words("system", places, value) for places, value in found[1])
+    return Part(b"" if form in (b"[]", b"null") else form, _ZERO, 0, marks)
+
+
+def _of_message(form: bytes) -> bytes:
+    content = b'{"content":'
+    if not form.startswith(content):
+        return form
+    return content + without_attribution(form[len(content) :])
+
+
+def without_attribution(content: bytes) -> bytes:
+    """The form of a prompt without the attribution line; a block that says nothing else goes as a whole."""
+    block = _ATTRIBUTED.match(content)
+    if block is None:
+        return content
+    line = _LINE.match(block[1])
+    text = block[1][line.end() :] if line is not None else b""
+    if text:
+        return content[: block.start(1)] + text + content[block.end(1) :]
+    return b"[" + content[block.end() :].removeprefix(b",")
+
+
+def in_words(part: str, places: tuple[int, ...], value: bytes) -> str:
+    """A cache mark in words: `message:36.0@5m` is the first block of message 36, counted from 0, for five minutes."""
+    ttl = _TTL.search(value)
+    lasts = ttl[1].decode() if ttl is not None else _DEFAULT_TTL if b"ephemeral" in value else ""
+    where = f"{part}:{'.'.join(map(str, places))}" if places else part
+    return f"{where}@{lasts}" if lasts else where

@@ -1,0 +1,222 @@
+"""Which prompt an attempt sent, without a word of it: what its row says of the prefix that a provider may have cached.
+
+SPEC 7.4. `Prefixes` is one worker's; a `Reading` is of one request, and is shared by its attempts. It begins once the
+request was sent, and goes on while the upstream thinks: in the loop's next turn where there is little to hash, in a
+thread where there is much. Whoever needs it sooner (an upstream that answered at once) waits for it, or does it then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+from msgspec import Raw
+
+from arbiter._speedups import chain
+from arbiter._speedups.py.chain import Folded
+from arbiter.ledger import asked
+from arbiter.ledger.head import MAX_ENTRIES, TOOLS, Heads, seed_of
+from arbiter.ledger.trails import LEAST_BYTES, LINK, Chain, Found, Trails
+from arbiter.log import Log
+
+EVERY, LAST, RUNS = 16, 4, 4
+"""Which positions are kept: every 16th, the last four, and those before the last four runs of model-produced inputs."""
+
+TRAILS_BYTES = 16 << 20
+SEEN_TOOLS = 1024
+TOOLS_SAMPLE_BYTES = 256 << 10
+AT_ONCE_BYTES = 128 << 10
+"""Hashing that many takes a fifth of a millisecond; what is more goes to a thread."""
+
+_MARK = b'"cache_control"'
+_NONE = memoryview(b"[]")
+_QUOTE = ord('"')
+_SHORT = 6  # bytes, 12 hexadecimal digits
+
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_log = Log(__name__)
+
+
+class Prefix(msgspec.Struct, frozen=True):
+    """What rows say of one request's prompt (`ledger.row.AttemptRow`)."""
+
+    head_hash: str
+    system_hash: str | None
+    tools_hash: str | None
+    tools_offered: int
+    inputs: int
+    input_chain: list[str]
+    cache_marks: list[str]
+    effort: str | None
+    last: str
+    """The hash behind the last input: of the whole."""
+    tools_sample: bytes | None = None
+
+
+class Prefixes:
+    """What one worker knows of the prompts that it sent. `folded_bytes` counts how much of inputs was hashed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, trails_bytes: int = TRAILS_BYTES) -> None:
+        self.loop = loop
+        self.heads = Heads()
+        self.trails = Trails(trails_bytes)
+        self.folded_bytes = 0
+        self._seen_tools: dict[bytes, None] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    def read(self, members: Mapping[str, Raw]) -> Reading:
+        """The reading of a request with these members; nothing is done yet."""
+        return Reading(self, members)
+
+    def read_marks(self, body: bytes) -> Reading:
+        """The reading of a body for the cache marks in it."""
+        return Reading(self, None, body)
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        if self._threads is None:
+            # One: it is there to keep the loop free, not to take the other workers' cores.
+            self._threads = ThreadPoolExecutor(1, thread_name_prefix="prefix")
+        return self._threads.submit(work)
+
+    def tools_sample(self, tools: bytes, raw: Raw) -> bytes | None:
+        """The schemas behind a hash, where this worker sees it for the first time and they are not too long."""
+        seen = self._seen_tools
+        is_new = tools not in seen
+        seen.pop(tools, None)
+        seen[tools] = None
+        if len(seen) > SEEN_TOOLS:
+            del seen[next(iter(seen))]
+        text = memoryview(raw)
+        return bytes(text) if is_new and len(text) <= TOOLS_SAMPLE_BYTES else None
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+
+class Reading:
+    """One request's prompt, being read: once, whoever asks. A failure leaves None, and is logged."""
+
+    __slots__ = ("_at", "_begun", "_body", "_folded", "_found", "_future", "_inputs", "_is_over", "_members",
+                 "_prefix", "_prefixes", "_seed", "is_begun")  # fmt: skip
+
+    def __init__(self, prefixes: Prefixes, members: Mapping[str, Raw] | None, body: bytes = b"") -> None:
+        self._prefixes = prefixes
+        self._members: Mapping[str, Raw] = members if members is not None else {}
+        self._body = body  # still to be opened
+        self.is_begun = self._is_over = False
+        self._prefix: Prefix | None = None
+        self._future: Future[None] | None = None
+        self._inputs: memoryview | None = None
+        self._begun: Chain | None = None  # as far as it is known
+        self._found: Found | None = None
+        self._folded: Folded | None = None
+
+    def begin(self) -> None:
+        """The request was sent: read it now, while the upstream thinks."""
+        if not self.is_begun:
+            self.is_begun = True
+            self._prefixes.loop.call_soon(self._go)
+
+    def prefix(self) -> Prefix | None:
+        """What there is to say. Waits where it is still being read."""
+        if self._is_over:
+            return self._prefix
+        self._is_over = True
+        try:
+            if self._future is not None:
+                self._future.result()
+            else:
+                self._look()
+                self.fold()
+            self._prefix = self._told()
+        except Exception as bug:
+            _log.error("a request's prefix could not be told", error=bug)
+        self._members, self._body, self._inputs, self._begun, self._folded = {}, b"", None, None, None
+        return self._prefix
+
+    def _go(self) -> None:
+        if self._is_over:
+            return
+        if self._look() <= AT_ONCE_BYTES:
+            self.prefix()
+            return
+        self._future = self._prefixes.submit(self.fold)
+        self._future.add_done_callback(self._folded_elsewhere)
+
+    def _folded_elsewhere(self, _: Future[None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+            self._prefixes.loop.call_soon_threadsafe(self.prefix)
+
+    def _look(self) -> int:
+        """Find out what is known of it; how many bytes are not."""
+        if self._inputs is None:
+            if _MARK in self._body:
+                self._members = _decode_members(self._body)
+            members, prefixes = self._members, self._prefixes
+            self._inputs = inputs = _inputs_of(members)
+            self._seed = seed = seed_of(members)
+            if len(inputs) >= LEAST_BYTES:
+                self._found = prefixes.trails.find(seed, inputs)
+                self._begun = self._found.chain()
+            if self._begun is None and (led := chain.lead(inputs)) is not None:
+                head = prefixes.heads.of(members, seed, led)
+                self._begun = Chain.begun(head, led) if head is not None else None
+            self._at = self._begun.ends[-1] if self._begun is not None and self._begun.ends else 0
+        return len(self._inputs) - self._at
+
+    def fold(self) -> None:
+        """Hash what is not known. In any thread."""
+        if self._begun is not None and self._inputs is not None:
+            self._folded = chain.fold(self._inputs, self._at, self._begun.link(len(self._begun.ends)), MAX_ENTRIES)
+
+    def _told(self) -> Prefix | None:
+        begun, folded, inputs = self._begun, self._folded, self._inputs
+        if begun is None or folded is None or inputs is None or not folded.is_over:
+            return None
+        prefixes, members, head = self._prefixes, self._members, begun.head
+        prefixes.folded_bytes += len(inputs) - self._at
+        whole = begun.extended(folded)
+        if self._found is not None:
+            prefixes.trails.keep(self._found, self._seed, inputs, whole)
+        links, system, tools = whole.links, head.system, head.tools
+        return Prefix(
+            head.digest.hex(),
+            system[:_SHORT].hex() if system is not None else None,
+            tools[:_SHORT].hex() if tools is not None else None,
+            head.tools_offered,
+            len(whole.produced),
+            [f"{at}:{links[LINK * (at - 1) : LINK * (at - 1) + _SHORT].hex()}" for at in positions(whole.produced)],
+            [*head.marks, *[word for _, word in whole.marks], *asked.retention(members)],
+            asked.effort(members),
+            links[-LINK : _SHORT - LINK].hex(),
+            prefixes.tools_sample(tools, members[TOOLS]) if tools is not None and not self._body else None,
+        )
+
+
+def positions(produced: bytes) -> list[int]:
+    """Behind how many inputs the chain is kept, by which of them a model wrote."""
+    count = len(produced)
+    if count <= LAST:
+        return list(range(1, count + 1))
+    kept = {*range(EVERY, count + 1, EVERY), *range(max(1, count - LAST + 1), count + 1)}
+    end = count
+    for _ in range(RUNS):
+        end = produced.rfind(1, 0, end) + 1
+        if not end:
+            break
+        end = produced.rfind(0, 0, end) + 1
+        kept.add(end)
+    # Behind no input there is the head, which has a column of its own.
+    return sorted(kept - {0})
+
+
+def _inputs_of(members: Mapping[str, Raw]) -> memoryview:
+    raw = members["messages"] if "messages" in members else members.get("input")
+    inputs = memoryview(raw) if raw is not None else _NONE
+    # Responses: a bare string is one message of the user's.
+    bare = len(inputs) > 0 and inputs[0] == _QUOTE
+    return memoryview(b'[{"role":"user","content":%b}]' % bytes(inputs)) if bare else inputs
