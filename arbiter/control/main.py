@@ -27,6 +27,7 @@ from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
 from arbiter.ledger.capture_keeper import Keeper
 from arbiter.ledger.comparison import Comparison
+from arbiter.ledger.estimates import Estimates
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.pricing import Pricing, rate
 from arbiter.ledger.recorder import Recorder
@@ -82,6 +83,7 @@ def run(
             storage.journal_max,
             lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
             stages=[
+                Estimates(),
                 Pricing(tariffs, numbers),
                 Comparison(current, lambda row: rate(row, tariffs()), numbers),
                 Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),

@@ -151,6 +151,8 @@ def tokens(attempt: AttemptRow) -> str:
     """An attempt's counts in one line, as the provider reported them."""
     if attempt.usage_source == "missing":
         return "not reported"
+    if attempt.usage_source == "estimated":
+        return f"{count(attempt.estimated_input_tokens)} in, {count(attempt.estimated_output_tokens)} out"
     parts = [f"{count(attempt.input_tokens)} in"]
     if attempt.cached_tokens is not None:
         parts.append(f"{count(attempt.cached_tokens)} cached")

@@ -18,6 +18,7 @@ import msgspec
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.row import UNSTORED, AttemptRow, RequestRow
 from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.toolsets import ToolSetRow
 
 Kind = Literal["text", "integer", "boolean", "json", "blob"]
 
@@ -45,6 +46,7 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "blocks": BlockRow,
     "request_blocks": UseRow,
     "request_headers": HeadersRow,
+    "tool_sets": ToolSetRow,
 }
 
 INDEXES: Final[Mapping[str, str]] = {

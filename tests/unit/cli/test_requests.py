@@ -308,3 +308,15 @@ def test_content_that_is_not_kept_is_said_to_be_none(db):
     assert done.returncode == 0 and done.stdout.endswith("\nNothing of its content is kept.\n")
     wrong = arbiter("requests", "--db", db, "--content")
     assert wrong.returncode == 1 and "--content needs --trace" in wrong.stderr
+
+
+def test_an_estimate_is_told_as_one(tmp_path):
+    """Where the provider counted nothing, the console shows our count, and says whose it is."""
+    store = SqliteStore(tmp_path / "a.db")
+    request = request_row(1)
+    counts = {"input_tokens": None, "cached_tokens": None, "output_tokens": None}
+    estimate = {"usage_source": "estimated", "estimated_input_tokens": 1234, "estimated_output_tokens": 56}
+    store.write([attempt_row(request, **counts, **estimate), request], Position("j", 1))
+    store.close()
+    told = arbiter("requests", "--db", tmp_path / "a.db", "--trace", request.trace_id).stdout
+    assert "  tokens        1,234 in, 56 out (estimated)\n" in told

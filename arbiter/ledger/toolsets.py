@@ -1,0 +1,64 @@
+"""The tools that agents offer: each set once, with an estimate of what its schemas cost in tokens (SPEC 7.2)."""
+
+from __future__ import annotations
+
+import msgspec
+
+MAX_NAMES = 1024
+NAME_CHARS = 128
+
+
+class ToolSetRow(msgspec.Struct, array_like=True, kw_only=True):
+    """One set of tool schemas."""
+
+    id: str  # `attempts.tools_hash`
+    seen_ms: int  # when it was first recorded
+    tools: int
+    bytes: int  # of the schemas, as they were sent
+    tokens: int  # estimated
+    names: dict[str, int]  # each tool's tokens, estimated; of a name that comes twice the sum
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+
+
+class _Tool(msgspec.Struct):
+    name: str = ""
+    type: str = ""
+    function: _Function | None = None
+
+
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_decode_tools = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_tool = msgspec.json.Decoder(_Tool).decode
+
+
+def read(id: str, schemas: bytes, seen_ms: int, tokens_per_byte: float) -> ToolSetRow:
+    """The row of a set whose schemas are so dense. What is no list of tools is one without names."""
+    try:
+        tools = _decode_tools(schemas)
+    except _UNREADABLE:
+        tools = []
+    names: dict[str, int] = {}
+    for tool in tools[:MAX_NAMES]:
+        name = _name(tool)
+        names[name] = names.get(name, 0) + round(len(memoryview(tool)) * tokens_per_byte)
+    return ToolSetRow(
+        id=id,
+        seen_ms=seen_ms,
+        tools=len(tools),
+        bytes=len(schemas),
+        tokens=round(len(schemas) * tokens_per_byte),
+        names=names,
+    )
+
+
+def _name(tool: msgspec.Raw) -> str:
+    """A tool's own name; one that the provider brings has its type."""
+    try:
+        found = _decode_tool(tool)
+    except _UNREADABLE:
+        return ""
+    name = found.function.name if found.function is not None else found.name
+    return (name or found.type)[:NAME_CHARS]
