@@ -25,6 +25,9 @@ REACH = 32
 """How many calls of a conversation are looked through for the one that a call goes on from."""
 REACH_OF_SESSION = 8
 
+Fresh = dict[tuple[str, str | None], list[Call]]
+"""The completed calls of a batch, by the column that tells what they belong to, and its value."""
+
 _CALLS = Table("attempts", Call)
 _HEAD_CAUSES = frozenset({"below_minimum", "model", "account", "compaction", "tools", "system"})
 """What may explain a loss between two slots of one session."""
@@ -46,7 +49,7 @@ class Comparison:
     def take(self, batch: Batch, store: Readable) -> None:
         providers = self._snapshot().providers
         compacted = {request.id for request in batch.requests if _is_compacted(request)}
-        fresh: list[Call] | None = None
+        fresh: Fresh | None = None
         for row in batch.attempts:
             paid = (row.input_tokens or 0) + (row.cache_write_tokens or 0)
             if row.cached_tokens is None or row.conversation is None:
@@ -58,7 +61,7 @@ class Comparison:
             if not losses.counts(losses.most(now), now, cache):
                 continue
             if fresh is None:
-                fresh = [call_of(other) for other in batch.attempts if _is_whole(other)]
+                fresh = _by_conversation(batch.attempts)
             told = row.request_id in compacted or now.request_kind == "compaction"
             self._compare(row, now, cache, fresh, store, is_compacted=told)
 
@@ -78,12 +81,14 @@ class Comparison:
         row: AttemptRow,
         now: Call,
         cache: caches.Cache,
-        fresh: Sequence[Call],
+        fresh: Fresh,
         store: Readable,
         *,
         is_compacted: bool,
     ) -> None:
-        known = _known(now, "conversation", fresh, store, REACH)
+        known = _known(now, "conversation", fresh, store, 1)
+        if known and not losses.continues(known[0], now):
+            known = _known(now, "conversation", fresh, store, REACH)
         if known:
             before = predecessor(known, now)
             found = losses.judge(before, now, cache, is_compacted=is_compacted, earlier=known)
@@ -125,7 +130,7 @@ def predecessor(known: Sequence[Call], now: Call) -> Call:
     return known[lines.index(lines[goes_on_from])]
 
 
-def _known(now: Call, column: str, fresh: Iterable[Call], store: Readable, reach: int) -> list[Call]:
+def _known(now: Call, column: str, fresh: Fresh, store: Readable, reach: int) -> list[Call]:
     """The newest calls that have ended before `now` began, and share its `column`; newest first."""
     value = getattr(now, column)
 
@@ -137,11 +142,21 @@ def _known(now: Call, column: str, fresh: Iterable[Call], store: Readable, reach
         return [_CALLS.load(Call, found) for found in database.rows(sql, (value, now.started_ms, reach))]
 
     found = {call.id: call for call in store.read(ask)}
-    for call in fresh:
-        if getattr(call, column) == value and (call.finished_ms or 0) <= now.started_ms:
+    for call in fresh.get((column, value), ()):
+        if (call.finished_ms or 0) <= now.started_ms:
             found[call.id] = call
     found.pop(now.id, None)
     return sorted(found.values(), key=lambda call: (call.finished_ms or 0, call.id), reverse=True)[:reach]
+
+
+def _by_conversation(attempts: Iterable[AttemptRow]) -> Fresh:
+    found: Fresh = {}
+    for row in attempts:
+        if _is_whole(row):
+            call = call_of(row)
+            for column in ("conversation", "session"):
+                found.setdefault((column, getattr(call, column)), []).append(call)
+    return found
 
 
 def _is_whole(row: AttemptRow) -> bool:

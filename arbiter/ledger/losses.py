@@ -292,7 +292,8 @@ def _lasts_s(marks: Sequence[str] | None, default_s: float) -> float:
 
 
 def _compare(before: Call, now: Call, earlier: Sequence[Call]) -> _Histories:
-    is_longer = before.inputs is None or now.inputs is None or now.inputs > before.inputs
+    is_told = bool(before.input_chain and now.input_chain)
+    is_longer = not is_told or before.inputs is None or now.inputs is None or now.inputs > before.inputs
     is_continued = continues(before, now)
     old, new = _kept(before), _kept(now)
     shared = sorted(old.keys() & new.keys() - {0})

@@ -685,6 +685,8 @@ def test_the_losses_of_prompt_caches_are_a_report(tmp_path):
         assert found["groups"][0]["name"] == "openai" and found["largest"][0]["trace_id"] == request.trace_id
         status, _, body = one.get("/admin/api/cache?colour=red")
         assert status == 400 and json.loads(body)["parameter"] == "colour"
+        _, _, page = one.get(f"/admin/ui/requests/{request.id}")
+        assert "34k miss, $0.1173: nothing differs: the provider forgot" in page
     store.close()
 
 

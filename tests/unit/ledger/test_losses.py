@@ -86,6 +86,11 @@ def test_without_anything_to_compare_it_is_undetermined(missing):
     assert cause(one, two) == "undetermined"
 
 
+def test_lengths_without_a_chain_say_nothing():
+    """A request that stands on an earlier answer by its id sends only what is new."""
+    assert cause(before(input_chain=None), now(inputs=turns(1), input_chain=None)) == "undetermined"
+
+
 CAUSES = {
     "model": ({}, {"model_asked": "claude-opus-4-1", "model_served": "claude-opus-4-1"}),
     "account": ({"account": "team-a"}, {"account": "team-b"}),
