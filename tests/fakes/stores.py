@@ -7,12 +7,14 @@ place.sql("UPDATE requests SET ...")        # somebody else, with their own conn
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.sqlstore import SqlStore
+from arbiter.ledger.store import StoreDown
 
 from .postgres import Postgres
 
@@ -30,6 +32,25 @@ class Place:
 
     def sql(self, statement: str) -> list[Any]:
         raise NotImplementedError
+
+    def is_made(self) -> bool:
+        """Whether there is a ledger in it."""
+        try:
+            self.open(readonly=True).close()
+        except StoreDown:
+            return False
+        return True
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Somebody else has the tables to themselves: they can be read, and not written."""
+        other = self.open()
+        with other.database.transaction():
+            if self.kind == "postgresql":
+                for table in other.database.tables():
+                    other.database.run(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
+            yield
+        other.close()
 
     def close(self) -> None:
         """It is needed no longer."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -17,11 +16,13 @@ import pytest
 
 from arbiter.ledger import reaper, recorder, records
 from arbiter.ledger.journal import Journal, JournalFile
+from arbiter.ledger.opening import open_store
 from arbiter.ledger.query import Filters
 from arbiter.ledger.recorder import Recorder
-from arbiter.ledger.sqlite import SqliteStore
+from arbiter.ledger.sqlstore import SqlStore
 from arbiter.state import process
 from tests.fakes.rows import attempt_row, request_row
+from tests.fakes.stores import Place
 
 LIMIT = 32 << 20
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,8 +66,8 @@ def python(script: str, *args: object, **kwargs: object) -> subprocess.Popen[byt
     )
 
 
-def make(tmp_path: Path, **kwargs: float) -> Recorder:
-    return Recorder(tmp_path / "state", LIMIT, lambda: SqliteStore(tmp_path / "arbiter.db", **kwargs))
+def make(tmp_path: Path, place: Place, **kwargs: float) -> Recorder:
+    return Recorder(tmp_path / "state", LIMIT, lambda: place.open(**kwargs))
 
 
 def drain(one: Recorder) -> int:
@@ -92,24 +93,22 @@ def fill(tmp_path: Path, requests: int, start: int = 0) -> None:
     asyncio.run(main())
 
 
-def stored(tmp_path: Path) -> tuple[dict[str, str], dict[str, str]]:
+def stored(place: Place) -> tuple[dict[str, str], dict[str, str]]:
     """Outcomes of requests and attempts in the store, by id; a second row for one id fails."""
-    with sqlite3.connect(tmp_path / "arbiter.db") as db:
-        requests = db.execute("SELECT id, outcome FROM requests").fetchall()
-        attempts = db.execute("SELECT id, outcome FROM attempts").fetchall()
-    db.close()
+    requests = place.sql("SELECT id, outcome FROM requests")
+    attempts = place.sql("SELECT id, outcome FROM attempts")
     assert len(requests) == len(dict(requests)) and len(attempts) == len(dict(attempts))
     return dict(requests), dict(attempts)
 
 
-def test_rows_arrive_whole_and_leave_the_journal(tmp_path):
+def test_rows_arrive_whole_and_leave_the_journal(tmp_path, place):
     fill(tmp_path, 700)
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     assert drain(one) == 1400
     state = one.state()
     assert (state.depth, state.open, state.recorded, state.journal_bytes) == (0, 0, 1400, 0)
     one.close()
-    store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
+    store = place.open(readonly=True)
     request = request_row(5)
     entry = store.request(request.id)
     assert entry is not None
@@ -118,7 +117,7 @@ def test_rows_arrive_whole_and_leave_the_journal(tmp_path):
     store.close()
 
 
-def test_a_recorder_killed_before_it_emptied_the_journal_writes_nothing_twice(tmp_path):
+def test_a_recorder_killed_before_it_emptied_the_journal_writes_nothing_twice(tmp_path, place):
     """The position travels in the rows' own transaction, so the next recorder knows what is already there."""
     fill(tmp_path, 300)
     killed = python(
@@ -126,9 +125,8 @@ def test_a_recorder_killed_before_it_emptied_the_journal_writes_nothing_twice(tm
         import os, sys
         from pathlib import Path
         from arbiter.ledger.recorder import Recorder
-        from arbiter.ledger.sqlite import SqliteStore
-        place = Path(sys.argv[1])
-        one = Recorder(place / "state", 32 << 20, lambda: SqliteStore(place / "arbiter.db"))
+        from arbiter.ledger.opening import open_store
+        one = Recorder(Path(sys.argv[1]), 32 << 20, lambda: open_store(sys.argv[2]))
         delete, calls = one._delete, []
         def die(file, last):
             if last:
@@ -136,30 +134,31 @@ def test_a_recorder_killed_before_it_emptied_the_journal_writes_nothing_twice(tm
         one._delete = die
         one.step()
         """,
-        tmp_path,
+        tmp_path / "state",
+        place.url,
     )
     assert killed.wait(60) == -signal.SIGKILL
-    assert len(stored(tmp_path)[0]) + len(stored(tmp_path)[1]) == recorder.BATCH_ROWS
+    assert len(stored(place)[0]) + len(stored(place)[1]) == recorder.BATCH_ROWS
 
     written: list[str] = []
 
-    class Watched(SqliteStore):
+    class Watched(SqlStore):
         def write(self, batch, position, also=()):
             written.extend(row.id for row in batch)
             super().write(batch, position, also)
 
-    one = Recorder(tmp_path / "state", LIMIT, lambda: Watched(tmp_path / "arbiter.db"))
+    one = Recorder(tmp_path / "state", LIMIT, lambda: Watched(place.open().database, "watched", readonly=False))
     drain(one)
     one.close()
     assert len(written) == 600 - recorder.BATCH_ROWS
-    requests, attempts = stored(tmp_path)
+    requests, attempts = stored(place)
     assert len(requests) == len(attempts) == 300
 
 
-def test_a_row_seen_twice_changes_nothing(tmp_path):
+def test_a_row_seen_twice_changes_nothing(tmp_path, place):
     """Rows are idempotent by id, whatever brought the second one."""
     fill(tmp_path, 1)
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     drain(one)
     file = JournalFile(tmp_path / "state", LIMIT)
     with file.env.begin() as txn:
@@ -167,24 +166,24 @@ def test_a_row_seen_twice_changes_nothing(tmp_path):
     file.close()
     drain(one)
     one.close()
-    assert stored(tmp_path)[0] == {"r00000000": "ok"}
+    assert stored(place)[0] == {"r00000000": "ok"}
 
 
-def test_a_new_journal_starts_from_its_own_beginning(tmp_path):
+def test_a_new_journal_starts_from_its_own_beginning(tmp_path, place):
     """After a damaged journal was moved aside its successor counts from 1 again, and nothing is taken for known."""
     fill(tmp_path, 10)
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     drain(one)
     one.close()
     (tmp_path / "state" / "journal").rename(tmp_path / "aside")
     fill(tmp_path, 2, start=10)
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     assert drain(one) == 4
     one.close()
-    assert len(stored(tmp_path)[0]) == 12
+    assert len(stored(place)[0]) == 12
 
 
-def test_kill_nine_inside_lmdb_loses_nothing_that_was_opened(tmp_path):
+def test_kill_nine_inside_lmdb_loses_nothing_that_was_opened(tmp_path, place):
     """Every attempt a killed worker opened is in the store, once, with its request: finished, or interrupted."""
     opened, flushed = set(), set()
     for life in range(6):
@@ -197,11 +196,11 @@ def test_kill_nine_inside_lmdb_loses_nothing_that_was_opened(tmp_path):
         whole = [line.decode().split() for line in lines if line.endswith(b"\n")]
         opened |= {word for kind, word in whole if kind == "o"}
         flushed |= {word for kind, word in whole if kind == "f"}
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     drain(one)
     state = one.state()
     one.close()
-    requests, attempts = stored(tmp_path)
+    requests, attempts = stored(place)
     assert (state.open, state.depth) == (0, 0)
     assert opened <= set(attempts)
     assert {attempts[word] for word in flushed} == {"ok"}
@@ -212,7 +211,7 @@ def test_kill_nine_inside_lmdb_loses_nothing_that_was_opened(tmp_path):
     assert state.interrupted == sum(outcome == "interrupted" for outcome in attempts.values())
 
 
-def test_a_worker_that_dies_holding_the_write_lock_stops_nobody(tmp_path):
+def test_a_worker_that_dies_holding_the_write_lock_stops_nobody(tmp_path, place):
     """LMDB's lock survives its holder, and the half-written transaction never was."""
     fill(tmp_path, 3)
     killed = python(
@@ -229,47 +228,42 @@ def test_a_worker_that_dies_holding_the_write_lock_stops_nobody(tmp_path):
     )
     assert killed.wait(60) == -signal.SIGKILL
     fill(tmp_path, 3, start=3)
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     assert drain(one) == 12
     assert one.state().rejected == 0
     one.close()
 
 
-def test_two_writers_and_the_recorder_at_once_agree_on_every_row(tmp_path):
-    one = make(tmp_path)
+def test_two_writers_and_the_recorder_at_once_agree_on_every_row(tmp_path, place):
+    one = make(tmp_path, place)
     one.start()
     writers = [python(WRITER, tmp_path / "state", name, 1200, stdout=subprocess.DEVNULL) for name in ("a", "b")]
     assert [writer.wait(120) for writer in writers] == [0, 0]
     one.stop()
-    requests, attempts = stored(tmp_path)
+    requests, attempts = stored(place)
     assert set(requests) == {f"{name}-{number:06d}" for name in "ab" for number in range(1200)}
     assert set(attempts) == {f"{request}-1" for request in requests}
     assert set(requests.values()) | set(attempts.values()) == {"ok"}
 
 
-def test_a_locked_store_loses_nothing_and_says_so(tmp_path):
+def test_a_locked_store_loses_nothing_and_says_so(tmp_path, place):
     """Somebody's long transaction: rows wait in the journal, the state gives the reason, and all arrive later."""
     fill(tmp_path, 5)
-    one = make(tmp_path, busy_s=0.02)
+    one = make(tmp_path, place, busy_s=0.02)
     drain(one)
-    blocker = sqlite3.connect(tmp_path / "arbiter.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    one.start()
-    fill(tmp_path, 20, start=5)
-    try:
+    with place.held():
+        one.start()
+        fill(tmp_path, 20, start=5)
         until(lambda: not one.state().healthy)
-        assert "locked" in one.state().reason
+        assert "lock" in one.state().reason
         assert one.state().depth == 40
-    finally:
-        blocker.execute("ROLLBACK")
-        blocker.close()
     until(lambda: one.state().depth == 0)
     assert one.state().healthy and one.state().reason == ""
     one.stop()
-    assert len(stored(tmp_path)[0]) == 25
+    assert len(stored(place)[0]) == 25
 
 
-def test_workers_hear_how_the_recorder_is(tmp_path, monkeypatch):
+def test_workers_hear_how_the_recorder_is(tmp_path, place, monkeypatch):
     """They answer /health/ready, and they are not the ones who see the store."""
 
     async def ask() -> str:
@@ -280,35 +274,32 @@ def test_workers_hear_how_the_recorder_is(tmp_path, monkeypatch):
             await pen.aclose()
 
     assert "recorder" in asyncio.run(ask())
-    one = make(tmp_path, busy_s=0.02)
+    one = make(tmp_path, place, busy_s=0.02)
     one.start()
     until(lambda: asyncio.run(ask()) == "")
-    blocker = sqlite3.connect(tmp_path / "arbiter.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    fill(tmp_path, 1)
-    until(lambda: "locked" in asyncio.run(ask()))
-    blocker.execute("ROLLBACK")
-    blocker.close()
+    with place.held():
+        fill(tmp_path, 1)
+        until(lambda: "lock" in asyncio.run(ask()))
     until(lambda: asyncio.run(ask()) == "")
     one.stop()
     monkeypatch.setattr("arbiter.ledger.journal.BEAT_LATE_MS", -1)  # as if it had stopped long ago
     assert "recorder" in asyncio.run(ask())
 
 
-def test_stopping_drains_what_is_there(tmp_path):
-    one = make(tmp_path)
+def test_stopping_drains_what_is_there(tmp_path, place):
+    one = make(tmp_path, place)
     one.start()
-    until(lambda: (tmp_path / "arbiter.db").exists())
+    until(lambda: place.is_made())
     fill(tmp_path, 1200)
     one.stop()
-    assert len(stored(tmp_path)[0]) == 1200
+    assert len(stored(place)[0]) == 1200
 
 
-def test_stopping_with_the_store_down_ends_all_the_same(tmp_path, monkeypatch):
+@pytest.mark.parametrize("url", ["sqlite:////", "postgresql://arbiter@127.0.0.1:1/nobody-listens"])
+def test_stopping_with_the_store_down_ends_all_the_same(tmp_path, monkeypatch, url):
     monkeypatch.setattr(recorder, "STOP_WITHIN_S", 0.2)
-    (tmp_path / "arbiter.db").mkdir()
     fill(tmp_path, 3)
-    one = make(tmp_path)
+    one = Recorder(tmp_path / "state", LIMIT, lambda: open_store(url))
     one.start()
     until(lambda: not one.state().healthy)
     one.stop()
@@ -317,7 +308,7 @@ def test_stopping_with_the_store_down_ends_all_the_same(tmp_path, monkeypatch):
     file.close()
 
 
-def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path):
+def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path, place):
     """Attempts that ran, and requests that waited between two tries; the living worker's own are left alone."""
     killed = python(
         """
@@ -353,7 +344,7 @@ def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path):
         pen = Journal(tmp_path / "state", "w1", LIMIT, asyncio.get_running_loop())
         request = request_row(9, outcome="cancelled")
         pen.open(request, attempt_row(request))
-        one = make(tmp_path)
+        one = make(tmp_path, place)
         drain(one)
         assert one.state().open == 1
         assert [worker["alive"] for worker in one.state().workers] == [True]
@@ -366,10 +357,10 @@ def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path):
         await pen.aclose()
 
     asyncio.run(living())
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     drain(one)
     one.close()
-    requests, attempts = stored(tmp_path)
+    requests, attempts = stored(place)
     assert requests == {
         "r00000001": "interrupted",
         "r00000002": "interrupted",
@@ -383,7 +374,7 @@ def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path):
         "r00000003-2": "interrupted",
         "r00000009-1": "ok",
     }
-    store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
+    store = place.open(readonly=True)
     entry = store.request("r00000003")
     assert entry is not None and entry.request.attempts == 2
     assert entry.request.message == reaper.INTERRUPTED and entry.request.finished_ms is None
@@ -392,7 +383,7 @@ def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path):
     store.close()
 
 
-def test_an_interrupted_request_counts_all_its_tries(tmp_path):
+def test_an_interrupted_request_counts_all_its_tries(tmp_path, place):
     """Killed after the second failed one, with both rows in the journal and the third not yet begun."""
     killed = python(
         """
@@ -417,17 +408,17 @@ def test_an_interrupted_request_counts_all_its_tries(tmp_path):
         tmp_path / "state",
     )
     assert killed.wait(60) == -signal.SIGKILL
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     drain(one)
     one.close()
-    assert stored(tmp_path) == ({"r00000001": "interrupted"}, {"r00000001-1": "error", "r00000001-2": "error"})
-    store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
+    assert stored(place) == ({"r00000001": "interrupted"}, {"r00000001-1": "error", "r00000001-2": "error"})
+    store = place.open(readonly=True)
     entry = store.request("r00000001")
     assert entry is not None and entry.request.attempts == 2
     store.close()
 
 
-def test_what_a_worker_wrote_in_its_last_moment_is_seen_by_who_finds_it_dead(tmp_path, monkeypatch):
+def test_what_a_worker_wrote_in_its_last_moment_is_seen_by_who_finds_it_dead(tmp_path, place, monkeypatch):
     """Between the look at the journal and the look at the process it opens its second attempt, and dies."""
     request = request_row(1, outcome="cancelled", attempts=1)
     file = JournalFile(tmp_path / "state", LIMIT)
@@ -447,17 +438,17 @@ def test_what_a_worker_wrote_in_its_last_moment_is_seen_by_who_finds_it_dead(tmp
         return False
 
     monkeypatch.setattr(reaper.process, "is_alive", dies)
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     drain(one)
     one.close()
     file.close()
-    store = SqliteStore(tmp_path / "arbiter.db", readonly=True)
+    store = place.open(readonly=True)
     entry = store.request(request.id)
     assert entry is not None and entry.request.attempts == 2 and len(entry.attempts) == 1
     store.close()
 
 
-def test_a_record_nobody_can_read_is_one_row_lost_and_named(tmp_path, caplog):
+def test_a_record_nobody_can_read_is_one_row_lost_and_named(tmp_path, place, caplog):
     fill(tmp_path, 1)
     file = JournalFile(tmp_path / "state", LIMIT)
     with file.env.begin() as txn:
@@ -465,13 +456,13 @@ def test_a_record_nobody_can_read_is_one_row_lost_and_named(tmp_path, caplog):
         txn.put(b"x", b"\x09\x03\x90", db=file.open)
     file.close()
     fill(tmp_path, 1, start=1)
-    one = make(tmp_path)
+    one = make(tmp_path, place)
     drain(one)
     state = one.state()
     assert (state.rejected, state.open) == (2, 0)
     one.close()
     assert "version 9" in caplog.text
-    assert len(stored(tmp_path)[0]) == 2
+    assert len(stored(place)[0]) == 2
 
 
 def until(holds, within_s: float = 30.0) -> None:
