@@ -484,6 +484,7 @@ class _Resolver:
             journal_max=written.journal_max,
             on_full=written.on_full,
             capture=self._capture(url),
+            rows_ttl_s=None if written.rows_ttl == "never" else written.rows_ttl,
         )
 
     def _capture(self, url: str) -> Capture:

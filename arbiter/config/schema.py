@@ -15,7 +15,7 @@ from msgspec import Meta, field
 
 from arbiter.config.callers import Auth, Client, SessionAffinity, Sessions
 from arbiter.config.price_schema import CatalogRow, PriceSources
-from arbiter.config.sections import Duration, Number, Secret, Section, Size, doc, instead
+from arbiter.config.sections import Duration, Number, Secret, Section, Size, Ttl, doc, instead
 
 _PRICED = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
 _PRICES_STAND = "prices stand at the top level: `models: [{ model: provider/model, input_usd_per_mtok: … }]`"
@@ -471,8 +471,6 @@ class Capture(Section):
 
 
 class Storage(Section):
-    not_built = frozenset({"rows_ttl"})
-
     url: Annotated[
         str | None,
         doc(
@@ -488,6 +486,10 @@ class Storage(Section):
     capture: Annotated[Capture, doc("What is kept of the traffic itself. By default nothing.")] = field(
         default_factory=Capture
     )
+    rows_ttl: Annotated[
+        Literal["never"] | Ttl,
+        doc("Delete requests, attempts and sessions that are older than this, once an hour."),
+    ] = "never"
 
 
 class Log(Section):

@@ -11,6 +11,11 @@ Size = Annotated[int, Meta(extra={"kind": "size"}, extra_json_schema={"x-unit": 
 Price = Annotated[int, Meta(extra={"kind": "price"}, extra_json_schema={"x-unit": "price"})]
 Moment = Annotated[int, Meta(extra={"kind": "moment"}, extra_json_schema={"x-unit": "moment"})]
 Number = Annotated[float, Meta(extra={"kind": "number"}, extra_json_schema={"x-unit": "number"})]
+# How long something is kept: years, if you like, and no less than it may take to arrive.
+Ttl = Annotated[
+    float,
+    Meta(ge=3600, le=10 * 366 * 86400, extra={"kind": "duration"}, extra_json_schema={"x-unit": "duration"}),
+]
 Secret = Annotated[str, Meta(extra={"secret": True}, extra_json_schema={"x-unit": "secret"})]
 
 

@@ -375,6 +375,7 @@ class Storage:
     journal_max: int = 1 << 30
     on_full: Literal["serve", "refuse"] = "serve"
     capture: Capture = Capture()
+    rows_ttl_s: float | None = None  # None: for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,6 +515,7 @@ class Snapshot:
                     "preview_chars": self.storage.capture.preview_chars,
                     "max": units.size(self.storage.capture.max),
                 },
+                "rows_ttl": "never" if self.storage.rows_ttl_s is None else units.duration(self.storage.rows_ttl_s),
             },
             "admin": {"token": mask(self.admin.token), "forward_auth_header": self.admin.forward_auth_header},
             "telemetry": {

@@ -25,12 +25,14 @@ from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
+from arbiter.ledger import retention
 from arbiter.ledger.capture_keeper import Keeper
 from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.estimates import Estimates
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.pricing import Pricing, rate
 from arbiter.ledger.recorder import Recorder
+from arbiter.ledger.retention import Rule, Sweeper
 from arbiter.ledger.sessions import Sessions, close_idle
 from arbiter.ledger.store import Changer, Reader, StoreDown
 from arbiter.ledger.tariffs import Tariffs
@@ -72,6 +74,7 @@ def run(
     keeper: Keeper | None = None
     reader: Reader | None = None
     changer: Changer | None = None
+    sweeper: Sweeper | None = None
     # The run's own directory names the run, and holds what `/metrics` adds up.
     run_dir = socket_path.parent
     numbers = Metrics(run_dir / "metrics-control.bin" if snapshot.telemetry.metrics else None)
@@ -95,6 +98,8 @@ def run(
         recorder.start()
         keeper = Keeper(snapshot.state_dir, current, lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S))
         keeper.start()
+        sweeper = Sweeper(lambda: open_store(storage.url), lambda: aging(current()))
+        sweeper.start()
     state = Shared(snapshot.state_dir, run_dir.name) if storage.url != "none" else None
     actions = Actions(state, current)
     repricing = Repricing(changer, current)
@@ -136,6 +141,8 @@ def run(
         listener.close()
         socket_path.unlink(missing_ok=True)
         repricing.close()
+        if sweeper is not None:
+            sweeper.stop()
         if recorder is not None:
             recorder.stop()
         if keeper is not None:
@@ -155,6 +162,12 @@ def _close_idle(changer: Changer | None, snapshot: Snapshot) -> None:
     if changer is not None and idle_ms:
         with contextlib.suppress(StoreDown):
             changer.change(lambda db: close_idle(db, now_ms() - idle_ms))
+
+
+def aging(snapshot: Snapshot) -> list[Rule]:
+    """What the configuration lets go, and when."""
+    ttl_s = snapshot.storage.rows_ttl_s
+    return [] if ttl_s is None else retention.of_rows(ttl_s)
 
 
 async def _tend(actions: Actions, close_sessions: Callable[[], None]) -> None:

@@ -142,7 +142,8 @@ class Postgres:
             first = "BEGIN READ ONLY"
             if limit_s is not None:
                 first += f"; SET LOCAL statement_timeout = {_ms(limit_s)}"
-            with self._transaction(first, None if limit_s is None else limit_s + ANSWER_S):
+            # The server's own limit is for each statement; a question has several.
+            with self._transaction(first, None if limit_s is None else 2 * limit_s):
                 yield
         finally:
             self._lock.release()

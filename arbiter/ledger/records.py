@@ -86,7 +86,7 @@ def storable_value(value: Any) -> Any:
     """One value, as `storable` has them."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().replace("\0", "")
-    if isinstance(value, bool | float) or value is None:
+    if isinstance(value, bool | float | bytes) or value is None:
         return value
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else None

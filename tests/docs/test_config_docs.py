@@ -44,8 +44,8 @@ def test_every_key_is_documented_with_its_default(key: Key) -> None:
 
 def test_a_table_holds_its_own_section_only() -> None:
     rows = reference.table("storage").splitlines()[2:]
-    names = [row.split("`")[1] for row in rows]
-    assert names == ["storage.url", "storage.journal_max", "storage.on_full", "storage.capture"]
+    names = [row.split("`")[1].removeprefix("storage.") for row in rows]
+    assert names == ["url", "journal_max", "on_full", "capture", "rows_ttl"]
 
 
 def test_every_environment_variable_is_documented() -> None:

@@ -34,6 +34,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psycopg
+import psycopg.rows
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
@@ -117,7 +119,9 @@ class Gateway:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.data = folder / "data"
-        self.database = self.data / "arbiter.db"
+        url = str(config.get("storage", {}).get("url", ""))
+        is_file = url.startswith("sqlite:///")
+        self.database = Path(url.removeprefix("sqlite:///")) if is_file else self.data / "arbiter.db"
         self.host, self.port = "127.0.0.1", free_port()
         self.url = f"http://{self.host}:{self.port}"
         self.socket: str | None = config.get("server", {}).get("socket")
@@ -336,6 +340,9 @@ class Gateway:
 
     def select(self, statement: str, *values: Any) -> list[Row]:
         """Rows of the store, JSON columns as text; none while there is no store yet."""
+        url = str(self.config["storage"].get("url", ""))
+        if url.startswith("postgresql://"):
+            return _select(url, statement, values)
         try:
             with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=10)) as connection:
                 connection.row_factory = sqlite3.Row
@@ -356,6 +363,14 @@ class Gateway:
     def stray_lines(self) -> list[str]:
         """Whatever is in the log and is no JSON line."""
         return [line for line in self.log.splitlines() if line and not line.startswith("{")]
+
+
+def _select(url: str, statement: str, values: tuple[Any, ...]) -> list[Row]:
+    with psycopg.connect(url, row_factory=psycopg.rows.dict_row, connect_timeout=10) as connection:
+        try:
+            return connection.execute(statement.replace("?", "%s").encode(), values).fetchall()
+        except psycopg.errors.UndefinedTable:
+            return []
 
 
 # --- looking at processes ---------------------------------------------------------------------------------------------

@@ -130,5 +130,5 @@ def check_books(gateway: Gateway, witness: Witness) -> Counter[str]:
     unsent = [row for row in rows if row["name"] not in seen]
     assert all(row["outcome"] in ("interrupted", "error", "cancelled") for row in unsent), unsent
     known = "SELECT client_trace_id AS name FROM requests WHERE client_trace_id IS NOT NULL"
-    assert gateway.select(f"SELECT name FROM ({known}) GROUP BY name HAVING COUNT(*) > 1") == []
+    assert gateway.select(f"SELECT name FROM ({known}) AS known GROUP BY name HAVING COUNT(*) > 1") == []
     return Counter(row["outcome"] for row in rows)

@@ -109,11 +109,16 @@ class Postgres:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def database(self) -> str:
+    def database(self, options: str = "") -> str:
         """The URL of a fresh database."""
         name = f"test_{next(_numbers)}"
-        self.run("postgres", f"CREATE DATABASE {name} TEMPLATE template0")
+        self.run("postgres", f"CREATE DATABASE {name} TEMPLATE template0 {options}")
         return self.url(name)
+
+    def give(self, path: Path) -> None:
+        """Let the server have a folder."""
+        if self._owner is not None:
+            shutil.chown(path, self._owner)
 
     def url(self, name: str) -> str:
         return f"postgresql://arbiter:{PASSWORD_IN_URL}@127.0.0.1:{self.port}/{name}"

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.sqlstore import SqlStore
@@ -41,16 +43,9 @@ class Place:
             return False
         return True
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """Somebody else has the tables to themselves: they can be read, and not written."""
-        other = self.open()
-        with other.database.transaction():
-            if self.kind == "postgresql":
-                for table in other.database.tables():
-                    other.database.run(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
-            yield
-        other.close()
+        raise NotImplementedError
 
     def close(self) -> None:
         """It is needed no longer."""
@@ -67,16 +62,30 @@ class SqlitePlace(Place):
         with closing(sqlite3.connect(self.path, isolation_level=None, timeout=10)) as db:
             return db.execute(statement).fetchall()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with closing(sqlite3.connect(self.path, isolation_level=None, timeout=10)) as db:
+            db.execute("BEGIN EXCLUSIVE")
+            yield
+            db.execute("ROLLBACK")
+
 
 class PostgresPlace(Place):
     kind = "postgresql"
 
-    def __init__(self, server: Postgres) -> None:
-        super().__init__(server.database())
+    def __init__(self, server: Postgres, options: str = "") -> None:
+        super().__init__(server.database(options))
         self.server = server
 
     def sql(self, statement: str) -> list[Any]:
         return self.server.run(self.url.rpartition("/")[2], statement)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with psycopg.connect(self.url) as db:
+            for (table,) in db.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall():
+                db.execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE".encode())
+            yield
 
     def close(self) -> None:
         self.server.drop(self.url)

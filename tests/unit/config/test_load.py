@@ -201,6 +201,17 @@ def test_the_store_may_be_a_server_whose_password_nobody_sees(url: str, shown: s
 
 
 @pytest.mark.parametrize(
+    ("written", "seconds", "shown"),
+    [("", None, "never"), ("rows_ttl: never", None, "never"), ("rows_ttl: 400d", 400 * 86400.0, "9600h")],
+)
+def test_rows_are_kept_for_ever_unless_the_file_says_for_how_long(
+    written: str, seconds: float | None, shown: str
+) -> None:
+    snapshot = read(f"storage: {{ {written} }}\n{ONE}")
+    assert snapshot.storage.rows_ttl_s == seconds and snapshot.redacted()["storage"]["rows_ttl"] == shown
+
+
+@pytest.mark.parametrize(
     ("url", "path"), [("lmdb:///v/s", Path("/v/s")), ("lmdb:s", Path("s").absolute()), ("lmdb:/v/s", Path("/v/s"))]
 )
 def test_the_state_is_a_directory(url: str, path: Path) -> None:
@@ -576,6 +587,9 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (ONE + "storage: { url: 'postgresql://u@h/d?password=x' }\n", 2, "storage.url", "no password behind the ?"),
         (ONE + "storage: { url: 'postgresql://u@h/d?sslmod=x' }\n", 2, "storage.url", 'did you mean "sslmode"'),
         (ONE + "storage: { url: 'sqlite://' }\n", 2, "storage.url", "expected sqlite:///"),
+        (ONE + "storage: { rows_ttl: 5m }\n", 2, "storage.rows_ttl", "must be at least 1h"),
+        (ONE + "storage: { rows_ttl: 0 }\n", 2, "storage.rows_ttl", "must be at least 1h"),
+        (ONE + "storage: { rows_ttl: forever }\n", 2, "storage.rows_ttl", 'expected "never" or a duration'),
         (ONE + "plugins: [{ use: nonsense }]\n", 2, "plugins[0].use", "expected module:Class"),
         (
             ONE + "clients: [{ name: a, key: arb-x }]\n",

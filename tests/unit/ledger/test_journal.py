@@ -193,13 +193,14 @@ def test_odd_values_from_outside_do_not_cost_the_row(tmp_path):
 
     async def story(pen):
         request = request_row(user_agent="a\ud800b")
-        attempt = attempt_row(request, input_tokens=10**30)
+        attempt = attempt_row(request, input_tokens=10**30, sample=b"\xff text")
         pen.open(request, attempt)
         pen.close(attempt)
         pen.settle(request)
         pen.flush()
         stored_attempt, stored_request = done(tmp_path)
         assert stored_attempt.input_tokens is None and stored_attempt.output_tokens == 64
+        assert stored_attempt.sample == b"\xff text"
         assert stored_request.user_agent == "a?b"
         assert pen.dropped == 0
 

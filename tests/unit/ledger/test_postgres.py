@@ -147,7 +147,7 @@ def test_a_server_that_stands_still_is_not_waited_for_for_ever(monkeypatch):
         server.freeze()
         with pytest.raises(StoreDown, match=r"no answer for 0\.5 s"):
             store.write([request_row(2)], Position("j", 2))
-        with pytest.raises(StoreDown, match=r"no answer for 0\.7 s"):
+        with pytest.raises(StoreDown, match=r"no answer for 0\.4 s"):
             reader.requests(Filters())
         with pytest.raises(StoreDown, match="timeout"):
             place.open()

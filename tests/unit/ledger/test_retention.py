@@ -1,0 +1,161 @@
+"""What is old goes, whole and in small steps; what is young, and what is still needed, stays."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from arbiter import clock
+from arbiter.config.load import demo_snapshot
+from arbiter.control.main import aging
+from arbiter.ledger import retention
+from arbiter.ledger.query import Filters
+from arbiter.ledger.retention import Rule, Sweeper, of_rows
+from arbiter.ledger.store import Counts, Position, StoreDown
+from tests.fakes.gateway import until
+from tests.fakes.rows import attempt_row, request_row
+
+AT = Position("j", 1)
+DAY_S = 86400.0
+
+
+def aged(number, days):
+    """A request that came so many days ago, with two attempts."""
+    received_ms = clock.now_ms() - int(days * DAY_S * 1000)
+    request = request_row(number, received_ms=received_ms, attempts=2)
+    return [request, attempt_row(request, 1), attempt_row(request, 2)]
+
+
+@pytest.fixture
+def store(place):
+    one = place.open()
+    yield one
+    one.close()
+
+
+def left(store):
+    return sorted(entry.request.id for entry in store.requests(Filters(limit=500)).entries)
+
+
+def sweeper(place, rules):
+    return Sweeper(place.open, lambda: rules)
+
+
+def test_old_requests_go_with_their_attempts(place, store):
+    """To the row: those of seven days and more, whatever became of them."""
+    store.write([row for number in range(20) for row in aged(number, number - 0.5)], AT)
+    assert sweeper(place, of_rows(7 * DAY_S)).sweep() == {"requests": 12, "attempts": 0, "sessions": 0}
+    assert left(store) == [f"r{number:08d}" for number in range(8)]
+    orphans = "SELECT COUNT(*) FROM attempts WHERE request_id NOT IN (SELECT id FROM requests)"
+    assert store.read(lambda db: db.rows(orphans)) == [(0,)]
+    assert store.counts().attempts >= 16
+    assert sweeper(place, of_rows(7 * DAY_S)).sweep() == {"requests": 0, "attempts": 0, "sessions": 0}
+
+
+def test_an_attempt_that_came_after_its_request_had_gone_goes_too(place, store):
+    store.write(aged(1, 10)[1:2], AT)
+    young = aged(2, 1)
+    store.write(young, Position("j", 2))
+    assert sweeper(place, of_rows(7 * DAY_S)).sweep() == {"requests": 0, "attempts": 1, "sessions": 0}
+    assert left(store) == [young[0].id]
+
+
+def test_what_is_never_to_go_stays(place, store):
+    """No rule, no look at the store: also one that is down is none of our business then."""
+    store.write(aged(1, 3000), AT)
+    assert sweeper(place, []).sweep() == {}
+    assert len(left(store)) == 1
+    assert aging(demo_snapshot()) == []
+
+    def down():
+        raise StoreDown("not asked")
+
+    assert Sweeper(down, list).sweep() == {}
+
+
+def test_more_than_is_marked_at_once_goes_in_several_rounds(place, store, monkeypatch):
+    """Each transaction has so many rows and no more, and between two of them others have their turn."""
+    monkeypatch.setattr(retention, "MARKED", 30)
+    monkeypatch.setattr(retention, "AT_ONCE", 7)
+    store.write([row for number in range(100) for row in aged(number, 10)], AT)
+    deleted = []
+    plain = retention._delete
+
+    def watched(database, rule, ids, before_ms):
+        deleted.append(len(ids))
+        return plain(database, rule, ids, before_ms)
+
+    monkeypatch.setattr(retention, "_delete", watched)
+    assert sweeper(place, of_rows(DAY_S)).sweep()["requests"] == 100
+    assert left(store) == [] and max(deleted) == 7 and sum(deleted) == 100
+
+
+def test_the_recorder_has_its_turn_while_much_is_deleted(place, store, monkeypatch):
+    """Batches are stored in the middle of a sweep, for somebody who would not wait for its end."""
+    monkeypatch.setattr(retention, "AT_ONCE", 50)
+    store.write([row for number in range(600) for row in aged(number, 10)], AT)
+    one = sweeper(place, of_rows(DAY_S))
+    thread = threading.Thread(target=one.sweep)
+    thread.start()
+    impatient = place.open(busy_s=1)
+    batches = 0
+    while thread.is_alive():
+        batches += 1
+        impatient.write([request_row(100_000 + batches, received_ms=clock.now_ms())], Position("k", batches))
+        thread.join(0.02)
+    assert batches > 2
+    assert len(left(store)) == min(batches, 500)
+    impatient.close()
+
+
+def test_what_was_used_again_since_it_was_marked_stays(place, store):
+    """A session that somebody takes up between the marking and the deleting, with all that belongs to it."""
+    place.sql("CREATE TABLE parts (session TEXT)")
+    rule = Rule(table="sessions", moment="last_ms", ttl_s=DAY_S, parts={"parts": "session"})
+    for name in ("old", "taken-up"):
+        place.sql(f"INSERT INTO sessions (id, session, first_ms, last_ms) VALUES ('{name}', '{name}', 5, 5)")
+        place.sql(f"INSERT INTO parts VALUES ('{name}')")
+    marked = store.read(lambda db: retention._mark(db, rule, 100))
+    assert sorted(marked) == ["old", "taken-up"]
+    place.sql("UPDATE sessions SET last_ms = 500 WHERE id = 'taken-up'")
+    assert store.change(lambda db: retention._delete(db, rule, marked, 100)) == 1
+    assert place.sql("SELECT id FROM sessions") == place.sql("SELECT session FROM parts") == [("taken-up",)]
+
+
+def test_a_sweep_is_stopped_between_two_transactions(place, store, monkeypatch):
+    """Nobody waits for it at the end, and the next one goes on."""
+    monkeypatch.setattr(retention, "AT_ONCE", 1)
+    monkeypatch.setattr(retention, "FIRST_SWEEP_S", 0.0)
+    store.write([row for number in range(400) for row in aged(number, 10)], AT)
+    one = sweeper(place, of_rows(DAY_S))
+    one.start()
+    until(lambda: len(left(store)) < 400)
+    one.stop()
+    some = len(left(store))
+    assert 0 < some < 400
+    monkeypatch.setattr(retention, "AT_ONCE", 200)
+    assert sweeper(place, of_rows(DAY_S)).sweep()["requests"] == some
+
+
+def test_a_store_that_is_down_is_tried_again_in_an_hour(monkeypatch, caplog):
+    monkeypatch.setattr(retention, "FIRST_SWEEP_S", 0.0)
+    monkeypatch.setattr(retention, "SWEEP_EVERY_S", 0.01)
+    tries = []
+
+    def down():
+        tries.append(1)
+        raise StoreDown("away")
+
+    one = Sweeper(down, lambda: of_rows(DAY_S))
+    one.start()
+    until(lambda: len(tries) > 2)
+    one.stop()
+    assert "could not be deleted" in caplog.text and "away" in caplog.text
+
+
+def test_the_rows_of_the_last_hours_are_counted_right_after_a_sweep(place, store):
+    """The estimate follows what went at the old end."""
+    store.write([row for number in range(100) for row in aged(number, 10 if number < 60 else 0)], AT)
+    sweeper(place, of_rows(DAY_S)).sweep()
+    assert store.counts() == Counts(40, 80)
