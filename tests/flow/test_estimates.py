@@ -1,0 +1,86 @@
+"""Tokens that an upstream did not count, from the request to the row; through workers, journal and control."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from arbiter.ledger.tokenizer import Tokenizer
+from tests.fakes.client import ask, run
+from tests.fakes.origin import LAST_CHUNK, Origin, answer, chunk, chunked_head
+from tests.fakes.wires import CHAT, JSON, MESSAGES, WIRES, Front, Wire
+
+each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
+PROMPT = "Tell me about the harbour of Hamburg, its ships, its cranes and the river that made it. " * 40
+REPLY = "The harbour lies on the Elbe, a hundred kilometres from the sea, and is the largest of the country. " * 20
+
+TOKENIZER = Tokenizer()  # loaded once
+
+
+def tokens(text: str) -> int:
+    rate, _ = TOKENIZER.rate(text.encode(), 1 << 20)
+    return round(rate * len(text.encode()))
+
+
+@each_wire
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_an_answer_without_a_usage_is_estimated(front: Front, wire: Wire, is_stream: bool) -> None:
+    """Within a fifth of what a tokenizer counts of the text alone: a prompt is JSON, and is counted as such."""
+    if is_stream:
+        head = chunked_head(headers=[("content-type", "text/event-stream")])
+        reply = head + b"".join(chunk(event) for event in wire.events(REPLY, usage=False)) + LAST_CHUNK
+    else:
+        told = json.loads(wire.answer(REPLY))
+        del told["usage"]
+        reply = answer(json.dumps(told).encode(), headers=[JSON])
+
+    async def main() -> None:
+        async with Origin(reply, port=front.upstream):
+            found = await ask(front.port, wire.path, wire.ask(PROMPT, stream=is_stream))
+        assert found.status == 200
+        (row,) = front.row(found.trace_id)["attempts"]
+        assert row["usage_source"] == "estimated"
+        assert (row["input_tokens"], row["output_tokens"]) == (None, None)
+        assert row["estimated_input_tokens"] == pytest.approx(tokens(PROMPT), rel=0.2)
+        assert row["estimated_output_tokens"] == pytest.approx(tokens(REPLY), rel=0.2)
+
+    run(main)
+
+
+@each_wire
+def test_what_is_counted_is_not_estimated(front: Front, wire: Wire) -> None:
+    async def main() -> None:
+        async with Origin(answer(wire.answer(), headers=[JSON]), port=front.upstream):
+            found = await ask(front.port, wire.path, wire.ask(PROMPT))
+        (row,) = front.row(found.trace_id)["attempts"]
+        assert (row["usage_source"], row["estimated_input_tokens"], row["estimated_output_tokens"]) == (
+            "provider", None, None,
+        )  # fmt: skip
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("wire", "tool"),
+    [
+        (CHAT, {"type": "function", "function": {"name": "read_file", "description": PROMPT, "parameters": {}}}),
+        (MESSAGES, {"name": "read_file", "description": PROMPT, "input_schema": {"type": "object"}}),
+    ],
+    ids=str,
+)
+def test_the_tools_of_a_request_have_their_price_in_tokens(front: Front, wire: Wire, tool: dict[str, object]) -> None:
+    """Told with each request that offers them, also by the worker that did not send their schemas."""
+
+    async def main() -> None:
+        async with Origin(answer(wire.answer(), headers=[JSON]), port=front.upstream):
+            asked = [await ask(front.port, wire.path, wire.ask(f"turn {n}", tools=[tool])) for n in range(6)]
+        rows = [front.row(found.trace_id)["attempts"][-1] for found in asked]
+        assert {row["tools_offered"] for row in rows} == {1}
+        (hash,) = {row["tools_hash"] for row in rows}
+        (kept,) = front.select("SELECT * FROM tool_sets WHERE id = ?", hash)
+        assert list(json.loads(kept["names"])) == ["read_file"]
+        assert kept["tokens"] == pytest.approx(tokens(PROMPT), rel=0.2)
+        assert rows[-1]["tools_tokens"] == kept["tokens"]
+
+    run(main)
