@@ -16,10 +16,9 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import chain
-from arbiter._speedups.py.chain import Folded
 from arbiter.ledger import asked
 from arbiter.ledger.head import MAX_ENTRIES, TOOLS, Heads, seed_of
-from arbiter.ledger.trails import LEAST_BYTES, LINK, Chain, Found, Trails
+from arbiter.ledger.trails import LEAST_BYTES, LINK, Chain, Found, Trail, Trails, trail_of
 from arbiter.log import Log
 
 EVERY, LAST, RUNS = 16, 4, 4
@@ -100,8 +99,8 @@ class Prefixes:
 class Reading:
     """One request's prompt, being read: once, whoever asks. A failure leaves None, and is logged."""
 
-    __slots__ = ("_at", "_begun", "_body", "_folded", "_found", "_future", "_inputs", "_is_over", "_members",
-                 "_prefix", "_prefixes", "_seed", "is_begun")  # fmt: skip
+    __slots__ = ("_at", "_begun", "_body", "_found", "_future", "_inputs", "_is_over", "_members",
+                 "_prefix", "_prefixes", "_seed", "_trail", "is_begun")  # fmt: skip
 
     def __init__(self, prefixes: Prefixes, members: Mapping[str, Raw] | None, body: bytes = b"") -> None:
         self._prefixes = prefixes
@@ -113,7 +112,7 @@ class Reading:
         self._inputs: memoryview | None = None
         self._begun: Chain | None = None  # as far as it is known
         self._found: Found | None = None
-        self._folded: Folded | None = None
+        self._trail: Trail | None = None
 
     def begin(self) -> None:
         """The request was sent: read it now, while the upstream thinks."""
@@ -132,10 +131,11 @@ class Reading:
             else:
                 self._look()
                 self.fold()
-            self._prefix = self._told()
+            self._remember()
         except Exception as bug:
             _log.error("a request's prefix could not be told", error=bug)
-        self._members, self._body, self._inputs, self._begun, self._folded = {}, b"", None, None, None
+        self._members, self._body = {}, b""
+        self._inputs = self._begun = self._found = self._trail = None
         return self._prefix
 
     def _go(self) -> None:
@@ -169,21 +169,18 @@ class Reading:
         return len(self._inputs) - self._at
 
     def fold(self) -> None:
-        """Hash what is not known. In any thread."""
-        if self._begun is not None and self._inputs is not None:
-            self._folded = chain.fold(self._inputs, self._at, self._begun.link(len(self._begun.ends)), MAX_ENTRIES)
-
-    def _told(self) -> Prefix | None:
-        begun, folded, inputs = self._begun, self._folded, self._inputs
-        if begun is None or folded is None or inputs is None or not folded.is_over:
-            return None
-        prefixes, members, head = self._prefixes, self._members, begun.head
-        prefixes.folded_bytes += len(inputs) - self._at
-        whole = begun.extended(folded)
+        """Hash what is not known, and say what there is to say. In any thread."""
+        begun, inputs, members = self._begun, self._inputs, self._members
+        if begun is None or inputs is None:
+            return
+        folded = chain.fold(inputs, self._at, begun.link(len(begun.ends)), MAX_ENTRIES)
+        if folded is None or not folded.is_over:
+            return
+        whole, head = begun.extended(folded), begun.head
         if self._found is not None:
-            prefixes.trails.keep(self._found, self._seed, inputs, whole)
+            self._trail = trail_of(self._found, self._seed, inputs, whole)
         links, system, tools = whole.links, head.system, head.tools
-        return Prefix(
+        self._prefix = Prefix(
             head.digest.hex(),
             system[:_SHORT].hex() if system is not None else None,
             tools[:_SHORT].hex() if tools is not None else None,
@@ -193,8 +190,21 @@ class Reading:
             [*head.marks, *[word for _, word in whole.marks], *asked.retention(members)],
             asked.effort(members),
             links[-LINK : _SHORT - LINK].hex(),
-            prefixes.tools_sample(tools, members[TOOLS]) if tools is not None and not self._body else None,
         )
+
+    def _remember(self) -> None:
+        """What the next requests of this worker need to know. On the loop."""
+        prefix, begun, inputs, prefixes = self._prefix, self._begun, self._inputs, self._prefixes
+        if prefix is None or begun is None or inputs is None:
+            return
+        prefixes.folded_bytes += len(inputs) - self._at
+        if self._trail is not None:
+            prefixes.trails.keep(self._trail)
+        tools = begun.head.tools
+        if tools is not None and not self._body:
+            sample = prefixes.tools_sample(tools, self._members[TOOLS])
+            if sample is not None:
+                self._prefix = msgspec.structs.replace(prefix, tools_sample=sample)
 
 
 def positions(produced: bytes) -> list[int]:

@@ -84,21 +84,24 @@ class Chain(NamedTuple):
         return Chain(self.head, self.led, ends, self.links + b"".join(by.links), self.produced + by.produced, marks)
 
 
-class _Trail:
-    __slots__ = ("chain", "placed", "rungs", "size", "stones")
+class Trail:
+    """Where one request was. `rungs` lead here."""
 
-    def __init__(self, chain: Chain, placed: list[int], stones: list[bytes]) -> None:
+    __slots__ = ("chain", "known_by", "placed", "rungs", "size", "stones")
+
+    def __init__(self, chain: Chain, placed: list[int], stones: list[bytes], rungs: list[bytes]) -> None:
         self.chain = chain
         self.placed = placed  # how many inputs lie before each stone
         self.stones = stones
-        self.rungs = 0  # that lead here
+        self.rungs = rungs
+        self.known_by = 0  # of the rungs, as others come to lead elsewhere
         self.size = _OWN_BYTES + (LINK + 9) * len(chain.ends) + _STONE_BYTES * (len(stones) + len(chain.marks))
 
 
 class Found(NamedTuple):
     """How much of a conversation is known: the first `inputs` inputs of `trail`."""
 
-    trail: _Trail | None
+    trail: Trail | None
     inputs: int
     rungs: list[bytes]
     done: int
@@ -118,12 +121,12 @@ class Trails:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size = 0
-        self._by_rung: dict[bytes, _Trail] = {}
+        self._by_rung: dict[bytes, Trail] = {}
 
     def find(self, seed: bytes, text: memoryview) -> Found:
         """Follow the longest trail that begins as `text` does. `seed` stands for what comes before it."""
         stream, done, rungs = xxh3_128(seed), 0, []
-        trail: _Trail | None = None
+        trail: Trail | None = None
         reach, size = LEAST_BYTES, len(text)
         while reach <= size:
             ahead = stream.copy()
@@ -149,53 +152,55 @@ class Trails:
             stream, done, next_stone = ahead, end, at + 1
         return Found(trail, placed[next_stone - 1] if next_stone else 0, rungs, done, stream)
 
-    def keep(self, found: Found, seed: bytes, text: memoryview, chain: Chain) -> None:
-        """Remember the chain of `text`, of which `found` was known."""
-        ends, count = chain.ends, len(chain.ends)
-        if not count or ends[-1] < LEAST_BYTES:
-            return
-        trail, stones, rungs = found.trail, {}, found.rungs[:]
-        if trail is not None:
-            pairs = zip(trail.placed, trail.stones, strict=True)
-            stones = {inputs: stone for inputs, stone in pairs if inputs <= found.inputs}
-        wanted = [*range(EVERY, count - NEWEST + 1, EVERY), *range(max(1, count - NEWEST + 1), count + 1)]
-        places = [
-            (ends[inputs - 1], inputs)
-            for inputs in wanted
-            if inputs not in stones and text[ends[inputs - 1] - 1] in _SELF_DELIMITING
-        ]
-        reach = LEAST_BYTES << len(rungs)
-        while reach <= ends[-1]:
-            places.append((reach, 0))
-            reach *= 2
-        places.sort()
-        stream, done = found.stream, found.done
-        if places and places[0][0] < done:
-            stream, done = xxh3_128(seed), 0
-        for end, inputs in places:
-            stream.update(text[done:end])
-            done = end
-            if inputs:
-                stones[inputs] = stream.digest()
-            else:
-                rungs.append(stream.digest())
-        placed = [inputs for inputs in wanted if inputs in stones]
-        self._put(_Trail(chain, placed, [stones[inputs] for inputs in placed]), rungs)
-
-    def _put(self, trail: _Trail, rungs: list[bytes]) -> None:
+    def keep(self, trail: Trail) -> None:
+        """Remember a trail; of those that share a rung with it, it is the one that is found by that."""
         if trail.size > self.limit_bytes // 4:
             return
         by_rung = self._by_rung
         self.size += trail.size
-        trail.rungs = len(rungs)
-        for rung in rungs:
+        trail.known_by = len(trail.rungs)
+        for rung in trail.rungs:
             if (before := by_rung.pop(rung, None)) is not None:
                 self._let_go(before)
             by_rung[rung] = trail
         while self.size > self.limit_bytes:
             self._let_go(by_rung.pop(next(iter(by_rung))))
 
-    def _let_go(self, trail: _Trail) -> None:
-        trail.rungs -= 1
-        if not trail.rungs:
+    def _let_go(self, trail: Trail) -> None:
+        trail.known_by -= 1
+        if not trail.known_by:
             self.size -= trail.size
+
+
+def trail_of(found: Found, seed: bytes, text: memoryview, chain: Chain) -> Trail | None:
+    """The trail of `text`, of which `found` was known; None where it is not worth one. In any thread."""
+    ends, count = chain.ends, len(chain.ends)
+    if not count or ends[-1] < LEAST_BYTES:
+        return None
+    before, stones, rungs = found.trail, {}, found.rungs[:]
+    if before is not None:
+        pairs = zip(before.placed, before.stones, strict=True)
+        stones = {inputs: stone for inputs, stone in pairs if inputs <= found.inputs}
+    wanted = [*range(EVERY, count - NEWEST + 1, EVERY), *range(max(1, count - NEWEST + 1), count + 1)]
+    places = [
+        (ends[inputs - 1], inputs)
+        for inputs in wanted
+        if inputs not in stones and text[ends[inputs - 1] - 1] in _SELF_DELIMITING
+    ]
+    reach = LEAST_BYTES << len(rungs)
+    while reach <= ends[-1]:
+        places.append((reach, 0))
+        reach *= 2
+    places.sort()
+    stream, done = found.stream, found.done
+    if places and places[0][0] < done:
+        stream, done = xxh3_128(seed), 0
+    for end, inputs in places:
+        stream.update(text[done:end])
+        done = end
+        if inputs:
+            stones[inputs] = stream.digest()
+        else:
+            rungs.append(stream.digest())
+    placed = [inputs for inputs in wanted if inputs in stones]
+    return Trail(chain, placed, [stones[inputs] for inputs in placed], rungs)
