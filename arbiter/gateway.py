@@ -50,6 +50,7 @@ from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import compaction
 from arbiter.sessions.identity import identify
+from arbiter.sessions.labels import labels_of
 from arbiter.state.base import Pause
 from arbiter.watch import Alarm
 from arbiter.wire import native
@@ -207,6 +208,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     fields, members = call.incoming.fields, opened.members
     identity = identify(fields, members, caller.client, call.snapshot.sessions)
     row.session, row.parent_session, row.agent, row.request_kind, _ = identity
+    row.labels = labels_of(fields)
     found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None

@@ -17,7 +17,19 @@ MAX_LIMIT = 500
 DEFAULT_LIMIT = 50
 MIN_PREFIX = 8  # characters of a trace id that may stand for it
 
-PARAMETERS = ("trace", "provider", "client", "status", "errors", "since", "session", "affinity_key", "limit", "cursor")
+PARAMETERS = (
+    "trace",
+    "provider",
+    "client",
+    "status",
+    "errors",
+    "since",
+    "session",
+    "affinity_key",
+    "label",
+    "limit",
+    "cursor",
+)
 
 _DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -43,6 +55,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     session: str | None = None
     affinity_key: str | None = None  # of the conversation, also where no session was told
+    label: tuple[str, str] | None = None  # that its caller gave it, by name and value
     limit: int = DEFAULT_LIMIT
     before: tuple[int, str] | None = None
 
@@ -130,6 +143,14 @@ def since(text: str, now_ms: int) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return int(moment.timestamp() * 1000)
+
+
+def label(text: str) -> tuple[str, str]:
+    """The label meant by `issue=12`. Errors: BadParameter."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value) or '"' in name or len(text) > 400:
+        raise BadParameter("label", "a name and a value, like issue=12")
+    return name, value
 
 
 def write_cursor(request: RequestRow) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from arbiter.config.snapshot import Client, Sessions
 from arbiter.sessions import signals
+from arbiter.sessions.kinds import recognised
 from arbiter.sessions.signals import AGENTS, Agent, Fields, Members, body_value, is_well_formed
 
 
@@ -61,7 +62,7 @@ def identify(fields: Fields, members: Members, client: Client | None, sessions: 
     if found is None and sessions.prompt_cache_key:
         found = Identity(_checked(body_value(members, "prompt_cache_key")), source="prompt_cache_key")
     session, parent, told, _, source = found or NOBODY
-    kind = _kind(fields) or ("subagent" if parent is not None else None)
+    kind = _kind(fields) or recognised(name or told, members) or ("subagent" if parent is not None else None)
     return Identity(session, parent, name or told, kind, source if session is not None else None)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arbiter.config.snapshot import Client, Sessions
-from arbiter.sessions import signals
+from arbiter.sessions import kinds, signals
 from arbiter.sessions.identity import NOBODY, Identity, identify
 from tests.unit.sessions.captures import Captured, conversations, opened
 
@@ -43,7 +43,24 @@ def test_every_captured_agent_is_known_by_what_it_sends(one: Captured):
 def test_the_captures_hold_every_way_of_telling_that_agents_were_seen_to_use():
     sources = {one.as_known.get("source") for one in CAPTURES}
     assert {"x-claude-code-session-id", "x-session-id", "session-id", None} <= sources
-    assert {one.as_known.get("kind") for one in CAPTURES} == {None, "main", "subagent"}
+    assert {one.as_known.get("kind") for one in CAPTURES} == {None, "main", "subagent", "title"}
+
+
+@pytest.mark.parametrize("one", CAPTURES, ids=lambda one: one.name)
+def test_every_captured_agent_is_who_its_user_agent_says_where_that_is_believed(one: Captured):
+    """SPEC 8.2: with `sessions.trust_user_agent`, and never against what the configuration says of a key."""
+    trusting = Sessions(trust_user_agent=True)
+    says = one.fields.get("user-agent", "").startswith(("claude-cli/", "codex_", "opencode/"))
+    assert told(identify(one.fields, one.members, None, trusting)) == (one.as_known if says else one.as_anyone)
+    assert told(identify(one.fields, one.members, one.client, trusting)) == (
+        one.as_known if one.client is not None or says else one.as_anyone
+    )
+
+
+@pytest.mark.parametrize("one", CAPTURES, ids=lambda one: one.name)
+def test_the_title_requests_of_every_capture_are_known_and_no_others(one: Captured):
+    """SPEC 8.2a: from their own agent; a request of anybody else's is what its headers say."""
+    assert (one.as_known.get("kind") == "title") == (one.part == "title" and one.format != "openai-responses")
 
 
 def test_nothing_told_is_nobody():
@@ -250,3 +267,41 @@ def test_a_hint_says_what_a_request_is_for(fields, kind):
     """SPEC 8.2a; words that we do not know say nothing."""
     assert asked(fields).kind == kind
     assert kind is None or kind in signals.KINDS
+
+
+TITLE = {"output_config": {"format": {"type": "json_schema", "schema": {"properties": {"title": {"type": "string"}}}}}}
+OPENCODE = {"messages": [{"role": "system", "content": "…"}, {"role": "user", "content": kinds.OPENCODE_TITLE + "\n"}]}
+
+
+@pytest.mark.parametrize(
+    ("agent", "body", "kind"),
+    [
+        ("claude-code", TITLE, "title"),
+        ("claude-code", {**TITLE, "tools": []}, "title"),
+        ("claude-code", {**TITLE, "tools": [{"name": "Bash"}]}, None),
+        ("claude-code", {"output_config": {"effort": "high"}}, None),
+        ("claude-code", {"output_config": {"format": {"schema": {"properties": {"title": {}, "body": {}}}}}}, None),
+        ("claude-code", {"output_config": {"format": {"schema": {"properties": [1]}}}}, None),
+        ("claude-code", {"output_config": "title"}, None),
+        ("opencode", TITLE, None),
+        ("opencode", OPENCODE, "title"),
+        ("opencode", {**OPENCODE, "tools": [{"name": "bash"}]}, None),
+        ("claude-code", OPENCODE, None),
+        ("aider", OPENCODE, None),
+        ("opencode", {"messages": [{"role": "user", "content": kinds.OPENCODE_TITLE + " please"}]}, None),
+        ("opencode", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, None),
+        ("opencode", {"messages": "none"}, None),
+        ("opencode", {"messages": [7, None, {"role": "user"}]}, None),
+        ("claude-code", {"max_tokens": 1, "tools": [{"name": "Bash"}]}, "keepwarm"),
+        ("claude-code", {"max_tokens": 1, "messages": [{"role": "user", "content": "quota"}]}, "auxiliary"),
+        ("claude-code", {"max_tokens": 10}, None),
+        ("aider", {"max_tokens": 1}, None),
+    ],
+)
+def test_a_body_shows_its_kind_where_its_agent_leaves_no_doubt(agent, body, kind):
+    """SPEC 8.2a: a wrong kind is worse than none."""
+    assert asked(body=body, agent=agent).kind == kind
+    assert asked(body=body).kind is None
+    assert asked({"x-claude-code-request-class": "main"}, body, agent=agent).kind == "main", (
+        "a hint is the agent's word"
+    )
