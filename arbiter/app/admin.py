@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import html
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from arbiter.app.auth import COOKIE
 from arbiter.app.body import read_body
@@ -29,6 +29,7 @@ _ANSWER_BYTES = 64 << 20
 # Neither credential crosses: control trusts its socket, and knows nothing of tokens.
 _TO_CONTROL = ("accept", "content-type", "if-none-match", "if-modified-since", "user-agent")
 _FROM_CONTROL = frozenset(("connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"))
+_IN_PATHS = "/:@!$&'()*+,;=-._~"
 _SIGN_IN = "/admin/sign-in"
 _FORM_BYTES = 4096
 _WRONG_TOKEN_S = 0.5  # guessing is to be slow, and a person's slip is not
@@ -60,7 +61,7 @@ async def answer(exchange: Exchange) -> None:
         await _sign_in(exchange)
         return
     try:
-        worker.gate.check(incoming, out.peer, exchange.method)
+        who = worker.gate.check(incoming, out.peer, exchange.method)
     except Unauthorized:
         if worker.gate.wants_token and exchange.method == "GET" and "text/html" in (incoming.get("accept") or ""):
             _page(exchange, 401, "")
@@ -74,11 +75,12 @@ async def answer(exchange: Exchange) -> None:
     headers = [
         (name, value) for name, value in incoming.fields.items() if name in _TO_CONTROL or name.startswith("hx-")
     ]
-    headers.append(("x-arbiter-peer", out.peer))
+    headers += [("x-arbiter-peer", out.peer), ("x-arbiter-user", quote(who, safe=" :@.,_-"))]
     if worker.services.around.state.reason:
         # Control may still write where the workers no longer can: whoever asks how it stands shall hear of it.
         headers.append(("x-arbiter-sharing", visible(worker.services.around.state.reason)))
-    path = f"{exchange.path}?{incoming.query}" if incoming.query else exchange.path
+    path = quote(exchange.path, safe=_IN_PATHS)  # it came decoded
+    path = f"{path}?{incoming.query}" if incoming.query else path
     endpoint = Endpoint("http", "localhost", 80, uds=str(worker.control_socket))
     try:
         answered = await worker.services.doors.transport.send(

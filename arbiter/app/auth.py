@@ -72,21 +72,21 @@ class Gate:
         """Is `token` the admin token? Constant time."""
         return bool(self._token) and hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token.encode())
 
-    def check(self, incoming: Incoming, peer: str, method: str) -> None:
-        """Let an administrator through.
+    def check(self, incoming: Incoming, peer: str, method: str) -> str:
+        """Let an administrator through; who it is: `user:NAME` as the proxy says, `token`, or `loopback`.
 
         Errors: Unauthorized where a token would help, Forbidden where it would not.
         """
         if self._header is not None and incoming.get(self._header) and self._trusts(address_of(peer)):
             _refuse_foreign(incoming, method)
-            return
+            return f"user:{incoming.get(self._header)}"
         if self._token:
             bearer = incoming.get("authorization") or ""
             if bearer[:7].lower() == "bearer " and self.accepts(bearer[7:].strip()):
-                return
+                return "token"
             if hmac.compare_digest(_cookie(incoming).encode(), self.cookie.encode()):
                 _refuse_foreign(incoming, method)
-                return
+                return "token"
             raise Unauthorized("the administration needs the admin token")
         if self._header is not None:
             raise Unauthorized(f"the administration needs the header {self._header} from a trusted proxy")
@@ -95,6 +95,7 @@ class Gate:
                 "the administration answers loopback peers only; "
                 "set `admin.token` in the configuration to reach it from elsewhere"
             )
+        return "loopback"
 
 
 def is_loopback(incoming: Incoming, peer: str) -> bool:

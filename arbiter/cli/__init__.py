@@ -14,7 +14,20 @@ from collections.abc import Sequence
 
 from arbiter import __version__
 
-COMMANDS = ("serve", "demo", "check", "route", "keys", "requests", "cache", "limits", "cost", "reprice")
+COMMANDS = (
+    "serve",
+    "demo",
+    "check",
+    "route",
+    "keys",
+    "requests",
+    "sessions",
+    "session",
+    "cache",
+    "limits",
+    "cost",
+    "reprice",
+)
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, options
+from arbiter.cli import CommandError, complain, options
 from arbiter.cli.table import render
 from arbiter.cli.tell import tell
 from arbiter.config import keyring, units
@@ -109,6 +109,7 @@ def run_new(arguments: argparse.Namespace) -> int:
             f"\nThis is the only time the key is shown. It is {entry.id}, of {entry.name}, good{until}.",
             file=sys.stderr,
         )
+    _write_down(arguments.config, "keys_new", entry.id, {"client": entry.name, "expires": entry.expires})
     _tell(file, "knows it")
     return 0
 
@@ -149,6 +150,8 @@ def run_revoke(arguments: argparse.Namespace) -> int:
         print(json.dumps({"revoked": revoked, "file": str(file)}))
     else:
         print(f"revoked: {', '.join(revoked)}" if revoked else "revoked already")
+    for key in revoked:
+        _write_down(arguments.config, "keys_revoke", key, {"client": next(one.name for one in meant if one.id == key)})
     _tell(file, "refuses it" if len(revoked) < 2 else "refuses them")
     return 0
 
@@ -209,6 +212,28 @@ def _tell(file: Path, what: str) -> None:
     else:
         said = f"No gateway runs on {file.parent}; {file.name} in it was written, and the next one to start reads it."
     print(said, file=sys.stderr)
+
+
+def _write_down(config: Path | None, action: str, target: str, details: dict[str, str | None]) -> None:
+    """Leave a row of what was done, where a store has been used already; that it cannot is said, and undoes nothing."""
+    from arbiter.ledger import audit
+    from arbiter.ledger.opening import open_store
+    from arbiter.ledger.store import StoreDown
+
+    try:
+        storage = Source(config, dict(os.environ)).load().storage
+    except ConfigError:
+        return
+    if storage.url == "none" or (storage.path is not None and not storage.path.exists()):
+        return
+    try:
+        store = open_store(storage.url)
+        try:
+            store.change(lambda db: audit.record(db, clock.now_ms(), audit.CLI, action, target, details))
+        finally:
+            store.close()
+    except StoreDown as error:
+        complain(f"done, but not written down in the store: {error}")
 
 
 def _configured(config: Path | None) -> Sequence[Client]:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import ipaddress
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,23 @@ def since_ms(arguments: argparse.Namespace) -> int | None:
 
     try:
         return query.since(arguments.since, clock.now_ms())
+    except query.BadParameter as error:
+        raise CommandError(f"--{error}") from error
+
+
+def add_label(command: argparse.ArgumentParser) -> None:
+    """What a caller called it; see `label`."""
+    command.add_argument("--label", metavar="NAME=VALUE", help="only what its caller labelled so: issue=12")
+
+
+def label(arguments: argparse.Namespace) -> tuple[str, str] | None:
+    """The label that `--label` means."""
+    if arguments.label is None:
+        return None
+    from arbiter.ledger import query
+
+    try:
+        return query.label(arguments.label)
     except query.BadParameter as error:
         raise CommandError(f"--{error}") from error
 
@@ -131,6 +148,17 @@ def _address(text: str) -> str:
 
 def _port(text: str) -> int:
     return _number(text, 65535)
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """What an argument takes that is a whole number from `low` to `high`."""
+
+    def number(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not low <= int(text[:9]) <= high:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {high}")
+        return int(text)
+
+    return number
 
 
 def _workers(text: str) -> int:

@@ -52,6 +52,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     options.add_since(command)
     command.add_argument("--session", metavar="ID", help="only this session")
     command.add_argument("--affinity-key", metavar="KEY", help="only this conversation, also where it tells no session")
+    options.add_label(command)
     options.add_store(command)
     command.set_defaults(run=run)
 
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         since_ms=options.since_ms(arguments),
         session=_text(arguments.session),
         affinity_key=_text(arguments.affinity_key),
+        label=options.label(arguments),
     )
     with options.reading(arguments) as store:
         found = _take(store, filters, arguments.limit + 1)  # one more tells whether what is shown is all

@@ -20,9 +20,9 @@ from arbiter import clock
 from arbiter.config.decode import nearest
 from arbiter.config.snapshot import Account, Snapshot
 from arbiter.control.api import fault, json
+from arbiter.control.audit import Audit
 from arbiter.ledger import query
 from arbiter.ledger.query import BadParameter
-from arbiter.log import Log
 from arbiter.state.base import Administered, Pause, Standing
 
 STATE_OFF = (
@@ -31,8 +31,6 @@ STATE_OFF = (
 )
 # A reason is for people, and every worker holds those of all pauses.
 REASON_CHARACTERS = 200
-
-_log = Log(__name__)
 
 Scope = Literal["all", "client", "provider"]
 Members = dict[str, Any]
@@ -45,9 +43,12 @@ class Actions:
     done here, one at a time.
     """
 
-    def __init__(self, state: Administered | None, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self, state: Administered | None, snapshot: Callable[[], Snapshot], audit: Audit | None = None
+    ) -> None:
         self._state = state
         self._snapshot = snapshot
+        self._audit = audit if audit is not None else Audit(None, None)
         self._using = threading.Lock()
 
     def describe(self) -> dict[str, Any]:
@@ -133,7 +134,7 @@ class Actions:
         body: bytes,
     ) -> Response:
         try:
-            wanted = _parse(request, body, members)
+            wanted = members_of(request, body, members)
             if self._state is None:
                 return fault(503, STATE_OFF, reason="state_off")
             with self._using:
@@ -142,13 +143,15 @@ class Actions:
                 reason = reason or self._state.reason
         except BadParameter as error:
             return fault(400, str(error), parameter=error.name)
-        except _Malformed as error:
+        except Malformed as error:
             return fault(400, str(error))
         # A state never raises: one that cannot reach the others acts on its own memory, which moves no worker.
         if reason:
             return fault(503, f"the workers cannot be told: {reason}", reason="state_not_shared")
-        peer = request.headers.get("x-arbiter-peer", "")
-        _log.info("an administrator acted", action=request.url.path, peer=peer, asked=wanted, done=done)
+        target = wanted.get("client") or wanted.get("provider")
+        self._audit.note(
+            request, act.__name__, target, {name: wanted[name] for name in wanted if name == "reason"} | done
+        )
         return json(done)
 
     def _provider(self, wanted: Members) -> str | None:
@@ -238,14 +241,14 @@ def _accounts(snapshot: Snapshot, standing: Standing | None, now: float) -> list
     return shown
 
 
-class _Malformed(Exception):
+class Malformed(Exception):
     """A body that is no JSON object."""
 
 
-def _parse(request: Request, body: bytes, members: tuple[str, ...]) -> Members:
+def members_of(request: Request, body: bytes, members: tuple[str, ...]) -> Members:
     """What the body and the query ask for, together.
 
-    Errors: _Malformed, and BadParameter for a member that does not exist, is no text, or is given twice.
+    Errors: Malformed, and BadParameter for a member that does not exist, is no text, or is given twice.
     """
     wanted: Members = dict(query.once(request.query_params.multi_items()))
     if "all" in wanted:
@@ -256,9 +259,9 @@ def _parse(request: Request, body: bytes, members: tuple[str, ...]) -> Members:
         try:
             given = msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise _Malformed(f"the body is no JSON: {error}") from error
+            raise Malformed(f"the body is no JSON: {error}") from error
         if not isinstance(given, dict):
-            raise _Malformed("the body is to be a JSON object")
+            raise Malformed("the body is to be a JSON object")
         for name in given.keys() & wanted.keys():
             raise BadParameter(name, "given in the query and in the body")
         wanted |= given

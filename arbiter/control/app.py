@@ -14,14 +14,16 @@ from starlette.routing import BaseRoute
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import describe
 from arbiter.control.api import Api, fault
+from arbiter.control.audit import Audit
 from arbiter.control.caches import Caches
 from arbiter.control.contents import Contents
 from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.control.quotas import Quotas
+from arbiter.control.sessions import Sessions
 from arbiter.ledger.recorder import RecorderState
-from arbiter.ledger.store import Readable
+from arbiter.ledger.store import Changer, Readable
 
 
 def make_app(
@@ -31,12 +33,16 @@ def make_app(
     *,
     extra: Callable[[], dict[str, Any]] | None = None,
     actions: Sequence[BaseRoute] = (),
+    changer: Changer | None = None,
+    audit: Audit | None = None,
 ) -> Starlette:
     """The administration. `store` None: nothing is recorded, and the answers say so.
 
     `snapshot` gives the current one. `extra` tells the state that the workers share, as `actions.describe` does;
-    without it they share none. `actions` are the routes that change something.
+    without it they share none. `actions` are the routes that change something there, `changer` changes the store, and
+    `audit` writes down what was done.
     """
+    audit = audit if audit is not None else Audit(store, changer)
     pages = Pages(store, recorder_state, snapshot)
     standing = extra if extra is not None else lambda: describe(None, snapshot())
     app = Starlette(
@@ -45,6 +51,8 @@ def make_app(
             *Caches(store).routes(),
             *Quotas(store).routes(),
             *Costs(store, snapshot).routes(),
+            *Sessions(store, changer, audit).routes(),
+            *audit.routes(),
             *actions,
             *Contents(store, snapshot, pages.render).routes(),
             *Limits(standing, snapshot, pages.render).routes(),

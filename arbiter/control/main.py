@@ -23,6 +23,7 @@ from arbiter.clock import monotonic, now_ms
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
+from arbiter.control.audit import Audit
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
 from arbiter.ledger import retention
@@ -101,7 +102,8 @@ def run(
         sweeper = Sweeper(lambda: open_store(storage.url), lambda: aging(current()))
         sweeper.start()
     state = Shared(snapshot.state_dir, run_dir.name) if storage.url != "none" else None
-    actions = Actions(state, current)
+    audit = current.audit = Audit(reader, changer)
+    actions = Actions(state, current, audit)
     repricing = Repricing(changer, current)
     app = make_app(
         reader,
@@ -109,6 +111,8 @@ def run(
         current,
         extra=actions.describe,
         actions=[*current.routes(), *actions.routes(), *repricing.routes()],
+        changer=changer,
+        audit=audit,
     )
     config = uvicorn.Config(
         app,

@@ -11,25 +11,32 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.api import fault, json
+from arbiter.control.audit import Audit
 from arbiter.lines import Applied, Apply, Line, Reload, Reloaded, Serving, take_up
 from arbiter.log import Log, setup
 
 # One reload may have to wait for another, and each may wait for a process that is stuck; a worker waits 30 s for us.
 ANSWER_S = 28.0
 
+
 _log = Log(__name__)
 
 
 class Configuration:
-    """The current snapshot: call it. `line` None: there is no supervisor, and nothing changes."""
+    """The current snapshot: call it. `line` None: there is no supervisor, and nothing changes.
+
+    `audit` is where actions are written down; it is set once there is one.
+    """
 
     def __init__(self, snapshot: Snapshot, line: Line | None) -> None:
+        self.audit = Audit(None, None)
         self._snapshot = snapshot
         self._line = line
         self._on_reload: Callable[[], None] = lambda: None
@@ -47,15 +54,15 @@ class Configuration:
 
     async def reload(self, request: Request) -> Response:
         """Have the file read again; answered once every process runs what it says, or with why it was rejected."""
-        _log.info("an administrator wants a reload", peer=request.headers.get("x-arbiter-peer", ""))
-        return await self._reload(only_keys=False)
+        return await self._reload(request, only_keys=False)
 
     async def reload_keys(self, request: Request) -> Response:
         """Have the client keys read again, whatever the file says by now; answered as `reload` is."""
-        _log.info("an administrator wants the keys read again", peer=request.headers.get("x-arbiter-peer", ""))
-        return await self._reload(only_keys=True)
+        return await self._reload(request, only_keys=True)
 
-    async def _reload(self, *, only_keys: bool) -> Response:
+    async def _reload(self, request: Request, *, only_keys: bool) -> Response:
+        wanted = "the keys read again" if only_keys else "a reload"
+        _log.info(f"an administrator wants {wanted}", peer=request.headers.get("x-arbiter-peer", ""))
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
@@ -67,6 +74,9 @@ class Configuration:
             return fault(503, "the supervisor has not answered yet; its log will tell", reason="late")
         finally:
             del self._asked[number]
+        what = {name: reloaded.told.get(name) for name in ("epoch", "previous_epoch", "detail")}
+        action = "keys_reload" if only_keys else "reload"
+        await run_in_threadpool(self.audit.note, request, action, None, {"status": reloaded.status, **what})
         return json(reloaded.told, reloaded.status)
 
     def listen(self, on_reload: Callable[[], None]) -> None:

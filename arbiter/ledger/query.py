@@ -117,6 +117,7 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
         since_ms=since(params["since"], now_ms) if "since" in params else None,
         session=text("session", params),
         affinity_key=text("affinity_key", params),
+        label=label(params["label"]) if "label" in params else None,
         limit=limit,
         before=read_cursor(params["cursor"]) if "cursor" in params else None,
     )
@@ -151,6 +152,12 @@ def label(text: str) -> tuple[str, str]:
     if not (name and equals and value) or '"' in name or len(text) > 400:
         raise BadParameter("label", "a name and a value, like issue=12")
     return name, value
+
+
+def label_text(label: tuple[str, str]) -> str:
+    """How a label stands in the column `labels`, where nothing else reads so: quotes within values are escaped."""
+    name, value = (msgspec.json.encode(part).decode() for part in label)
+    return f"{name}:{value}"
 
 
 def write_cursor(request: RequestRow) -> str:

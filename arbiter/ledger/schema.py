@@ -17,7 +17,7 @@ import msgspec
 
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.row import UNSTORED, AttemptRow, RequestRow
-from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.session_rows import AuditRow, NoteRow, SessionRow
 from arbiter.ledger.toolsets import ToolSetRow
 
 Kind = Literal["text", "integer", "boolean", "json", "blob"]
@@ -43,6 +43,8 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "requests": RequestRow,
     "attempts": AttemptRow,
     "sessions": SessionRow,
+    "notes": NoteRow,
+    "audit": AuditRow,
     "blocks": BlockRow,
     "request_blocks": UseRow,
     "request_headers": HeadersRow,
@@ -57,6 +59,10 @@ INDEXES: Final[Mapping[str, str]] = {
     "requests_session": "requests (session, received_ms) WHERE session IS NOT NULL",
     "sessions_newest": "sessions (last_ms)",
     "sessions_client": "sessions (client, last_ms)",
+    "sessions_parent": "sessions (parent) WHERE parent IS NOT NULL",
+    "sessions_name": "sessions (session)",
+    "notes_session": "notes (session_id, at_ms)",
+    "audit_newest": "audit (at_ms)",
     "attempts_request": "attempts (request_id, number)",
     "attempts_newest": "attempts (started_ms, id)",
     # The calls before a call: of its conversation, else of its session.

@@ -29,3 +29,24 @@ class SessionRow(msgspec.Struct, kw_only=True):
     auxiliaries: int = 0
     titles: int = 0
     keepwarms: int = 0
+
+
+class NoteRow(msgspec.Struct, kw_only=True):
+    """What an operator has to say of a session."""
+
+    id: str
+    session_id: str  # `SessionRow.id`
+    at_ms: int
+    who: str
+    text: str
+
+
+class AuditRow(msgspec.Struct, kw_only=True):
+    """One thing that an operator did (SPEC 8.4a). No secret stands in it."""
+
+    id: str
+    at_ms: int
+    who: str  # token | loopback | cli | user:NAME, as the proxy named it
+    action: str  # end | note | pause | resume | clear_cooldowns | clear_pins | reload | keys_reload | keys_new | …
+    target: str | None = None  # on what: a session's id, a client, a provider, a key's id
+    details: dict[str, str] | None = None

@@ -18,12 +18,13 @@ from typing import Any, Final
 
 import msgspec
 
+from arbiter.ledger.audit import new_id
 from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.session_rows import NoteRow, SessionRow
 from arbiter.ledger.store import Readable
-from arbiter.ledger.tables import SESSIONS
+from arbiter.ledger.tables import NOTES, SESSIONS
 
 IDLE, OPERATOR = "idle", "operator"
 COUNT_TOKENS = "count_tokens"
@@ -122,6 +123,13 @@ def end(db: Database, key: str, at_ms: int) -> bool:
     """An operator ends a session; whether there was one to end."""
     sql = "UPDATE sessions SET ended_ms = ?, ended_by = ? WHERE id = ? AND (ended_ms IS NULL OR ended_by = ?)"
     return db.run(sql, (at_ms, OPERATOR, key, IDLE)) > 0
+
+
+def add_note(db: Database, key: str, at_ms: int, who: str, text: str) -> NoteRow:
+    """Attach an operator's note to the session `key`."""
+    note = NoteRow(id=new_id(at_ms), session_id=key, at_ms=at_ms, who=who, text=text)
+    db.run_many(NOTES.inserts([note]))
+    return note
 
 
 def find(db: Database, ids: Iterable[str]) -> dict[str, SessionRow]:

@@ -171,6 +171,9 @@ def _where(filters: Filters, *, prefix: bool) -> tuple[str, list[Any]]:
     if filters.affinity_key is not None:
         parts.append("affinity_key = ?")
         values.append(filters.affinity_key)
+    if filters.label is not None:
+        parts.append("REPLACE(labels, ?, '') <> labels")
+        values.append(query.label_text(filters.label))
     if filters.before is not None:
         parts.append("(received_ms, id) < (?, ?)")
         values += filters.before

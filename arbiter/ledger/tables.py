@@ -12,7 +12,7 @@ from arbiter.ledger import schema
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.database import Statement, Values
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.session_rows import AuditRow, NoteRow, SessionRow
 
 INSERTS_KNOWN = 256
 
@@ -106,3 +106,5 @@ BLOCKS = Table("blocks", BlockRow)
 USES = Table("request_blocks", UseRow)
 HEADERS = Table("request_headers", HeadersRow)
 SESSIONS = Table("sessions", SessionRow)
+NOTES = Table("notes", NoteRow)
+AUDIT = Table("audit", AuditRow)

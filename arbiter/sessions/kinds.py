@@ -1,7 +1,7 @@
 """What a request is for, where no header says so and the traffic of a real agent shows it beyond doubt (SPEC 8.2a).
 
-A wrong kind is worse than none: each rule here is met by all of its agent's requests of that kind that were captured, and
-by no other request of anybody. docs/sessions.md lists them.
+A wrong kind is worse than none: each rule here is met by all of its agent's requests of that kind that were captured,
+and by no other request of anybody. docs/sessions.md lists them.
 """
 
 from __future__ import annotations

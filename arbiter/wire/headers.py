@@ -31,7 +31,7 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 _CREDENTIALS = frozenset(("authorization", "x-api-key", "api-key", "x-arbiter-key", "cookie", "x-goog-api-key"))
 NEVER_FORWARDED = _HOP_BY_HOP | _CREDENTIALS | {"x-arbiter-label"}
-"""Not even `forward_headers` lets these through: a caller's credential, or its word to us, never reaches an upstream."""
+"""Not even `forward_headers` lets these through: a caller's credential, or word to us, never reaches an upstream."""
 
 TO_CLIENT_NAMES = frozenset(
     ("request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "content-type")

@@ -27,7 +27,7 @@ def test_every_header_that_crosses_is_documented() -> None:
 
 def test_every_header_of_our_own_is_documented() -> None:
     sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "arbiter").rglob("*.py"))
-    a_workers_words_to_control = {"x-arbiter-peer", "x-arbiter-sharing"}
+    a_workers_words_to_control = {"x-arbiter-peer", "x-arbiter-sharing", "x-arbiter-user"}
     ours = set(re.findall(r'"(x-arbiter-[a-z-]+)"', sources)) - a_workers_words_to_control
     assert ours
     assert {name for name in ours if f"`{name}`" not in HEADERS} == set()

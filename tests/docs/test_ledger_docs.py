@@ -67,7 +67,7 @@ def test_every_route_is_documented():
     current = Configuration(demo_snapshot(), None)
     actions = [*current.routes(), *Actions(None, current).routes(), *Repricing(None, current).routes()]
     app = make_app(None, None, current, actions=actions)
-    paths = [route.path for route in app.routes if isinstance(route, Route | Mount)]
+    paths = [route.path.replace(":path}", "}") for route in app.routes if isinstance(route, Route | Mount)]
     assert len(paths) >= 13
     for path in paths:
         assert re.search(rf"`(GET |POST )?{re.escape(path)}/?`", ADMIN), path

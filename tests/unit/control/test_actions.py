@@ -212,15 +212,15 @@ def test_a_state_that_reaches_no_worker_is_no_success(tmp_path):
 
 
 def test_each_action_is_one_line_that_says_who_and_what(here, caplog):
-    caplog.set_level(logging.INFO, "arbiter.control.actions")
+    caplog.set_level(logging.INFO, "arbiter.control.audit")
     here.post("/admin/pause", {"provider": "local", "reason": "it burns"})
     here.post("/admin/resume", {"provider": "locl"}, 400)
     here.post("/admin/pins/clear")
-    lines = [record.fields for record in caplog.records if record.name == "arbiter.control.actions"]
-    assert [line["action"] for line in lines] == ["/admin/pause", "/admin/pins/clear"]
+    lines = [record.fields for record in caplog.records if record.name == "arbiter.control.audit"]
+    assert [(line["action"], line["target"]) for line in lines] == [("pause", "local"), ("clear_pins", None)]
     assert {line["peer"] for line in lines} == {"127.0.0.1:5"}
-    assert lines[0]["asked"] == {"provider": "local", "reason": "it burns"}
-    assert lines[1]["done"] == {"cleared": 0}
+    assert lines[0]["details"]["reason"] == "it burns"
+    assert lines[1]["details"] == {"cleared": 0}
 
 
 def test_the_state_shows_how_every_account_stands_and_no_key():

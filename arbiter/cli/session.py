@@ -1,0 +1,190 @@
+"""`arbiter session S`: one conversation, turn by turn, with those it started; ends it, and attaches notes to it."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from arbiter import clock
+from arbiter.cli import CommandError, options
+from arbiter.cli.sessions import cost, hit, sent, when
+from arbiter.cli.table import plain, render
+from arbiter.control import show
+from arbiter.ledger import audit
+from arbiter.ledger import sessions as kept
+from arbiter.ledger.database import Database
+from arbiter.ledger.query import Entry
+from arbiter.ledger.questions import sessions
+from arbiter.ledger.questions.sessions import Detail
+from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.sqlstore import SqlStore
+
+HEAD = ("turn", "time", "kind", "model", "status", "in", "cached", "out", "cost", "cache", "trace")
+MOST_COLUMNS = 118
+MOST_DEPTH = 8
+NOTE_CHARS = 4096
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "session",
+        help="show one conversation, end it, or say something of it",
+        description="Show one session: what it used, its notes, its requests in their order, and those it started, "
+        "indented. S is its name, the beginning of it, or its id.",
+        allow_abbrev=False,
+    )
+    command.add_argument("session", metavar="S", help=f"the session; {sessions.MIN_PREFIX} characters of its name do")
+    command.add_argument("--client", metavar="NAME", help="of this client, where several use the name")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument(
+        "--limit",
+        type=options.whole(1, sessions.MAX_LIMIT),
+        default=sessions.DEFAULT_TURNS,
+        metavar="N",
+        help="the latest N requests of each session (default: 100)",
+    )
+    command.add_argument("--end", action="store_true", help="end it; a call that comes later opens it again")
+    command.add_argument("--note", metavar="TEXT", help="attach a note to it")
+    options.add_store(command)
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.end or arguments.note is not None:
+        with options.writing(arguments) as store:
+            row = _meant(store, arguments)
+            _change(store, row, arguments)
+        return 0
+    with options.reading(arguments) as store:
+        row = _meant(store, arguments)
+        if arguments.json:
+            found = store.read(lambda db: sessions.detail(db, row.id, arguments.limit))
+            assert found is not None, "nothing deletes sessions between two questions of one moment"
+            print(json.dumps(sessions.detail_json(found), ensure_ascii=False, indent=1))
+        else:
+            print("\n".join(_tree(store, row.id, arguments.limit)))
+    return 0
+
+
+def _meant(store: SqlStore, arguments: argparse.Namespace) -> SessionRow:
+    name = arguments.session.encode("utf-8", "replace").decode()
+    found = store.read(lambda db: sessions.named(db, name, arguments.client))
+    if not found:
+        short = f"; a beginning needs at least {sessions.MIN_PREFIX} characters"
+        raise CommandError(f"there is no session {plain(name)!r}{short if len(name) < sessions.MIN_PREFIX else ''}")
+    if len(found) > 1:
+        listed = ", ".join(f"{plain(row.session)} of {plain(row.client or 'nobody known')}" for row in found[:5])
+        raise CommandError(f"several sessions are meant: {listed}; name more of it, or its --client")
+    return found[0]
+
+
+def _change(store: SqlStore, row: SessionRow, arguments: argparse.Namespace) -> None:
+    now_ms = clock.now_ms()
+    note: str | None = arguments.note.strip() if arguments.note is not None else None
+    if note is not None and not 1 <= len(note) <= NOTE_CHARS:
+        raise CommandError(f"--note: between 1 and {NOTE_CHARS} characters")
+
+    def work(db: Database) -> list[str]:
+        done = []
+        if note is not None:
+            kept.add_note(db, row.id, now_ms, audit.CLI, note)
+            audit.record(db, now_ms, audit.CLI, "note", row.id)
+            done.append("noted")
+        if arguments.end:
+            if kept.end(db, row.id, now_ms):
+                audit.record(db, now_ms, audit.CLI, "end", row.id)
+                done.append("ended")
+            else:
+                done.append("ended already")
+        return done
+
+    print(f"{plain(row.session)}: {', '.join(store.change(work))}")
+
+
+def _tree(store: SqlStore, key: str, limit: int) -> Iterator[str]:
+    """The lines of a session, then those of the ones it started, further in. One that stands above is not repeated."""
+    seen: set[str] = set()
+    left = [(key, 0)]
+    while left:
+        at, depth = left.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        found = store.read(lambda db, at=at: sessions.detail(db, at, limit))  # type: ignore[misc]
+        if found is None:
+            continue
+        if depth:
+            yield ""
+        for line in _told(found):
+            yield "    " * depth + line if line else ""
+        if depth < MOST_DEPTH:
+            left += [(child.session.id, depth + 1) for child in reversed(found.children)]
+
+
+def _told(found: Detail) -> Iterator[str]:
+    row, totals = found.summary.session, found.summary.totals
+    ended = when(row.ended_ms)
+    state = {"idle": f"silent since {ended}", "ended": f"ended by an operator {ended}"}.get(
+        found.summary.state, found.summary.state
+    )
+    yield plain(row.title or row.session) + f": {state}"
+    lost = None
+    if totals.lost_tokens:
+        price = f", {show.usd(totals.lost_pd)}" if totals.lost_pd is not None else ""
+        lost = f"{totals.lost_tokens:,} tokens{price}"
+    tokens = sent(totals)
+    facts = (
+        ("session", row.session if row.title else None),
+        ("client", row.client),
+        ("agent", row.agent),
+        ("parent", row.parent),
+        ("from", f"{when(row.first_ms)} to {when(row.last_ms)}" if row.first_ms is not None else None),
+        ("turns", f"{row.turns} of {row.requests} requests" + (f", {row.failed} failed" if row.failed else "")),
+        ("kinds", ", ".join(_kinds(row)) or None),
+        ("tokens", None if tokens is None else f"{tokens:,} in, {totals.output_tokens or 0:,} out"),
+        ("cache", None if totals.hit_rate is None else f"{hit(totals)} of the input came from it"),
+        ("lost to it", lost),
+        ("cost", cost(totals)),
+    )
+    yield from (f"  {name:<12}{plain(value)}" for name, value in facts if value is not None)
+    if found.notes:
+        yield ""
+        for note in found.notes:
+            first, *more = note.text.splitlines() or [""]
+            yield f"  note {when(note.at_ms)}, {plain(note.who)}: {plain(first)}"
+            yield from (f"       {plain(line)}" for line in more)
+    if found.turns:
+        yield ""
+        if found.has_more:
+            yield f"  … earlier ones are left out; --limit shows up to {sessions.MAX_LIMIT}"
+        table = render(HEAD, [_line(entry) for entry in found.turns], MOST_COLUMNS, "kind model status cache")
+        yield from (f"  {line}" for line in table.splitlines())
+
+
+def _kinds(row: SessionRow) -> Iterator[str]:
+    for kind, column in kept.KINDS.items():
+        if count := getattr(row, column):
+            yield f"{count} {kind}"
+
+
+def _line(entry: Entry) -> tuple[Any, ...]:
+    request = entry.request
+    received = datetime.datetime.fromtimestamp(request.received_ms / 1000)
+    pd = request.cost_pd
+    verdicts = [attempt.cache_verdict for attempt in entry.attempts if attempt.cache_verdict is not None]
+    return (
+        request.turn_index,
+        received.strftime("%m-%d %H:%M:%S"),
+        request.request_kind,
+        request.model or request.model_asked,
+        show.status(request),
+        entry.total("input_tokens"),
+        entry.total("cached_tokens"),
+        entry.total("output_tokens"),
+        ("unpriced" if entry.is_unpriced else None) if pd is None else show.usd(pd),
+        verdicts[-1] if verdicts else None,
+        request.trace_id[:12],
+    )

@@ -1,0 +1,46 @@
+"""What operators do leaves a row: who, when, what, on what (SPEC 8.4a). Every action is written down by `record`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+import msgspec
+
+from arbiter.ledger.database import Database
+from arbiter.ledger.session_rows import AuditRow
+from arbiter.ledger.tables import AUDIT
+
+CLI = "cli"
+MAX_CHARS = 256
+
+
+def new_id(at_ms: int) -> str:
+    """Unique, and after those of earlier milliseconds."""
+    return f"{at_ms:012x}{secrets.token_hex(10)}"
+
+
+def record(
+    db: Database,
+    at_ms: int,
+    who: str,
+    action: str,
+    target: str | None = None,
+    details: Mapping[str, object] | None = None,
+) -> AuditRow:
+    """Write one action down, in the transaction that the caller is in. What `details` say is cut to a line's length."""
+    shown = {name: _shown(value)[:MAX_CHARS] for name, value in (details or {}).items() if value is not None}
+    row = AuditRow(
+        id=new_id(at_ms),
+        at_ms=at_ms,
+        who=who[:MAX_CHARS],
+        action=action,
+        target=target[: 2 * MAX_CHARS] if target is not None else None,
+        details=shown or None,
+    )
+    db.run_many(AUDIT.inserts([row]))
+    return row
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
