@@ -27,6 +27,7 @@ COMMANDS = (
     "limits",
     "cost",
     "reprice",
+    "prices",
 )
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130

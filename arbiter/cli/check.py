@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 from arbiter.attempt import patience
 from arbiter.cli import options
+from arbiter.cli.price_table import price_table
 from arbiter.cli.table import render
 from arbiter.config import units
 from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, Source, config_path
-from arbiter.config.rates import TOKEN_PRICES, Rate
+from arbiter.config.rates import Rate
 from arbiter.config.snapshot import Alias, Member, Provider, Snapshot
 from arbiter.ledger.tariffs import known_apart
 
@@ -328,8 +329,7 @@ def _catalog(snapshot: Snapshot) -> str:
     prices: list[tuple[str, Rate]] = []
     facts: list[tuple[object, ...]] = []
     for name, rate in snapshot.rates():
-        for above, tier in ((0, rate), *reversed(rate.tiers)):
-            prices.append((f"{name}, input above {above}" if above else name, tier))
+        prices.append((name, rate))
     for name, _, card in snapshot.catalog():
         if card is not None:
             latency = card.latency_ms_p50
@@ -342,19 +342,6 @@ def _catalog(snapshot: Snapshot) -> str:
         head = ("model", "input tokens", "ms to first token", "takes in")
         parts.append("\nWhat is known of models (- is unknown)\n" + render(head, facts))
     return "".join(parts)
-
-
-def price_table(rows: Sequence[tuple[str, Rate]]) -> str:
-    """Rates under their names; the rarer kinds of prices only where somebody has one."""
-    usual = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
-    kinds = [kind for kind in TOKEN_PRICES if kind in usual or any(getattr(rate, kind) is not None for _, rate in rows)]
-    has_fee = any(rate.request for _, rate in rows)
-    shown = []
-    for name, rate in rows:
-        prices = [None if (pd := getattr(rate, kind)) is None else units.price(pd) for kind in kinds]
-        shown.append((name, *prices, *([units.written((rate.request or 0) / 10**12)] if has_fee else [])))
-    head = ("model", *(kind.replace("_", " ") for kind in kinds), *(["USD per request"] if has_fee else []))
-    return render(head, shown)
 
 
 def _limits(snapshot: Snapshot) -> str:

@@ -24,6 +24,7 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.audit import Audit
+from arbiter.control.price_refresh import PriceRefresh
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
 from arbiter.ledger import retention
@@ -82,6 +83,9 @@ def run(
     current = Configuration(snapshot, line)
     tariffs = Tariffs(current)
     if storage.url != "none":
+        changer = Changer(lambda: open_store(storage.url))
+    prices = PriceRefresh(current, tariffs, changer)
+    if storage.url != "none":
         recorder = Recorder(
             snapshot.state_dir,
             storage.journal_max,
@@ -89,13 +93,13 @@ def run(
             stages=[
                 Estimates(),
                 Pricing(tariffs, numbers),
+                Pricing(tariffs, numbers, prices.missing),
                 Comparison(current, lambda row: rate(row, tariffs()), numbers),
                 Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),
             ],
             metrics=numbers,
         )
         reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
-        changer = Changer(lambda: open_store(storage.url))
         recorder.start()
         keeper = Keeper(snapshot.state_dir, current, lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S))
         keeper.start()
@@ -105,11 +109,12 @@ def run(
     audit = current.audit = Audit(reader, changer)
     actions = Actions(state, current, audit)
     repricing = Repricing(changer, current)
+    prices.start()
     app = make_app(
         reader,
         recorder.state if recorder is not None else None,
         current,
-        extra=actions.describe,
+        extra=lambda: {**actions.describe(), "prices": prices.describe()},
         actions=[*current.routes(), *actions.routes(), *repricing.routes()],
         changer=changer,
         audit=audit,
@@ -147,6 +152,7 @@ def run(
         repricing.close()
         if sweeper is not None:
             sweeper.stop()
+        prices.stop()
         if recorder is not None:
             recorder.stop()
         if keeper is not None:

@@ -22,11 +22,20 @@ Costs = tuple[int | None, str | None]
 
 
 class Pricing:
-    """A `Stage`. `tariff` gives the one of the day; `metrics` are the control process's own."""
+    """A `Stage`. `tariff` gives the one of the day; `metrics` are the control process's own.
 
-    def __init__(self, tariff: Callable[[], Tariff], metrics: Metrics | None = None) -> None:
+    `missing` hears of stored attempts that have no price.
+    """
+
+    def __init__(
+        self,
+        tariff: Callable[[], Tariff],
+        metrics: Metrics | None = None,
+        missing: Callable[[Sequence[AttemptRow]], None] = lambda rows: None,
+    ) -> None:
         self._tariff = tariff
         self._metrics = metrics
+        self._missing = missing
 
     def take(self, batch: Batch, store: Readable) -> None:
         tariff = self._tariff()
@@ -43,6 +52,9 @@ class Pricing:
             request.cost_pd = together(costs.get(request.id, {}).values())
 
     def stored(self, batch: Batch) -> None:
+        without = [row for row in batch.attempts if row.cost_source == "unpriced" and not row.pricing_available]
+        if without:
+            self._missing(without)
         if self._metrics is None:
             return
         for row in batch.attempts:

@@ -18,6 +18,7 @@ from arbiter.accounting.listed import PriceList
 from arbiter.accounting.tariff import Tariff, is_listed
 from arbiter.config.rates import Pricing, Rate
 from arbiter.config.snapshot import Provider, Snapshot
+from arbiter.ledger import price_files
 from arbiter.log import Log
 
 LOOK_UP_S = 20.0
@@ -34,7 +35,7 @@ class Lists:
 
     def __iter__(self) -> Iterator[PriceList]:
         if self._loaded is None:
-            self._loaded = _load(self._pricing)
+            self._loaded = price_files.load(self._pricing)
         return iter(self._loaded)
 
 
@@ -118,9 +119,3 @@ def known_apart(pricing: Pricing, providers: Mapping[str, Provider]) -> dict[str
         _log.warn("no prices were found for the declared models: the price list could not be read")
         return {}
     return found
-
-
-def _load(pricing: Pricing) -> list[PriceList]:
-    from arbiter.accounting import genai
-
-    return [genai.packaged()]

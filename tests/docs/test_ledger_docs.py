@@ -13,12 +13,14 @@ from arbiter.control import main
 from arbiter.control.actions import Actions
 from arbiter.control.api import Api
 from arbiter.control.app import make_app
+from arbiter.control.price_refresh import PriceRefresh
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
 from arbiter.ledger import journal, query, recorder, schema
 from arbiter.ledger.questions import cache, limits
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
+from arbiter.ledger.tariffs import Tariffs
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 LEDGER = (DOCS / "ledger.md").read_text()
@@ -89,7 +91,9 @@ def test_every_parameter_of_the_report_on_caches_is_documented():
 
 
 def test_every_member_of_the_state_is_documented():
-    state = Api(None, RecorderState, demo_snapshot, Actions(None, demo_snapshot).describe).describe()
+    prices = PriceRefresh(demo_snapshot, Tariffs(demo_snapshot), None)
+    extra = {**Actions(None, demo_snapshot).describe(), "prices": prices.describe()}
+    state = Api(None, RecorderState, demo_snapshot, lambda: extra).describe()
     documented = dict(rows(section(ADMIN, "`GET /admin/api/state`")))
     assert [name.strip("`") for name in documented] == list(state)
     for member, value in state.items():

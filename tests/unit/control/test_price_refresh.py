@@ -1,0 +1,154 @@
+"""Prices that are fetched while the gateway runs, from a real server on loopback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arbiter.config.load import parse
+from arbiter.control import price_refresh
+from arbiter.control.price_refresh import PriceRefresh
+from arbiter.ledger import price_files
+from arbiter.ledger.pricing import Pricing
+from arbiter.ledger.recorder import Batch
+from arbiter.ledger.sqlite import SqliteStore
+from arbiter.ledger.store import Changer, Position
+from arbiter.ledger.tariffs import Tariffs
+from tests.fakes.pages import Page, Site, serving
+from tests.fakes.rows import attempt_row, request_row
+
+
+def listing(*models: str) -> bytes:
+    entry = {"litellm_provider": "house", "input_cost_per_token": 1e-06, "cache_read_input_token_cost": 0}
+    return json.dumps({model: {**entry, "output_cost_per_token": 0} for model in models}).encode()
+
+
+class Gateway:
+    """The control process's parts that have to do with prices, over a real store."""
+
+    def __init__(self, folder: Path, site: Site, refresh: str) -> None:
+        text = (
+            "providers: { openai: { type: openai, endpoint: 'http://127.0.0.1:9/v1', priced_as: house },"
+            " lan: { type: openai, endpoint: 'http://127.0.0.1:9/v1' } }\n"
+            f"prices: {{ refresh: {refresh}, refresh_url: '{site.url}/prices' }}\n"
+        )
+        snapshot = parse(text, "f", {"ARBITER_DATA_DIR": str(folder)})
+        self.pricing = snapshot.pricing
+        self.store = SqliteStore(folder / "a.db")
+        self.changer = Changer(lambda: SqliteStore(folder / "a.db"))
+        self.tariffs = Tariffs(lambda: snapshot)
+        self.refresh = PriceRefresh(lambda: snapshot, self.tariffs, self.changer)
+        self.stage = Pricing(self.tariffs, missing=self.refresh.missing)
+        self.rows = 0
+
+    def record(self, model: str, provider: str = "openai") -> str:
+        """A request of a model, stored as the recorder does."""
+        self.rows += 1
+        request = request_row(self.rows)
+        attempt = attempt_row(request, model_asked=model, provider=provider)
+        batch = Batch([request], [attempt])
+        self.stage.take(batch, self.store)
+        self.store.write([request, attempt], Position("j", self.rows))
+        self.stage.stored(batch)
+        return request.id
+
+    def cost(self, request_id: str) -> int | None:
+        entry = self.store.request(request_id)
+        assert entry is not None
+        return entry.request.cost_pd
+
+
+@pytest.fixture
+def site() -> Any:
+    with serving() as one:
+        one.pages["/prices"] = Page(200, listing("gpt-5.2"))
+        yield one
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, site: Site) -> Any:
+    one = Gateway(tmp_path, site, "6h")
+    yield one
+    one.store.close()
+    one.changer.close()
+
+
+def test_nothing_is_fetched_where_nobody_asked_for_it(tmp_path: Path, site: Site) -> None:
+    gateway = Gateway(tmp_path, site, "off")
+    gateway.record("gpt-5.2")
+    gateway.refresh.look()
+    assert site.asked == []
+    gateway.store.close()
+
+
+def test_a_model_without_a_price_has_one_looked_up_and_its_rows_priced(gateway: Gateway, site: Site) -> None:
+    """One fetch, however many rows wait; from then on the model has its price at once."""
+    waiting = [gateway.record("gpt-5.2") for _ in range(3)]
+    assert [gateway.cost(one) for one in waiting] == [None] * 3
+    gateway.refresh.look()
+    assert [gateway.cost(one) for one in waiting] == [1_200_000_000] * 3
+    assert gateway.cost(gateway.record("gpt-5.2")) == 1_200_000_000
+    gateway.refresh.look()
+    assert site.asked == ["/prices"]
+    shown = gateway.refresh.describe()
+    assert (shown["entries"], shown["error"], shown["origin"]) == (1, None, f"{site.url}/prices")
+
+
+def test_a_model_that_a_new_list_does_not_know_is_left_alone(
+    gateway: Gateway, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a day; and so is one at an address of one's own, which no list can know."""
+    monkeypatch.setattr(price_refresh, "BACK_OFF_S", 0.0)
+    gateway.record("odd")
+    gateway.refresh.look()
+    gateway.record("odd")
+    gateway.record("gpt-5.2", provider="lan")
+    gateway.refresh.look()
+    assert site.asked == ["/prices"]
+    gateway.record("strange")
+    gateway.refresh.look()
+    assert len(site.asked) == 2
+
+
+def test_a_list_is_fetched_again_when_it_is_old(gateway: Gateway, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not before: a gateway that restarts does not fetch what is new enough."""
+    monkeypatch.setattr(price_refresh, "BACK_OFF_S", 0.0)
+    gateway.refresh.look()
+    gateway.refresh.look()
+    assert len(site.asked) == 1
+    kept = json.loads(gateway.pricing.stored.read_bytes())
+    kept["fetched_ms"] -= 6 * 3_600_000
+    gateway.pricing.stored.write_text(json.dumps(kept))
+    site.pages["/prices"] = Page(200, listing("gpt-5.2", "new"))
+    gateway.refresh.look()
+    assert len(site.asked) == 2 and gateway.cost(gateway.record("new")) is not None
+
+
+def test_the_last_good_list_stays_while_fetching_fails(gateway: Gateway, site: Site) -> None:
+    """It is tried again after a while, not in a storm; the state says what went wrong."""
+    price_files.keep(gateway.pricing.stored, listing("gpt-5.2"), "by hand")
+    site.pages["/prices"] = Page(503, b"later")
+    gateway.record("odd")
+    gateway.refresh.look()
+    gateway.refresh.look()
+    assert len(site.asked) == 1
+    assert "answers 503" in gateway.refresh.describe()["error"]
+    assert gateway.cost(gateway.record("gpt-5.2")) == 1_200_000_000
+
+
+def test_a_list_that_was_imported_is_taken_up(tmp_path: Path, site: Site) -> None:
+    gateway = Gateway(tmp_path, site, "off")
+    assert gateway.cost(gateway.record("gpt-5.2")) is None
+    price_files.keep(gateway.pricing.stored, listing("gpt-5.2"), "by hand")
+    gateway.refresh.look()
+    assert gateway.cost(gateway.record("gpt-5.2")) == 1_200_000_000
+    gateway.store.close()
+
+
+def test_it_runs_and_ends_in_a_thread_of_its_own(gateway: Gateway, site: Site) -> None:
+    gateway.refresh.start()
+    gateway.refresh.stop()
+    assert gateway.refresh._thread is not None and not gateway.refresh._thread.is_alive()
