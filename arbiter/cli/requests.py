@@ -142,7 +142,7 @@ def _row(entry: Entry, year: int) -> tuple[Any, ...]:
 
 
 def _tokens(entry: Entry, field: str) -> str | None:
-    total = entry.total(field)
+    total = entry.about(field)
     return None if total is None else f"~{total}" if entry.is_partial else str(total)
 
 

@@ -8,7 +8,7 @@ from arbiter.ledger.row import AttemptRow, RequestRow
 
 DASH = "–"
 
-PARTIAL = "~ counted until the stream was cut: the provider did not report the final number"
+PARTIAL = "~ counted until the stream was cut, or estimated: the provider did not report the final number"
 
 PINS = {
     "new": "new: its next turn goes where this one went",

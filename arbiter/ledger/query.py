@@ -71,6 +71,12 @@ class Entry(msgspec.Struct, frozen=True):
         reported = [value for value in (getattr(attempt, field) for attempt in self.attempts) if value is not None]
         return sum(reported) if reported else None
 
+    def about(self, field: str) -> int | None:
+        """The same, with our estimate where an attempt has no report; `is_partial` says that there may be one."""
+        counts = [(getattr(one, field), getattr(one, f"estimated_{field}", None)) for one in self.attempts]
+        known = [count for told, estimate in counts if (count := estimate if told is None else told) is not None]
+        return sum(known) if known else None
+
     @property
     def is_unpriced(self) -> bool:
         """Whether tokens were used, and nobody knows for how much."""
@@ -78,7 +84,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def is_partial(self) -> bool:
-        """Whether a total holds counts of a stream that ended before the provider's last word on them."""
+        """Whether a total holds counts of a stream that ended before the provider's last word, or an estimate."""
         return any(attempt.usage_source in ("partial", "estimated") for attempt in self.attempts)
 
 

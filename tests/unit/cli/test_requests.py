@@ -320,3 +320,7 @@ def test_an_estimate_is_told_as_one(tmp_path):
     store.close()
     told = arbiter("requests", "--db", tmp_path / "a.db", "--trace", request.trace_id).stdout
     assert "  tokens        1,234 in, 56 out (estimated)\n" in told
+    table = arbiter("requests", "--db", tmp_path / "a.db").stdout
+    assert table.splitlines()[2].split()[-4:-1] == ["~1234", "-", "~56"] and "or estimated" in table
+    (shown,) = json.loads(arbiter("requests", "--db", tmp_path / "a.db", "--json").stdout)
+    assert (shown["input_tokens"], shown["output_tokens"]) == (None, None)  # which are the reported ones
