@@ -33,9 +33,8 @@ _TTL = re.compile(rb'"ttl"\s*+:\s*+"([0-9A-Za-z]{1,8})"')
 
 
 class Part(NamedTuple):
-    """One part of a head. `form` is empty where there is nothing in it; `digest` is the link behind its last entry."""
+    """One part of a head: the link behind the last of its entries, and the marks in them."""
 
-    form: bytes
     digest: bytes
     entries: int
     marks: tuple[str, ...]
@@ -51,7 +50,7 @@ class Head(NamedTuple):
     marks: tuple[str, ...]
 
 
-_NOTHING = Part(b"", _ZERO, 0, ())
+_NOTHING = Part(_ZERO, 0, ())
 
 
 class Heads:
@@ -79,12 +78,17 @@ class Heads:
         prompt = self._part(b"i" + seed[16:], prompt_of(members), _instructions)
         if tools is None or prompt is None:
             return None
-        system = None
-        if prompt.form or led.forms:
-            system = sha256(b"".join([prompt.form, *map(_of_message, led.forms)])).digest()
-        offered = tools.digest if tools.entries else None
-        digest = sha256((system or _ZERO) + (offered or _ZERO)).digest()
-        return Head(digest, system, offered, tools.entries, tools.marks + prompt.marks)
+        system, offered = prompt.digest, tools.digest
+        for form in led.forms:
+            system = sha256(system + _of_message(form)).digest()
+        said = prompt.entries > 0 or len(led.forms) > 0
+        return Head(
+            sha256(system + offered).digest(),
+            system if said else None,
+            offered if tools.entries else None,
+            tools.entries,
+            tools.marks + prompt.marks,
+        )
 
     def _part(self, key: bytes, raw: Raw | None, read: Callable[[memoryview], Part | None]) -> Part | None:
         if raw is None:
@@ -123,7 +127,7 @@ def _tools(raw: memoryview) -> Part | None:
     if folded is None or not folded.is_over:
         return None
     marks = tuple(in_words("tools", places, value) for places, value in folded.marks)
-    return Part(b"", folded.links[-1] if folded.links else _ZERO, len(folded.ends), marks)
+    return Part(folded.links[-1] if folded.links else _ZERO, len(folded.ends), marks)
 
 
 def _instructions(raw: memoryview) -> Part | None:
@@ -132,7 +136,9 @@ def _instructions(raw: memoryview) -> Part | None:
         return None
     form = without_attribution(found[0])
     marks = tuple(in_words("system", places, value) for places, value in found[1])
-    return Part(b"" if form in (b"[]", b"null") else form, _ZERO, 0, marks)
+    if form in (b"[]", b"null"):
+        return Part(_ZERO, 0, marks)
+    return Part(sha256(_ZERO + form).digest(), 1, marks)
 
 
 def _of_message(form: bytes) -> bytes:

@@ -30,7 +30,7 @@ TOOLS_SAMPLE_BYTES = 256 << 10
 AT_ONCE_BYTES = 128 << 10
 """Hashing that many takes a fifth of a millisecond; what is more goes to a thread."""
 
-_MARK = b'"cache_control"'
+_MARK, _RETENTION = b'"cache_control"', b'"prompt_cache'
 _NONE = memoryview(b"[]")
 _QUOTE = ord('"')
 _SHORT = 6  # bytes, 12 hexadecimal digits
@@ -154,7 +154,7 @@ class Reading:
     def _look(self) -> int:
         """Find out what is known of it; how many bytes are not."""
         if self._inputs is None:
-            if _MARK in self._body:
+            if _MARK in self._body or _RETENTION in self._body:
                 self._members = _decode_members(self._body)
             members, prefixes = self._members, self._prefixes
             self._inputs = inputs = _inputs_of(members)

@@ -176,3 +176,35 @@ def test_a_long_prompt_is_told_like_a_short_one(front: Front) -> None:
         assert chains[0][2] != chains[3][2]
 
     run(main)
+
+
+def test_a_history_that_was_rewritten_is_found_out(front: Front) -> None:
+    """What all of it is for: the provider read nothing, and the rows know that the client is to blame, and where."""
+    turns = [
+        {"role": ("user", "assistant")[n % 2], "content": f"This is turn {n} of a conversation."} for n in range(9)
+    ]
+    rewritten = [*turns[:3], {"role": "assistant", "content": "Something else."}, *turns[4:]]
+    more = [*turns, {"role": "assistant", "content": "And so on."}, MARKED]
+
+    async def main() -> None:
+        usage = {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 20_000}
+        again = {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 20_500}
+        told = [usage, {"cache_read_input_tokens": 20_000, "cache_creation_input_tokens": 100}, again]
+
+        async def script(peer: Peer, request: Request) -> None:
+            said = json.loads(MESSAGES.answer())
+            said["usage"] = {"input_tokens": 10, "output_tokens": 5, **told.pop(0)}
+            await peer.send(answer(json.dumps(said).encode(), headers=[JSON]))
+
+        rows = []
+        async with Origin(script, port=front.upstream):
+            for history in (turns, more, [*rewritten, *more[9:], ANSWER, USER]):
+                headers = [("x-claude-code-session-id", "a-session-that-is-rewritten")]
+                found = await ask(front.port, MESSAGES.path, asked(MESSAGES, *history), headers=headers)
+                rows.append(front.row(found.trace_id)["attempts"][0])
+        assert [row["cache_verdict"] for row in rows] == [None, None, "drift"]
+        assert rows[2]["cache_lost_tokens"] == 20_100 and rows[2]["cache_against"] == rows[1]["id"]
+        # As narrowly as the positions that both kept: the fourth was changed, and the fifth is the first of these.
+        assert (rows[2]["cache_lost_at"], rows[2]["cache_lost_in"]) == (5, "messages 1-5")
+
+    run(main)

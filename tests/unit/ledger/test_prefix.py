@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from itertools import pairwise
@@ -254,7 +255,7 @@ def test_the_order_in_which_a_schema_names_its_properties_counts() -> None:
 
 def test_a_head_can_be_hashed_by_whoever_has_the_prompt() -> None:
     """The rows' hashes are worth something outside of this program, too."""
-    system = sha256(b'[{"text":"You are kind.","type":"text"}]').digest()
+    system = sha256(bytes(32) + b'[{"text":"You are kind.","type":"text"}]').digest()
     tool = b'{"description":"Reads.","input_schema":{"type":"object","properties":{"b":{},"a":{}}},"name":"read"}'
     tools = sha256(bytes(32) + tool).digest()
     found = fresh(messages(user("a"), tools=TOOLS))
@@ -568,3 +569,19 @@ def test_claude_codes_marks_and_effort_are_told(prefixes: Prefixes) -> None:
     assert [one.cache_marks[:2] for one in turns] == [["system:1@5m", "system:2@5m"]] * 3
     assert [one.cache_marks[2] for one in turns] == ["message:0.1@5m", "message:3.0@5m", "message:5.0@5m"]
     assert {one.effort for one in turns} == {"high thinking:adaptive"}
+
+
+def test_what_is_remembered_of_a_head_is_not_its_text() -> None:
+    """System prompts have hundreds of kilobytes, and a worker sees many."""
+    loop = asyncio.new_event_loop()
+    prefixes = Prefixes(loop)
+    tracemalloc.start()
+    for n in range(40):
+        told(
+            prefixes,
+            messages(user("a"), system=f"{n}" + "x" * 500_000, tools=[{"name": "a", "text": f"{n}" + "y" * 500_000}]),
+        )
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    loop.close()
+    assert kept_bytes < 2_000_000

@@ -159,11 +159,12 @@ def test_how_many_inputs_were_changed_is_counted() -> None:
 
 def test_marks_are_those_of_the_body_that_was_sent(desk: Desk) -> None:
     marked = json.dumps({"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]}).encode()
-    for body in (None, marked, b'{"model":"m"}', b'not JSON "cache_control"'):
+    kept = b'{"prompt_cache_retention":"24h"}'
+    for body in (None, marked, kept, b'{"model":"m"}', b'not JSON "cache_control"'):
         attempt = desk.open(marked=body)
         attempt.sent()
         attempt.close(METERED, None)
-    assert [row.cache_marks for row in desk.pen.closed] == [[], ["system:0@5m"], [], None]
+    assert [row.cache_marks for row in desk.pen.closed] == [[], ["system:0@5m"], ["request@24h"], [], None]
     assert all(row.input_chain for row in desk.pen.closed)
 
 
