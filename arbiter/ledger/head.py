@@ -54,11 +54,17 @@ _NOTHING = Part(_ZERO, 0, ())
 
 
 class Heads:
-    """The heads of one worker's requests."""
+    """The heads of one worker's requests, read in any thread; two at once may read the same one."""
 
     def __init__(self) -> None:
-        self._parts: dict[bytes, Part | None] = {}
+        self._parts: dict[bytes, Part] = {}
         self._heads: dict[bytes, Head] = {}
+
+    def unread_bytes(self, members: Mapping[str, Raw], seed: bytes) -> int:
+        """How much of a head would have to be hashed, but for instructions among the inputs."""
+        tools, prompt = members.get(TOOLS), prompt_of(members)
+        unread = len(memoryview(tools)) if tools is not None and b"t" + seed[:16] not in self._parts else 0
+        return unread + (len(memoryview(prompt)) if prompt is not None and b"i" + seed[16:] not in self._parts else 0)
 
     def of(self, members: Mapping[str, Raw], seed: bytes, led: Led) -> Head | None:
         """The head of a request; `seed` is that of its members, `led` the instructions among its inputs.
@@ -93,10 +99,11 @@ class Heads:
     def _part(self, key: bytes, raw: Raw | None, read: Callable[[memoryview], Part | None]) -> Part | None:
         if raw is None:
             return _NOTHING
-        if key in self._parts:
-            return self._parts[key]
-        part = read(memoryview(raw))
-        _remember(self._parts, key, part)
+        part = self._parts.get(key)
+        if part is None:
+            part = read(memoryview(raw))
+            if part is not None:
+                _remember(self._parts, key, part)
         return part
 
 

@@ -141,11 +141,12 @@ class Reading:
     def _go(self) -> None:
         if self._is_over:
             return
-        if self._look() <= AT_ONCE_BYTES:
-            self.prefix()
-            return
-        self._future = self._prefixes.submit(self.fold)
-        self._future.add_done_callback(self._folded_elsewhere)
+        with contextlib.suppress(Exception):  # whoever asks for the prefix finds out, and says so
+            if self._look() > AT_ONCE_BYTES:
+                self._future = self._prefixes.submit(self.fold)
+                self._future.add_done_callback(self._folded_elsewhere)
+                return
+        self.prefix()
 
     def _folded_elsewhere(self, _: Future[None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
@@ -156,23 +157,29 @@ class Reading:
         if self._inputs is None:
             if _MARK in self._body or _RETENTION in self._body:
                 self._members = _decode_members(self._body)
-            members, prefixes = self._members, self._prefixes
-            self._inputs = inputs = _inputs_of(members)
+            members, trails = self._members, self._prefixes.trails
+            inputs = _inputs_of(members)
             self._seed = seed = seed_of(members)
             if len(inputs) >= LEAST_BYTES:
-                self._found = prefixes.trails.find(seed, inputs)
+                self._found = trails.find(seed, inputs)
                 self._begun = self._found.chain()
-            if self._begun is None and (led := chain.lead(inputs)) is not None:
-                head = prefixes.heads.of(members, seed, led)
-                self._begun = Chain.begun(head, led) if head is not None else None
-            self._at = self._begun.ends[-1] if self._begun is not None and self._begun.ends else 0
-        return len(self._inputs) - self._at
+            self._inputs = inputs
+        if self._begun is not None:
+            return len(self._inputs) - self._begun.ends[-1]
+        return len(self._inputs) + self._prefixes.heads.unread_bytes(self._members, self._seed)
 
     def fold(self) -> None:
         """Hash what is not known, and say what there is to say. In any thread."""
         begun, inputs, members = self._begun, self._inputs, self._members
-        if begun is None or inputs is None:
+        if inputs is None:
             return
+        if begun is None:
+            led = chain.lead(inputs)
+            head = self._prefixes.heads.of(members, self._seed, led) if led is not None else None
+            if led is None or head is None:
+                return
+            self._begun = begun = Chain.begun(head, led)
+        self._at = begun.ends[-1] if begun.ends else 0
         folded = chain.fold(inputs, self._at, begun.link(len(begun.ends)), MAX_ENTRIES)
         if folded is None or not folded.is_over:
             return

@@ -458,9 +458,15 @@ def test_instructions_that_follow_on_instructions_are_seen(prefixes: Prefixes) -
         assert told(prefixes, body).system_hash == fresh(body).system_hash
 
 
-def test_much_to_hash_does_not_keep_the_loop(prefixes: Prefixes) -> None:
+@pytest.mark.parametrize("where", ["messages", "system", "tools"])
+def test_much_to_hash_does_not_keep_the_loop(prefixes: Prefixes, where: str) -> None:
     """It goes to a thread; whoever asks before it is done waits, and gets the same."""
-    body = messages(user("x" * (40 * AT_ONCE_BYTES)))
+    much = "x" * (40 * AT_ONCE_BYTES)
+    body = messages(
+        user(much if where == "messages" else "a"),
+        system=much if where == "system" else "b",
+        tools=[{"name": much if where == "tools" else "c"}],
+    )
     turns: list[str] = []
 
     async def main() -> tuple[Prefix | None, Prefix | None]:
@@ -470,7 +476,7 @@ def test_much_to_hash_does_not_keep_the_loop(prefixes: Prefixes) -> None:
         while not patient._is_over:
             turns.append("another's turn")
             await asyncio.sleep(0)
-        prefixes.trails = type(prefixes.trails)(1 << 20)
+        prefixes.trails, prefixes.heads = type(prefixes.trails)(1 << 20), type(prefixes.heads)()
         hasty.begin()
         await asyncio.sleep(0)
         return patient.prefix(), hasty.prefix()
@@ -479,6 +485,9 @@ def test_much_to_hash_does_not_keep_the_loop(prefixes: Prefixes) -> None:
     assert patient == fresh(body) and hasty is not None
     assert hasty.input_chain == patient.input_chain
     assert len(turns) > 2
+    # What is known by now is not hashed elsewhere.
+    again = prefixes.read(members_of(body))
+    assert again._look() < AT_ONCE_BYTES
 
 
 def test_tools_are_sampled_once(prefixes: Prefixes) -> None:

@@ -180,7 +180,6 @@ def test_a_failure_to_tell_costs_the_row_nothing_else(desk: Desk, caplog: pytest
     desk.book.prompt = Prompt(desk.prefixes, Broken())
     attempt = desk.open()
     attempt.sent()
-    desk.loop.set_exception_handler(lambda loop, context: None)
     desk.turn()
     attempt.close(METERED, None)
     (row,) = desk.pen.closed
