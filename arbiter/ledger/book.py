@@ -15,7 +15,7 @@ from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut, UpstreamError
-from arbiter.ledger.prompt import Prompt, Sent
+from arbiter.ledger.prompt import Prompt
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
 from arbiter.metrics import Metrics
@@ -42,7 +42,7 @@ class Attempt:
 
     __slots__ = ("_book", "_prompt", "answered_ns", "is_open", "row", "sent_ns")
 
-    def __init__(self, book: Book, row: AttemptRow, prompt: Sent | None = None) -> None:
+    def __init__(self, book: Book, row: AttemptRow, prompt: Prompt | None = None) -> None:
         self._book = book
         self._prompt = prompt
         self.row = row
@@ -123,7 +123,7 @@ class Book:
         self.waited_us = 0  # for attempts that are over, and on purpose between two
         self.request = request
         self.prompt: Prompt | None = None  # where it is to be told of
-        self._unsent: list[tuple[AttemptRow, Sent]] = []
+        self._unsent: list[tuple[AttemptRow, Prompt]] = []
         self.conversation: str | None = None
 
     def open(
@@ -167,7 +167,7 @@ class Book:
         self._pen.open(request, row)
         return Attempt(self, row, self.prompt.sent(edited, marked) if self.prompt is not None else None)
 
-    def note(self, row: AttemptRow, prompt: Sent | None = None) -> None:
+    def note(self, row: AttemptRow, prompt: Prompt | None = None) -> None:
         """One attempt is complete, but for what `prompt` has to tell."""
         if prompt is None:
             self._pen.close(row)

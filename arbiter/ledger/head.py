@@ -23,6 +23,9 @@ TOOLS = "tools"
 MAX_ENTRIES = 100_000
 """Of tools, and of inputs: as many messages as Anthropic takes. Each costs a microsecond or more."""
 
+SHORT = 6
+"""Bytes of a hash that rows keep, as 12 hexadecimal digits."""
+
 _ABSENT = bytes(16)
 _ZERO = bytes(32)
 _REMEMBERED = 512
@@ -41,11 +44,11 @@ class Part(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The head of a chain; `system` and `tools` are the hashes of its parts, None where there is nothing in them."""
+    """The head of a chain. `told` is what rows tell of it: its hash, and those of its instructions and of its tools,
+    None where there are none."""
 
     digest: bytes
-    system: bytes | None
-    tools: bytes | None
+    told: tuple[str, str | None, str | None]
     tools_offered: int
     marks: tuple[str, ...]
 
@@ -87,14 +90,11 @@ class Heads:
         system, offered = prompt.digest, tools.digest
         for form in led.forms:
             system = sha256(system + _of_message(form)).digest()
-        said = prompt.entries > 0 or len(led.forms) > 0
-        return Head(
-            sha256(system + offered).digest(),
-            system if said else None,
-            offered if tools.entries else None,
-            tools.entries,
-            tools.marks + prompt.marks,
-        )
+        says = prompt.entries > 0 or len(led.forms) > 0
+        digest = sha256(system + offered).digest()
+        system_hash = system[:SHORT].hex() if says else None
+        tools_hash = offered[:SHORT].hex() if tools.entries else None
+        return Head(digest, (digest.hex(), system_hash, tools_hash), tools.entries, tools.marks + prompt.marks)
 
     def _part(self, key: bytes, raw: Raw | None, read: Callable[[memoryview], Part | None]) -> Part | None:
         if raw is None:
@@ -115,16 +115,14 @@ def _remember(known: dict[bytes, Any], key: bytes, value: object) -> None:
 
 def seed_of(members: Mapping[str, Raw]) -> bytes:
     """What stands for the tools and the instructions beside the inputs, by their bytes: 32 bytes."""
-    return _key(members.get(TOOLS)) + _key(prompt_of(members))
+    tools, prompt = members.get(TOOLS), prompt_of(members)
+    key = xxh3_128_digest(memoryview(tools)) if tools is not None else _ABSENT
+    return key + (xxh3_128_digest(memoryview(prompt)) if prompt is not None else _ABSENT)
 
 
 def prompt_of(members: Mapping[str, Raw]) -> Raw | None:
     """The instructions that stand beside the inputs: `system` of Messages, `instructions` of Responses."""
     return members["system"] if "system" in members else members.get("instructions")
-
-
-def _key(raw: Raw | None) -> bytes:
-    return xxh3_128_digest(memoryview(raw)) if raw is not None else _ABSENT
 
 
 def _tools(raw: memoryview) -> Part | None:
@@ -134,7 +132,7 @@ def _tools(raw: memoryview) -> Part | None:
     if folded is None or not folded.is_over:
         return None
     marks = tuple(in_words("tools", places, value) for places, value in folded.marks)
-    return Part(folded.links[-1] if folded.links else _ZERO, len(folded.ends), marks)
+    return Part(folded.links[-len(_ZERO) :] or _ZERO, len(folded.ends), marks)
 
 
 def _instructions(raw: memoryview) -> Part | None:

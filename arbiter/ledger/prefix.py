@@ -17,12 +17,9 @@ from msgspec import Raw
 
 from arbiter._speedups import chain
 from arbiter.ledger import asked
-from arbiter.ledger.head import MAX_ENTRIES, TOOLS, Heads, seed_of
+from arbiter.ledger.head import MAX_ENTRIES, SHORT, TOOLS, Heads, seed_of
 from arbiter.ledger.trails import LEAST_BYTES, LINK, Chain, Found, Trail, Trails, trail_of
 from arbiter.log import Log
-
-EVERY, LAST, RUNS = 16, 4, 4
-"""Which positions are kept: every 16th, the last four, and those before the last four runs of model-produced inputs."""
 
 TRAILS_BYTES = 16 << 20
 SEEN_TOOLS = 1024
@@ -33,7 +30,6 @@ AT_ONCE_BYTES = 128 << 10
 _MARK, _RETENTION = b'"cache_control"', b'"prompt_cache'
 _NONE = memoryview(b"[]")
 _QUOTE = ord('"')
-_SHORT = 6  # bytes, 12 hexadecimal digits
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _log = Log(__name__)
@@ -63,7 +59,7 @@ class Prefixes:
         self.heads = Heads()
         self.trails = Trails(trails_bytes)
         self.folded_bytes = 0
-        self._seen_tools: dict[bytes, None] = {}
+        self._seen_tools: dict[str, None] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def read(self, members: Mapping[str, Raw]) -> Reading:
@@ -80,7 +76,7 @@ class Prefixes:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="prefix")
         return self._threads.submit(work)
 
-    def tools_sample(self, tools: bytes, raw: Raw) -> bytes | None:
+    def tools_sample(self, tools: str, raw: Raw) -> bytes | None:
         """The schemas behind a hash, where this worker sees it for the first time and they are not too long."""
         seen = self._seen_tools
         is_new = tools not in seen
@@ -141,12 +137,15 @@ class Reading:
     def _go(self) -> None:
         if self._is_over:
             return
-        with contextlib.suppress(Exception):  # whoever asks for the prefix finds out, and says so
-            if self._look() > AT_ONCE_BYTES:
-                self._future = self._prefixes.submit(self.fold)
-                self._future.add_done_callback(self._folded_elsewhere)
-                return
-        self.prefix()
+        try:
+            is_much = self._look() > AT_ONCE_BYTES
+        except Exception:
+            is_much = False  # `prefix` finds out as well, and says so
+        if is_much:
+            self._future = self._prefixes.submit(self.fold)
+            self._future.add_done_callback(self._folded_elsewhere)
+        else:
+            self.prefix()
 
     def _folded_elsewhere(self, _: Future[None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
@@ -186,17 +185,17 @@ class Reading:
         whole, head = begun.extended(folded), begun.head
         if self._found is not None:
             self._trail = trail_of(self._found, self._seed, inputs, whole)
-        links, system, tools = whole.links, head.system, head.tools
+        head_hash, system_hash, tools_hash = head.told
         self._prefix = Prefix(
-            head.digest.hex(),
-            system[:_SHORT].hex() if system is not None else None,
-            tools[:_SHORT].hex() if tools is not None else None,
+            head_hash,
+            system_hash,
+            tools_hash,
             head.tools_offered,
             len(whole.produced),
-            [f"{at}:{links[LINK * (at - 1) : LINK * (at - 1) + _SHORT].hex()}" for at in positions(whole.produced)],
+            chain.kept(whole.links, whole.produced),
             [*head.marks, *[word for _, word in whole.marks], *asked.retention(members)],
             asked.effort(members),
-            links[-LINK : _SHORT - LINK].hex(),
+            whole.links[-LINK : SHORT - LINK].hex(),
         )
 
     def _remember(self) -> None:
@@ -207,28 +206,11 @@ class Reading:
         prefixes.folded_bytes += len(inputs) - self._at
         if self._trail is not None:
             prefixes.trails.keep(self._trail)
-        tools = begun.head.tools
-        if tools is not None and not self._body:
-            sample = prefixes.tools_sample(tools, self._members[TOOLS])
+        tools_hash = prefix.tools_hash
+        if tools_hash is not None and not self._body:
+            sample = prefixes.tools_sample(tools_hash, self._members[TOOLS])
             if sample is not None:
                 self._prefix = msgspec.structs.replace(prefix, tools_sample=sample)
-
-
-def positions(produced: bytes) -> list[int]:
-    """Behind how many inputs the chain is kept, by which of them a model wrote."""
-    count = len(produced)
-    if count <= LAST:
-        return list(range(1, count + 1))
-    kept = {*range(EVERY, count + 1, EVERY), *range(max(1, count - LAST + 1), count + 1)}
-    end = count
-    for _ in range(RUNS):
-        end = produced.rfind(1, 0, end) + 1
-        if not end:
-            break
-        end = produced.rfind(0, 0, end) + 1
-        kept.add(end)
-    # Behind no input there is the head, which has a column of its own.
-    return sorted(kept - {0})
 
 
 def _inputs_of(members: Mapping[str, Raw]) -> memoryview:

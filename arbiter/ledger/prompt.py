@@ -14,13 +14,13 @@ from arbiter.ledger.row import AttemptRow
 from arbiter.log import Log
 
 if TYPE_CHECKING:
-    from arbiter.ledger.prefix import Prefixes, Reading
+    from arbiter.ledger.prefix import Prefix, Prefixes, Reading
 
 _log = Log(__name__)
 
 
 class Prompt:
-    """One request's prompt. It is read once; its attempts share what was found."""
+    """One request's prompt, as its attempts send it. It is read once, and they share what was found."""
 
     __slots__ = ("_prefixes", "_reading", "members")
 
@@ -29,36 +29,11 @@ class Prompt:
         self._prefixes = prefixes
         self._reading = prefixes.read(members)
 
-    def sent(self, edited: Mapping[str, Raw] | None, marked: bytes | None) -> Sent:
+    def sent(self, edited: Mapping[str, Raw] | None, marked: bytes | None) -> Prompt:
         """What one attempt sends of it: with the members `edited`, with marks of our own in the body `marked`."""
-        prefixes = self._prefixes
-        return Sent(
-            self,
-            self._reading,
-            edited,
-            prefixes.read(edited) if edited is not None else None,
-            prefixes.read_marks(marked) if marked is not None else None,
-        )
-
-
-class Sent:
-    """The prompt as one attempt sends it."""
-
-    __slots__ = ("_edited", "_marks", "_projection", "_prompt", "_reading")
-
-    def __init__(
-        self,
-        prompt: Prompt,
-        reading: Reading,
-        edited: Mapping[str, Raw] | None,
-        projection: Reading | None,
-        marks: Reading | None,
-    ) -> None:
-        self._prompt = prompt
-        self._reading = reading
-        self._edited = edited
-        self._projection = projection
-        self._marks = marks
+        if edited is None and marked is None:
+            return self
+        return _Altered(self._prefixes, self._reading, self.members, edited, marked)
 
     @property
     def is_begun(self) -> bool:
@@ -68,37 +43,61 @@ class Sent:
     def begin(self) -> None:
         """It is on its way: read it while the upstream thinks."""
         self._reading.begin()
-        if self._projection is not None:
-            self._projection.begin()
-        if self._marks is not None:
-            self._marks.begin()
 
     def tell(self, row: AttemptRow) -> None:
         """Complete the row of an attempt that is over. What cannot be told stays None, and is no reason to fail."""
         try:
-            self._tell(row)
+            if row.usage_source != "provider" and _may_have_cost(row):
+                row.sample, row.sample_of_bytes = sample.of(self.members)
+            prefix = self._reading.prefix()
+            if prefix is not None:
+                self._tell(row, prefix)
         except Exception as bug:
             _log.error("a row goes without its prompt", trace_id=row.trace_id, error=bug)
 
-    def _tell(self, row: AttemptRow) -> None:
-        prompt = self._prompt
-        if row.usage_source in ("missing", "partial") and _may_have_cost(row):
-            row.sample, row.sample_of_bytes = sample.of(prompt.members)
-        prefix = self._reading.prefix()
-        if prefix is None:
-            return
+    def _tell(self, row: AttemptRow, prefix: Prefix) -> None:
         row.head_hash, row.system_hash, row.tools_hash = prefix.head_hash, prefix.system_hash, prefix.tools_hash
         row.inputs, row.input_chain = prefix.inputs, prefix.input_chain
         row.effort, row.tools_offered = prefix.effort, prefix.tools_offered
         row.cache_marks = prefix.cache_marks
+        if row.number == 1:
+            row.tools_sample = prefix.tools_sample
+
+
+class _Altered(Prompt):
+    """A prompt that is not sent as the client wrote it. Rows tell of both."""
+
+    __slots__ = ("_edited", "_marks", "_projection")
+
+    def __init__(
+        self,
+        prefixes: Prefixes,
+        reading: Reading,
+        members: Mapping[str, Raw],
+        edited: Mapping[str, Raw] | None,
+        marked: bytes | None,
+    ) -> None:
+        self.members = members
+        self._prefixes = prefixes
+        self._reading = reading
+        self._edited = edited
+        self._projection = prefixes.read(edited) if edited is not None else None
+        self._marks = prefixes.read_marks(marked) if marked is not None else None
+
+    def begin(self) -> None:
+        super().begin()
+        for reading in (self._projection, self._marks):
+            if reading is not None:
+                reading.begin()
+
+    def _tell(self, row: AttemptRow, prefix: Prefix) -> None:
+        super()._tell(row, prefix)
         if self._marks is not None:
             ours = self._marks.prefix()
             row.cache_marks = ours.cache_marks if ours is not None else None
-        if row.number == 1:
-            row.tools_sample = prefix.tools_sample
         if self._edited is not None and self._projection is not None:
             projection = self._projection.prefix()
-            row.replaced = replaced(prompt.members, self._edited)
+            row.replaced = replaced(self.members, self._edited)
             row.projection_hash = projection.last if projection is not None else None
 
 

@@ -81,7 +81,7 @@ class Chain(NamedTuple):
                 for places, value in by.marks
             ]
         ends = self.ends + array("Q", by.ends)
-        return Chain(self.head, self.led, ends, self.links + b"".join(by.links), self.produced + by.produced, marks)
+        return Chain(self.head, self.led, ends, self.links + by.links, self.produced + by.produced, marks)
 
 
 class Trail:

@@ -28,7 +28,12 @@ def form_of(chain, text, **how):
 
 
 def links_of(chain, inputs):
-    return chain.fold(inputs if isinstance(inputs, bytes) else json.dumps(inputs).encode(), 0, SEED, ALL).links
+    return each(chain.fold(json.dumps(inputs).encode(), 0, SEED, ALL).links)
+
+
+def each(links):
+    """Links one by one."""
+    return [links[at : at + 32] for at in range(0, len(links), 32)]
 
 
 # --- the form ---------------------------------------------------------------------------------------------------------
@@ -224,7 +229,7 @@ def test_a_link_is_the_hash_of_the_link_before_and_the_form(chain):
     first = sha256(SEED + b'{"content":[{"text":"a","type":"text"}],"role":"user"}').digest()
     second = sha256(first + b'{"content":[],"role":"assistant"}').digest()
     folded = chain.fold(b' [ {"role":"user","content":"a"} , {"role":"assistant","content":[]}] ', 0, SEED, ALL)
-    assert folded.links == [first, second]
+    assert folded.links == first + second
     assert folded.produced == b"\0\1" and folded.is_over
 
 
@@ -235,9 +240,9 @@ def test_a_chain_goes_on_from_wherever_it_was_left(chain):
     assert [text[:end][-1:] for end in whole.ends] == [b"}"] * 9
     for k in range(10):
         before = chain.fold(text, 0, SEED, k)
-        assert (before.links, before.is_over) == (whole.links[:k], k == 9)
-        rest = chain.fold(text, before.ends[-1] if k else 0, before.links[-1] if k else SEED, ALL)
-        assert (rest.ends, rest.links, rest.is_over) == (whole.ends[k:], whole.links[k:], True)
+        assert (before.links, before.is_over) == (whole.links[: 32 * k], k == 9)
+        rest = chain.fold(text, before.ends[-1] if k else 0, before.links[-32:] if k else SEED, ALL)
+        assert (rest.ends, rest.links, rest.is_over) == (whole.ends[k:], whole.links[32 * k :], True)
 
 
 @pytest.mark.parametrize(
@@ -319,3 +324,15 @@ def test_instructions_lead_until_somebody_else_speaks(chain):
     marked = chain.lead(b'[{"role":"system","content":[{"type":"text","cache_control":{}}]}]')
     assert marked.marks == [((0, 0), b"{}")]
     assert chain.lead(b'{"role":"system"}') is None
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.booleans(), max_size=120).map(bytes) | st.integers(0, 600).map(bytes))
+def test_what_is_kept_is_what_the_specification_says(produced):
+    """Every 16th position, the last four, and those before the last four runs that a model wrote (SPEC 7.4)."""
+    count = len(produced)
+    links = b"".join(sha256(bytes([at & 255, at >> 8])).digest() for at in range(count))
+    runs = [at for at in range(count) if produced[at] and (at == 0 or not produced[at - 1])][-4:]
+    wanted = sorted({*range(16, count + 1, 16), *range(count - 3, count + 1), *runs})
+    expected = [f"{at}:{links[32 * at - 32 :][:6].hex()}" for at in wanted if at > 0]
+    assert reference.kept(links, produced) == compiled.kept(links, produced) == expected

@@ -9,6 +9,7 @@ allocated once, at four times the text; only what is used of it costs memory. Ha
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -17,11 +18,18 @@ from hashlib import sha256
 from arbiter._speedups.c.canonical cimport (
     DEEP_LEVELS, LINK_BYTES, MARKS_TOLD, PLACES_TOLD, SLACK_BYTES, Form, Mark, blank, named, string, value
 )
-from arbiter._speedups.py.chain import DEEP, MARKS, MOST_MARKS, OPAQUE, PLACES, Folded, Led
+from arbiter._speedups.py.chain import DEEP, EVERY, LAST, MARKS, MOST_MARKS, OPAQUE, PLACES, RUNS, Folded, Led
 
-__all__ = ["DEEP", "MARKS", "MOST_MARKS", "OPAQUE", "PLACES", "Folded", "Led", "fold", "form", "lead"]
+__all__ = ["DEEP", "EVERY", "LAST", "MARKS", "MOST_MARKS", "OPAQUE", "PLACES", "RUNS", "Folded", "Led", "fold", "form",
+           "kept", "lead"]
 
-if (DEEP_LEVELS, MARKS_TOLD, PLACES_TOLD) != (DEEP, MOST_MARKS, PLACES):
+cdef enum:
+    _EVERY = 16
+    _LAST = 4
+    _RUNS = 4
+    _SHORT = 6  # bytes of a link that are kept
+
+if (DEEP_LEVELS, MARKS_TOLD, PLACES_TOLD, _EVERY, _LAST, _RUNS) != (DEEP, MOST_MARKS, PLACES, EVERY, LAST, RUNS):
     raise ImportError("the twins' bounds differ")
 
 
@@ -180,7 +188,7 @@ def fold(entries, Py_ssize_t at, bytes link not None, Py_ssize_t most):
     cdef bint is_first = at == 0
     cdef bint is_over = False
     cdef list ends = []
-    cdef list links = []
+    cdef bytearray links = bytearray()
     cdef bytearray produced = bytearray()
     if len(link) != LINK_BYTES:
         raise ValueError("a link has 32 bytes")
@@ -195,7 +203,7 @@ def fold(entries, Py_ssize_t at, bytes link not None, Py_ssize_t most):
             if p == NULL:
                 return None
             if is_over or len(ends) == most:
-                return Folded(ends, links, bytes(produced), told(&f), is_over)
+                return Folded(ends, bytes(links), bytes(produced), told(&f), is_over)
             is_first = False
             memcpy(f.out, PyBytes_AS_STRING(link), LINK_BYTES)
             f.size = LINK_BYTES
@@ -211,8 +219,42 @@ def fold(entries, Py_ssize_t at, bytes link not None, Py_ssize_t most):
                 return None
             link = sha256(PyMemoryView_FromMemory(f.out, f.size, 0x100)).digest()
             ends.append(p - begin)
-            links.append(link)
+            links += link
             produced.append(f.is_produced)
     finally:
         closed(&f)
         PyBuffer_Release(&text)
+
+
+def kept(bytes links not None, bytes produced not None):
+    cdef const char* digits = b"0123456789abcdef"
+    cdef const unsigned char* link = links
+    cdef const unsigned char* wrote = produced
+    cdef Py_ssize_t count = len(produced)
+    cdef Py_ssize_t[_RUNS] runs
+    cdef Py_ssize_t end = count
+    cdef Py_ssize_t at
+    cdef int found = 0
+    cdef int i
+    cdef char[2 * _SHORT] word
+    cdef list words = []
+    if len(links) < LINK_BYTES * count:
+        raise ValueError("a link for each input")
+    while found < _RUNS:
+        while end > 0 and not wrote[end - 1]:
+            end -= 1
+        if end == 0:
+            break
+        while end > 0 and wrote[end - 1]:
+            end -= 1
+        runs[found] = end
+        found += 1
+    for at in range(1, count + 1):
+        while found and runs[found - 1] < at:  # the first of them came last
+            found -= 1
+        if at % _EVERY == 0 or at > count - _LAST or (found and runs[found - 1] == at):
+            for i in range(_SHORT):
+                word[2 * i] = digits[link[LINK_BYTES * (at - 1) + i] >> 4]
+                word[2 * i + 1] = digits[link[LINK_BYTES * (at - 1) + i] & 15]
+            words.append(f"{at}:{PyUnicode_DecodeASCII(word, 2 * _SHORT, NULL)}")
+    return words

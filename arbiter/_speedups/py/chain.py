@@ -26,6 +26,8 @@ OPAQUE = (b"arguments", b"input", b"input_examples", b"input_schema", b"output_s
 MARKS = (b"cache_control", b"prompt_cache_breakpoint")
 MOST_MARKS = 64
 """Of one call; those behind them are left out all the same, and not told of. Anthropic takes four in a request."""
+EVERY, LAST, RUNS = 16, 4, 4
+"""Which positions of a chain are kept (`kept`)."""
 PLACES = 4
 """How many array indexes of a mark's place are told."""
 
@@ -48,8 +50,8 @@ class Folded(NamedTuple):
 
     ends: list[int]
     """Where each ends."""
-    links: list[bytes]
-    """The link behind each, 32 bytes."""
+    links: bytes
+    """The link behind each, 32 bytes, one after the other."""
     produced: bytes
     """A byte for each: 1 where the model wrote it."""
     marks: list[Mark]
@@ -248,7 +250,7 @@ def fold(entries: bytes | memoryview, at: int, link: bytes, most: int) -> Folded
     """
     text = bytes(entries)
     ends: list[int] = []
-    links: list[bytes] = []
+    links = bytearray()
     produced = bytearray()
     marks: list[Mark] = []
     try:
@@ -256,15 +258,33 @@ def fold(entries: bytes | memoryview, at: int, link: bytes, most: int) -> Folded
             one = _Form(text, marks)
             start = _next(one, at)
             if start < 0 or len(ends) == most:
-                return Folded(ends, links, bytes(produced), marks, start < 0)
+                return Folded(ends, bytes(links), bytes(produced), marks, start < 0)
             one.places.append(len(ends))
             form, at = one.value(start, 0, opaque=False)
             link = sha256(link + form).digest()
             ends.append(at)
-            links.append(link)
+            links += link
             produced.append(_is_produced(one))
     except _Malformed:
         return None
+
+
+def kept(links: bytes, produced: bytes) -> list[str]:
+    """What is kept of a chain: `position:hash`, by which of its inputs a model wrote; a position counts inputs.
+
+    Shapes: behind every 16th input, behind each of the last four, and just before each of the last four runs that a
+    model wrote. Behind no input there is the head, which is told elsewhere.
+    """
+    count = len(produced)
+    positions = {*range(EVERY, count + 1, EVERY), *range(max(1, count - LAST + 1), count + 1)}
+    end = count
+    for _ in range(RUNS):
+        end = produced.rfind(1, 0, end) + 1
+        if not end:
+            break
+        end = produced.rfind(0, 0, end) + 1
+        positions.add(end)
+    return [f"{at}:{links[32 * at - 32 : 32 * at - 26].hex()}" for at in sorted(positions - {0})]
 
 
 def _next(one: _Form, at: int) -> int:

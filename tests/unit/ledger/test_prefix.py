@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arbiter.ledger.prefix import AT_ONCE_BYTES, TOOLS_SAMPLE_BYTES, Prefix, Prefixes, positions
+from arbiter.ledger.prefix import AT_ONCE_BYTES, TOOLS_SAMPLE_BYTES, Prefix, Prefixes
 from arbiter.wire import native
 
 CAPTURES = Path(__file__).parents[2] / "vectors" / "turns"
@@ -137,16 +137,6 @@ def test_a_turn_with_any_number_of_results_repeats_the_last_hash(
 def test_a_retried_request_repeats_everything(prefixes: Prefixes) -> None:
     body = chat(user("a"), *chat_calls(0, 3, thinking=False, each=False))
     assert told(prefixes, body).input_chain == told(prefixes, body).input_chain == fresh(body).input_chain
-
-
-@settings(deadline=None)
-@given(st.lists(st.booleans(), max_size=120).map(bytes))
-def test_what_is_kept_is_what_the_specification_says(produced: bytes) -> None:
-    """Every 16th position, the last four, and those before the last four runs that a model wrote."""
-    count = len(produced)
-    runs = [at for at in range(count) if produced[at] and (at == 0 or not produced[at - 1])][-4:]
-    wanted = {*range(16, count + 1, 16), *range(count - 3, count + 1), *runs}
-    assert positions(produced) == sorted(at for at in wanted if at > 0)
 
 
 # --- what does not count ----------------------------------------------------------------------------------------------
