@@ -212,6 +212,10 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
+    if identity.kind == "title" and identity.session is None:
+        row.opener = call.affinity.named(members.get("messages")).hex() or None
+    elif found is not None and found.opener:
+        row.opener = found.opener.hex()
     row.compaction, row.follows_compaction = compaction(fields)
     book.conversation = found.key.hex() if found is not None else None
     if services.prefixes is not None and call.endpoint != "count_tokens":

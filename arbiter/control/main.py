@@ -108,7 +108,7 @@ def run(
     state = Shared(snapshot.state_dir, run_dir.name) if storage.url != "none" else None
     audit = current.audit = Audit(reader, changer)
     actions = Actions(state, current, audit)
-    repricing = Repricing(changer, current)
+    repricing = Repricing(changer, current, audit)
     prices.start()
     app = make_app(
         reader,

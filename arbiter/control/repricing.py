@@ -16,6 +16,7 @@ from starlette.routing import Route
 from arbiter import clock
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.api import fault, json, store_off
+from arbiter.control.audit import Audit
 from arbiter.ledger import query
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.repricing import Outcome, Window, reprice
@@ -60,9 +61,10 @@ class Job(msgspec.Struct, kw_only=True):
 class Repricing:
     """The endpoints. One job runs at a time, in a thread of its own; `store` None: nothing is recorded."""
 
-    def __init__(self, store: Changer | None, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, store: Changer | None, snapshot: Callable[[], Snapshot], audit: Audit | None = None) -> None:
         self._store = store
         self._snapshot = snapshot
+        self._audit = audit if audit is not None else Audit(None, None)
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
         self._runner = ThreadPoolExecutor(1, "reprice")
@@ -112,8 +114,7 @@ class Repricing:
             unpriced=asked.unpriced,
         )
         job, running = self._begin(store, window, now_ms, dry_run=asked.dry_run)
-        peer = request.headers.get("x-arbiter-peer", "")
-        _log.info("an administrator acted", action=PATH, peer=peer, asked=msgspec.to_builtins(asked), job=job.job_id)
+        self._audit.note(request, "reprice", asked.provider, {**msgspec.to_builtins(asked), "job": job.job_id})
         if min(until_ms, now_ms) - since_ms <= INLINE_MS:
             try:
                 running.result(ANSWER_S)

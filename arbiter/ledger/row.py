@@ -60,6 +60,7 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     compaction: str | None = None  # what made the agent compact: auto | manual | reactive, as it says
     follows_compaction: bool = False  # the agent says that its context was compacted just before
     client_group: str | None = None  # whom the client belongs to
+    opener: str | None = None  # hash of the user's first text, where a conversation begins, or what a title is about
 
 
 class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):

@@ -56,6 +56,7 @@ INDEXES: Final[Mapping[str, str]] = {
     "requests_newest": "requests (received_ms, id)",
     "requests_trace": "requests (trace_id)",
     "requests_client_trace": "requests (client_trace_id) WHERE client_trace_id IS NOT NULL",
+    "requests_opener": "requests (opener, received_ms) WHERE opener IS NOT NULL",
     "requests_session": "requests (session, received_ms) WHERE session IS NOT NULL",
     "sessions_newest": "sessions (last_ms)",
     "sessions_client": "sessions (client, last_ms)",

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from arbiter.ledger import titles
 from arbiter.ledger.audit import new_id
 from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
@@ -75,16 +76,20 @@ class Sessions:
             return
         known = store.read(lambda db: _stored(db, [row.id for row in fresh]))
         fresh = [row for row in fresh if row.id not in known]
-        groups = self._group(fresh, store)
-        _follow(batch, groups)
-        told = [row for row in fresh if row.session is not None]
+        groups = self._group([row for row in fresh if not titles.waits(row)], store)
+        late, changed = titles.adopt(fresh, store)
+        batch.also += changed
+        nested = {row.id: row for row in fresh if row.request_kind == titles.TITLE and row.opener is not None}
+        _follow(batch, groups | {key: row for key, row in nested.items() if row.session is not None})
+        told = [row for row in (*fresh, *late) if row.session is not None]
         if not told:
             return
         ids = {key_of(row.client, row.session) for row in told if row.session is not None}
         present = store.read(lambda db: find(db, ids))
         changes: dict[str, SessionRow] = {}
+        untold = {(row.client, row.session) for row in groups.values()}
         for row in told:
-            _add(row, changes, present, is_told=row.id not in groups)
+            _add(row, changes, present, is_told=(row.client, row.session) not in untold)
         batch.also += _statements(changes, present)
 
     def stored(self, batch: Batch) -> None:

@@ -50,10 +50,15 @@ _REMEMBERED = 4096
 
 
 class Slot(NamedTuple):
-    """`key` is 16 bytes; `source` says in words where it came from."""
+    """`key` is 16 bytes; `source` says in words where it came from.
+
+    `opener` is the hash of the user's first text, when the conversation is met for the first time and the text is long
+    enough to be its own; else empty.
+    """
 
     key: bytes
     source: str
+    opener: bytes = b""
 
 
 class _Said(NamedTuple):
@@ -70,6 +75,7 @@ class _Opener(NamedTuple):
     family: bytes
     user: bytes
     chars: int
+    user_chars: int
 
 
 class _Message(msgspec.Struct):
@@ -117,7 +123,7 @@ class Affinity:
         known = self._slots.get(spelt) if begins is not None else None
         if known is not None:
             return known
-        opener, turns = self._opener(system, messages, wants_user=found is None)
+        opener, turns = self._opener(system, messages)
         if found is None:
             if not opener.user or opener.chars < MIN_CHARS:
                 return None
@@ -132,7 +138,22 @@ class Affinity:
             if len(self._slots) >= _REMEMBERED:
                 self._slots.clear()
             self._slots[spelt] = slot
-        return slot
+        return slot._replace(opener=opener.user) if opener.user_chars >= MIN_CHARS else slot
+
+    def named(self, messages: Raw | None) -> bytes:
+        """The hash of the text that a request for a title is about: what follows its own words, as `Slot.opener` has
+        the conversation's; empty where it is too short to be one's own."""
+        follows = False
+        for entry in _entries(messages):
+            message = _decoded(_decode_message, entry)
+            if message is None or message.role != "user":
+                continue
+            parts = [part for part in map(_canonical, _texts(bytes(message.content))) if part]
+            text = "\n".join(parts if follows else parts[1:])
+            if text:
+                return xxh3_128_digest(text.encode()) if len(text) >= MIN_CHARS else b""
+            follows = True
+        return b""
 
     def _key(self, members: Members, fields: Fields, session: str | None) -> tuple[bytes, str, str] | None:
         """(kind, key, source), in the order of SPEC 5.7."""
@@ -150,7 +171,7 @@ class Affinity:
                     return b"spelling", value, f"header {name}"
         return None
 
-    def _opener(self, prompt: Raw | None, messages: Raw | None, *, wants_user: bool) -> tuple[_Opener, int]:
+    def _opener(self, prompt: Raw | None, messages: Raw | None) -> tuple[_Opener, int]:
         """The opener, and how many of the messages decide it; more than there may be where all that follow might."""
         system: list[_Said] = []
         user = _Said("user")
@@ -160,8 +181,6 @@ class Affinity:
             if said.role == "system":
                 if said.chars:
                     system.append(said)
-            elif not wants_user:
-                break
             elif said.role == "user" and said.chars:
                 user = said
                 break
@@ -170,7 +189,7 @@ class Affinity:
         family = b"".join([said.digest for said in system]) or _NO_FAMILY
         if len(family) > 16:
             family = xxh3_128_digest(family)
-        return _Opener(family, user.digest, sum([said.chars for said in system]) + user.chars), turns
+        return _Opener(family, user.digest, sum([said.chars for said in system]) + user.chars, user.chars), turns
 
     def _messages(self, prompt: Raw | None, messages: Raw | None) -> Iterator[_Said]:
         """The messages of a request from its beginning; system messages only as far as they lead."""

@@ -32,6 +32,7 @@ NOBODY = Identity()
 _BY_NAME = {agent.name: agent for agent in AGENTS}
 _PRODUCT_HEADERS = tuple((header, agent) for agent in AGENTS for header in agent.headers)
 _BY_USER_AGENT = tuple((start, agent.name) for agent in AGENTS for start in agent.user_agents)
+_USER_AGENTS = tuple(start for start, _ in _BY_USER_AGENT)
 _TELLING = frozenset((signals.OWN, *signals.KIND_HEADERS, *(header for header, _ in _PRODUCT_HEADERS)))
 """Without any of these, nothing is told by a caller of whom we know nothing."""
 
@@ -57,12 +58,15 @@ def identify(fields: Fields, members: Members, client: Client | None, sessions: 
         name = _agent_of(fields.get("user-agent", ""))
     agent = _BY_NAME.get(name) if name is not None else None
     if agent is None and not sessions.prompt_cache_key and _TELLING.isdisjoint(fields):
-        return NOBODY if name is None else Identity(agent=name)
+        kind = recognised(name or _agent_of(fields.get("user-agent", "")), members)
+        return NOBODY if name is None and kind is None else Identity(agent=name, kind=kind)
     found = _from_headers_and_agent(fields, members, agent)
     if found is None and sessions.prompt_cache_key:
         found = Identity(_checked(body_value(members, "prompt_cache_key")), source="prompt_cache_key")
     session, parent, told, _, source = found or NOBODY
-    kind = _kind(fields) or recognised(name or told, members) or ("subagent" if parent is not None else None)
+    # A user agent proves nothing, and draws no boundary here; a body that shows its kind does the proving.
+    who = name or told or _agent_of(fields.get("user-agent", ""))
+    kind = _kind(fields) or recognised(who, members) or ("subagent" if parent is not None else None)
     return Identity(session, parent, name or told, kind, source if session is not None else None)
 
 
@@ -117,6 +121,8 @@ def _checked(value: str | None) -> str | None:
 
 
 def _agent_of(user_agent: str) -> str | None:
+    if not user_agent.startswith(_USER_AGENTS):
+        return None
     return next((name for start, name in _BY_USER_AGENT if user_agent.startswith(start)), None)
 
 

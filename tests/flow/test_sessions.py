@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from arbiter.sessions.kinds import OPENCODE_TITLE
 from tests.fakes.client import Caller, request
 from tests.fakes.gateway import ADMIN, Gateway, until
 
@@ -25,13 +26,13 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         yield gateway
 
 
-def ask(gateway: Gateway, **headers: str) -> dict[str, Any]:
+def ask(gateway: Gateway, body: dict[str, Any] = BODY, **headers: str) -> dict[str, Any]:
     """The row of one request with these headers."""
 
     async def main() -> str | None:
         async with await Caller.connect(gateway.port) as caller:
             pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
-            answer = await caller.exchange(request("/v1/messages", BODY, headers=pairs))
+            answer = await caller.exchange(request("/v1/messages", body, headers=pairs))
             assert answer.status == 200
             return answer.trace_id
 
@@ -90,3 +91,20 @@ def test_turns_go_on_where_they_were_when_control_dies(gateway: Gateway) -> None
     assert gateway.select("SELECT requests, turns FROM sessions WHERE session = 'survivor'") == [
         {"requests": 3, "turns": 3}
     ]
+
+
+def test_a_title_nests_under_the_conversation_that_it_names(gateway: Gateway) -> None:
+    """SPEC 8.3: opencode's request for a title comes first, and with a header that nobody believes from a stranger."""
+    said = {"type": "text", "text": "please write a haiku about gateways"}
+    asks = {"type": "text", "text": OPENCODE_TITLE + "\n"}
+    agent = {"user_agent": "opencode/1.18.33", "x_session_id": "ses_1"}
+    title = ask(gateway, {**BODY, "messages": [{"role": "user", "content": [asks, said]}]}, **agent)
+    assert (title["request_kind"], title["session"]) == ("title", None)
+    main = {**BODY, "messages": [{"role": "user", "content": [said]}], "tools": [{"name": "bash", "input_schema": {}}]}
+    ask(gateway, main, x_opencode_session="ses_1", **agent)
+
+    def nested() -> Any:
+        return gateway.select("SELECT 1 FROM sessions WHERE session = 'ses_1' AND titles = 1 AND turns = 1")
+
+    until(nested, "the title's place")
+    assert gateway.row(title["trace_id"])["session"] == "ses_1"

@@ -177,6 +177,68 @@ def test_without_an_idle_time_out_nothing_is_grouped(books: Books) -> None:
     assert books.all() == []
 
 
+# --- titles -----------------------------------------------------------------------------------------------------------
+
+
+def title(number: int, **fields: Any) -> RequestRow:
+    return request_row(number, request_kind="title", opener="0f" * 16, **fields)
+
+
+def begins(number: int, session: str | None = "s", **fields: Any) -> RequestRow:
+    return asked(number, session, **{"opener": "0f" * 16, **fields})
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_a_title_nests_under_the_conversation_that_begins_with_its_text(
+    books: Books, is_before: bool, is_apart: bool
+) -> None:
+    """SPEC 8.3; whichever of the two is over first, and in one batch or in two."""
+    one, other = title(1), begins(2)
+    attempts = {row.id: [attempt_row(row, session=row.session)] for row in (one, other)}
+    rows = [one, other] if is_before else [other, one]
+    for batch in [[row] for row in rows] if is_apart else [rows]:
+        books.put(*batch, attempts=[attempt for row in batch for attempt in attempts[row.id]])
+    row = books.get("s")
+    assert (row.requests, row.turns, row.titles) == (2, 1, 1) and books.all() == ["ci s"]
+    found = books.store.read(lambda db: db.rows("SELECT session FROM requests UNION ALL SELECT session FROM attempts"))
+    assert found == [("s",)] * 4
+
+
+def test_a_title_nests_under_a_conversation_without_a_name_too(books: Books) -> None:
+    books.put(title(1), begins(2, None))
+    (key,) = books.all()
+    row = books.get(key.split()[1])
+    assert (row.requests, row.titles, row.is_told) == (2, 1, False)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"client": "other"},
+        {"opener": "1e" * 16},
+        {"received_ms": BEGAN_MS + 2 * HOUR_MS},
+        {"request_kind": "title"},
+    ],
+    ids=["another client", "another text", "another hour", "another title"],
+)
+def test_a_title_that_names_nothing_known_waits_without_a_session(books: Books, fields: dict[str, Any]) -> None:
+    one = title(1)
+    books.put(one)
+    books.put(begins(2, **fields))
+    found = books.store.read(lambda db: db.rows("SELECT session FROM requests WHERE id = ?", (one.id,)))
+    assert found == [(None,)]
+    assert books.store.read(lambda db: db.rows("SELECT SUM(requests) FROM sessions"))[0][0] == 1
+
+
+def test_a_title_that_waited_is_counted_once(books: Books) -> None:
+    books.put(title(1))
+    books.put(begins(2), fails=True)
+    books.put(begins(2), title(1))
+    books.put(begins(2), begins(3), title(1))
+    assert (books.get("s").requests, books.get("s").titles) == (3, 1)
+
+
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 

@@ -377,3 +377,35 @@ def test_a_system_message_that_does_not_lead_counts_as_one_of_the_turns_that_wer
         found = affinity.slot("openai-chat", opened({"messages": [*begins, said]}), {}, None, None)
         slots.append(found.key if found is not None else None)
     assert None not in slots and len(set(slots)) == 3
+
+
+def test_a_title_request_is_about_the_text_that_its_conversation_begins_with():
+    """SPEC 8.3: by opencode's own requests, in both formats."""
+    seen = 0
+    for name, requests in conversations().items():
+        if not name.startswith("opencode-") or name == "opencode-responses":
+            continue
+        titles = [one for one in requests if one.part == "title"]
+        mains = [one for one in requests if one.part == "main"]
+        for one in titles:
+            affinity = Affinity(SessionAffinity())
+            slot = affinity.slot(mains[0].format, mains[0].members, {}, "s", None)
+            assert slot is not None and slot.opener == affinity.named(one.members["messages"]) != b""
+            again = affinity.slot(mains[1].format, mains[1].members, {}, "s", None)
+            assert again is not None and again.key == slot.key
+            seen += 1
+    assert seen == 2
+
+
+def test_a_short_text_names_no_conversation():
+    """Half the world begins with "hello"."""
+    body = {"messages": [{"role": "user", "content": "title:"}, {"role": "user", "content": "hello"}]}
+    assert Affinity(SessionAffinity()).named(opened(body)["messages"]) == b""
+    for none in (
+        {"messages": []},
+        {"messages": "x"},
+        {"messages": [{"role": "user", "content": "only words of its own"}]},
+    ):
+        assert Affinity(SessionAffinity()).named(opened(none)["messages"]) == b""
+    slot = Affinity(SessionAffinity()).slot("openai-chat", opened({"messages": body["messages"][1:]}), {}, "s", None)
+    assert slot is not None and slot.opener == b""

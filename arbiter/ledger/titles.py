@@ -1,0 +1,92 @@
+"""Requests for a title that name no session belong to the conversation that they named (SPEC 8.3).
+
+Agents ask for a title beside the first turn of a conversation, mostly before it. Where both tell the same session
+there is nothing to find out. Else they are known by the text that they share: the user's first. A title's row that
+comes first waits without a session until the conversation's comes; one whose conversation never comes has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from arbiter.ledger.database import Database, Statement
+from arbiter.ledger.row import RequestRow
+from arbiter.ledger.store import Readable
+from arbiter.ledger.tables import REQUESTS
+
+TITLE: Final = "title"
+REACH_MS: Final = 600_000
+"""A conversation that began longer ago, or later, only begins alike."""
+
+
+class _Named(NamedTuple):
+    session: str
+    received_ms: int
+
+
+def waits(row: RequestRow) -> bool:
+    """Whether this is a title of a conversation that is still to be found."""
+    return row.request_kind == TITLE and row.session is None and row.opener is not None
+
+
+def adopt(rows: Sequence[RequestRow], store: Readable) -> tuple[list[RequestRow], list[Statement]]:
+    """Give their session to the titles among `rows`, and to those in the store that waited for one of `rows`.
+
+    Returns the latter, as they are from now on, and what changes their rows in the store.
+    """
+    begun = [row for row in rows if row.opener is not None and row.session is not None and row.request_kind != TITLE]
+    for row in rows:
+        if waits(row):
+            found = _here(row, begun) or store.read(partial(_conversations, title=row))
+            row.session = _nearest(row, found)
+    adopted = []
+    for row in store.read(partial(_waiting, openers={row.opener for row in begun if row.opener})):
+        row.session = _nearest(row, _here(row, begun))
+        if row.session is not None:
+            adopted.append(row)
+    if not adopted:
+        return [], []
+    pairs = [(row.session, row.id) for row in adopted]
+    return adopted, [
+        Statement("UPDATE requests SET session = ? WHERE id = ? AND session IS NULL", pairs),
+        Statement("UPDATE attempts SET session = ? WHERE request_id = ? AND session IS NULL", pairs),
+    ]
+
+
+def _nearest(title: RequestRow, found: Sequence[_Named]) -> str | None:
+    """The session of the conversation that began the nearest to it."""
+    nearest = min(found, key=lambda one: abs(one.received_ms - title.received_ms), default=None)
+    return nearest.session if nearest is not None else None
+
+
+def _here(title: RequestRow, begun: Iterable[RequestRow]) -> list[_Named]:
+    """The conversations among `begun` that it may be the title of."""
+    return [
+        _Named(one.session or "", one.received_ms)
+        for one in begun
+        if (one.client, one.opener) == (title.client, title.opener)
+        and abs(one.received_ms - title.received_ms) <= REACH_MS
+    ]
+
+
+def _conversations(db: Database, title: RequestRow) -> list[_Named]:
+    """The conversations in the store that this may be the title of."""
+    same, client = ("client IS NULL", ()) if title.client is None else ("client = ?", (title.client,))
+    sql = (
+        f"SELECT session, received_ms FROM requests WHERE opener = ? AND {same} AND session IS NOT NULL"
+        " AND COALESCE(request_kind, '') <> ? AND received_ms BETWEEN ? AND ?"
+    )
+    reach = (title.received_ms - REACH_MS, title.received_ms + REACH_MS)
+    return [_Named(*found) for found in db.rows(sql, (title.opener, *client, TITLE, *reach))]
+
+
+def _waiting(db: Database, openers: Iterable[str]) -> list[RequestRow]:
+    """The titles in the store that wait for one of these."""
+    wanted = sorted(openers)
+    if not wanted:
+        return []
+    marks = ", ".join("?" * len(wanted))
+    sql = f"{REQUESTS.select} WHERE opener IN ({marks}) AND session IS NULL AND request_kind = ?"
+    return [REQUESTS.load(RequestRow, values) for values in db.rows(sql, (*wanted, TITLE))]
