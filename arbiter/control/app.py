@@ -21,6 +21,7 @@ from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.control.quotas import Quotas
+from arbiter.control.session_pages import SessionPages
 from arbiter.control.sessions import Sessions
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.store import Changer, Readable
@@ -56,6 +57,7 @@ def make_app(
             *actions,
             *Contents(store, snapshot, pages.render).routes(),
             *Limits(standing, snapshot, pages.render).routes(),
+            *SessionPages(store, pages.render).routes(),
             *pages.routes(),
         ],
         exception_handlers={HTTPException: _refused, Exception: _failed},

@@ -71,6 +71,7 @@ class Pages:
             clock=show.clock,
             cost=show.cost,
             count=show.count,
+            day=show.day,
             duration=show.duration,
             ended=show.ended,
             iso=show.iso,

@@ -97,6 +97,11 @@ def clock(ms: int) -> str:
     return _moment(ms).strftime("%H:%M:%S")
 
 
+def day(ms: int) -> str:
+    """Unix milliseconds as a UTC day and time; the browser turns it into its own."""
+    return _moment(ms).strftime("%Y-%m-%d %H:%M")
+
+
 def iso(ms: int) -> str:
     """Unix milliseconds as ISO 8601, for machines."""
     return _moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

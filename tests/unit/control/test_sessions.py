@@ -190,3 +190,40 @@ def test_an_action_whose_row_cannot_be_stored_is_done_all_the_same(tmp_path: Pat
     with serving(make_app(None, None, snapshot, actions=actions.routes()), listen(tmp_path / "control.sock")):
         Site(tmp_path / "control.sock").post("/admin/pause", {"provider": "openai"})
     assert ("provider", "openai") in state.standing().pauses
+
+
+# --- the pages --------------------------------------------------------------------------------------------------------
+
+
+def page(site: Site, target: str, status: int = 200) -> str:
+    connection = OverUnix(site.path)
+    try:
+        connection.request("GET", f"/admin/ui/sessions{target}")
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert (answer.status, answer.headers["content-type"]) == (status, "text/html; charset=utf-8"), text
+        return text
+    finally:
+        connection.close()
+
+
+def test_the_page_of_sessions_leads_to_each_and_from_one_to_those_around_it(here: Site) -> None:
+    text = page(here, "")
+    assert text.count("<tr>") == 5 and f'href="/admin/ui/sessions/ci%20{ROOT}"' in text
+    text = page(here, f"/ci%20{ROOT}")
+    assert "2 of 3 requests, 1 failed" in text and '<span class="tag">miss</span>' in text
+    assert f'href="/admin/ui/sessions/ci%20{CHILD}"' in text
+    assert f'href="/admin/ui/sessions/ci%20{ROOT}"' in page(here, f"/ci%20{CHILD}"), "the way back to its parent"
+
+
+def test_filters_of_the_page_are_those_of_the_list(here: Site) -> None:
+    assert page(here, "?client=other&agent=&label=").count("<tr>") == 2
+    assert "Nothing matches" in page(here, "?client=nobody")
+    assert "nope" in page(here, "?nope=1", 400)
+    assert "No such session" in page(here, "/nobody", 404)
+
+
+def test_what_callers_and_operators_wrote_is_text_and_no_page(here: Site) -> None:
+    here.post(f"/admin/api/sessions/ci%20{ROOT}/notes", {"text": "<script>alert(1)</script>"})
+    text = page(here, f"/ci%20{ROOT}")
+    assert "&lt;script&gt;alert(1)" in text and "<script>alert" not in text

@@ -1,0 +1,77 @@
+"""The pages of sessions: a list of them, the latest alive first, and one with its turns, its notes and its children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from arbiter import clock
+from arbiter.ledger import query
+from arbiter.ledger.database import Database
+from arbiter.ledger.query import BadParameter
+from arbiter.ledger.questions import sessions
+from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
+
+PATH = "/admin/ui/sessions"
+
+
+class SessionPages:
+    """`render` makes a page of a template's name and its values. `store` None: nothing is recorded."""
+
+    def __init__(self, store: Readable | None, render: Callable[..., Response]) -> None:
+        self._store = store
+        self._render = render
+
+    def routes(self) -> list[Route]:
+        return [Route(PATH, self.listing), Route(PATH + "/{id:path}", self.session)]
+
+    def listing(self, request: Request) -> Response:
+        """All sessions, or those that the filters ask for."""
+
+        def look(db: Database) -> Response:
+            # An empty field of the form asks for nothing.
+            asked = {name: value for name, value in query.once(request.query_params.multi_items()).items() if value}
+            page = sessions.listing(db, sessions.parse(asked, clock.now_ms()))
+            kept = {name: value for name, value in asked.items() if name != "cursor"}
+            older = _link({**kept, "cursor": page.next}) if page.next else None
+            newest = _link(kept) if "cursor" in asked else None
+            return self._render(
+                "sessions.html", found=page.sessions, asked=asked, path=PATH, link=link, older=older, newest=newest
+            )
+
+        return self._look(look)
+
+    def session(self, request: Request) -> Response:
+        """One session; 404 where there is none of this id."""
+
+        def look(db: Database) -> Response:
+            found = sessions.detail(db, request.path_params["id"])
+            return self._render("session.html", 200 if found is not None else 404, found=found, path=PATH, link=link)
+
+        return self._look(look)
+
+    def _look(self, question: Callable[[Database], Response]) -> Response:
+        if self._store is None:
+            return self._render("off.html", 503)
+        try:
+            return self._store.read(question)
+        except QueryTooSlow as error:
+            return self._render("slow.html", 503, reason=str(error))
+        except StoreDown as error:
+            return self._render("down.html", 503, reason=str(error))
+        except BadParameter as error:
+            return self._render("wrong.html", 400, reason=str(error))
+
+
+def link(key: str) -> str:
+    """Where the session of this id is shown."""
+    return f"{PATH}/{quote(key, safe=':@.,_-')}"
+
+
+def _link(asked: Mapping[str, Any]) -> str:
+    return f"{PATH}?{urlencode(asked)}" if asked else PATH
