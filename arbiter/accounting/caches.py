@@ -22,21 +22,24 @@ TTL_S = 300.0
 
 class Cache(NamedTuple):
     """Losses below `floor` tokens are not counted; prompts below `minimum` are not cached; what nobody used for `ttl_s`
-    may be gone, where a request's own marks say nothing else."""
+    may be gone, where a request's own marks say nothing else. `drops_thinking`: once the user speaks again, the
+    provider takes the model's thoughts of the turn before out of the prompt, and so out of what it has cached."""
 
     floor: int = FLOOR
     minimum: int = MINIMUM
     ttl_s: float = TTL_S
+    drops_thinking: bool = False
 
 
 _KNOWN: tuple[tuple[str, Cache], ...] = (
-    # Anthropic: the lengths are from its page on prompt caching; five minutes, or what the mark asks for.
-    ("*claude*haiku-4*", Cache(EXACT_FLOOR, 4096)),
-    ("*claude*haiku*", Cache(EXACT_FLOOR, 2048)),
-    ("*claude*opus-4-[5-9]*", Cache(EXACT_FLOOR, 4096)),
-    ("*claude*opus-4.[5-9]*", Cache(EXACT_FLOOR, 4096)),
-    ("*claude*sonnet-4-6*", Cache(EXACT_FLOOR, 2048)),
-    ("*claude*sonnet-4.6*", Cache(EXACT_FLOOR, 2048)),
+    # Anthropic: lengths and times are from its page on prompt caching, what becomes of thoughts from that on thinking.
+    ("*claude*haiku-4*", Cache(EXACT_FLOOR, 4096, drops_thinking=True)),
+    ("*claude*haiku*", Cache(EXACT_FLOOR, 2048, drops_thinking=True)),
+    ("*claude*opus-4[-.][5-9]*", Cache(EXACT_FLOOR, 4096)),
+    ("*claude*sonnet-4[-.][6-9]*", Cache(EXACT_FLOOR, 2048)),
+    ("*claude*opus-4*", Cache(EXACT_FLOOR, 1024, drops_thinking=True)),
+    ("*claude*sonnet-4*", Cache(EXACT_FLOOR, 1024, drops_thinking=True)),
+    ("*claude-3*", Cache(EXACT_FLOOR, 1024, drops_thinking=True)),
     ("*claude*", Cache(EXACT_FLOOR, 1024)),
     # OpenAI: "5 to 10 minutes of inactivity" for what is held in memory; 30 minutes at least from GPT-5.6 on.
     ("*gpt-5.[6-9]*", Cache(ttl_s=1800.0)),
@@ -69,6 +72,7 @@ def _over(below: Cache, facts: CacheFacts) -> Cache:
         below.floor if facts.floor is None else facts.floor,
         below.minimum if facts.minimum is None else facts.minimum,
         below.ttl_s if facts.ttl_s is None else facts.ttl_s,
+        below.drops_thinking,
     )
 
 

@@ -37,6 +37,7 @@ LOSSES = {
     "rewind": "somebody went back in the conversation",
     "idle": "the cache was not used for as long as it is kept",
     "marks": "no cache mark reached what was cached",
+    "thinking": "the provider dropped the model's thoughts of the turn before",
     "drift": "the history was sent once more, and differs",
     "cold_predecessor": "the call before had not read anything either",
     "miss": "nothing differs: the provider forgot",

@@ -87,7 +87,7 @@ class Comparison:
         is_compacted: bool,
     ) -> None:
         known = _known(now, "conversation", fresh, store, 1)
-        if known and not losses.continues(known[0], now):
+        if known and (cache.drops_thinking or not losses.follows(known[0], now)):
             known = _known(now, "conversation", fresh, store, REACH)
         if known:
             before = predecessor(known, now)
@@ -114,20 +114,26 @@ class Comparison:
 def predecessor(known: Sequence[Call], now: Call) -> Call:
     """Which of `known`, the newest first, is the call before `now`.
 
-    The newest is, unless `now` goes on with another of several conversations in one slot: several runs of one task look
-    alike from outside. A call that goes back in its conversation comes after the newest of that conversation all the
-    same, and not after the one that it goes back to.
+    The newest is, unless `now` goes on with another one. That one may be of another conversation in the slot, as
+    several runs of one task look alike from outside, or only a side question followed it; then it is the call before.
+    Or somebody went back to it, or changed what came after it: then the newest of those that went on from there is.
     """
-    if losses.continues(known[0], now):
+    if losses.follows(known[0], now):
         return known[0]
-    goes_on_from = next((at for at, call in enumerate(known) if losses.continues(call, now)), None)
-    if goes_on_from is None:
+    repeated = [at for at, call in enumerate(known) if losses.continues(call, now)]
+    if not repeated:
         return known[0]
-    lines = list(range(len(known)))
-    for at in range(len(known) - 2, -1, -1):
-        from_ = next((older for older in range(at + 1, len(known)) if losses.continues(known[older], known[at])), at)
-        lines[at] = lines[from_]
-    return known[lines.index(lines[goes_on_from])]
+    longest = max(known[at].inputs or 0 for at in repeated)
+    origins = [at for at in repeated if (known[at].inputs or 0) == longest]
+    origin = origins[0]
+    went_on = [origin]
+    for at in range(origin - 1, -1, -1):
+        if any(losses.continues(known[older], known[at]) for older in went_on):
+            went_on.append(at)
+    newest = known[went_on[-1]]
+    if (newest.inputs or 0) < (now.inputs or 0):
+        return next((known[at] for at in origins if losses.is_next(known[at], now)), newest)
+    return newest
 
 
 def _known(now: Call, column: str, fresh: Fresh, store: Readable, reach: int) -> list[Call]:

@@ -37,6 +37,7 @@ CAUSES: Final = (
     "rewind",
     "idle",
     "marks",
+    "thinking",
     "drift",
     "cold_predecessor",
     "miss",
@@ -51,6 +52,7 @@ _BY_HISTORY: Final = frozenset({"compaction", "drift", "undetermined"})
 """Causes that are found in a history which differs."""
 
 PART_OF_PROMPT = 20  # a loss is more than a twentieth of the prompt
+RESPONSES = "openai-responses"
 MESSAGES = "anthropic-messages"  # the format in which a cache is read and written by marks
 LOOKBACK_BLOCKS = 20
 """How far before a mark Anthropic looks for what it has cached, in blocks of content."""
@@ -66,6 +68,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     provider: str
     format_out: str
+    lane: str = "native"
     started_ms: int
     account: str | None = None
     model_asked: str | None = None
@@ -76,6 +79,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     cache_write_tokens: int | None = None
     cache_write_1h_tokens: int | None = None
     tool_names: list[str] | None = None
+    thinking_bytes: int | None = None
     client: str | None = None
     session: str | None = None
     request_kind: str | None = None
@@ -144,9 +148,9 @@ def judge(
     if not counts(tokens, now, cache):
         return None
     histories = _compare(before, now, earlier)
-    cause = _cause(before, now, cache, histories, is_compacted=is_compacted)
-    if cause in _BY_HISTORY and now.session is None and not histories.agrees_at and not _is_next(before, now):
-        return None  # nobody told that these are one conversation, and nothing shows it
+    cause = _cause(before, now, cache, histories, earlier, is_compacted=is_compacted)
+    if cause in _BY_HISTORY and not histories.agrees_at and not is_compacted and not _may_be_one(before, now):
+        return None
     if cause in ("tools", "system"):
         return Loss(cause, tokens, within=cause)
     if before.head_hash != now.head_hash or histories.differs_at is None:
@@ -172,6 +176,16 @@ def continues(before: Call, now: Call) -> bool:
     if not before.input_chain or not now.input_chain:
         return False
     return before.input_chain[-1] in now.input_chain
+
+
+def follows(before: Call, now: Call) -> bool:
+    """Whether `now` is `before`'s next turn, or the same request again."""
+    return continues(before, now) and (before.inputs == now.inputs or is_next(before, now))
+
+
+def is_next(before: Call, now: Call) -> bool:
+    """Whether one history is longer than the other by a turn: an answer, and what each of its calls gave."""
+    return 0 < (now.inputs or 0) - (before.inputs or 0) <= _most_of_a_turn(before)
 
 
 def lost_pd(now: Call, tokens: int, rate: Rate | None) -> int | None:
@@ -211,7 +225,9 @@ class _Histories(NamedTuple):
     is_same: bool = False
 
 
-def _cause(before: Call, now: Call, cache: Cache, histories: _Histories, *, is_compacted: bool) -> str:
+def _cause(
+    before: Call, now: Call, cache: Cache, histories: _Histories, earlier: Sequence[Call], *, is_compacted: bool
+) -> str:
     # What was read or written was long enough, whatever is known of the model.
     cached = max(before.cached_tokens or 0, before.cache_write_tokens or 0)
     if min(before.prompt or 0, now.prompt or 0) < (min(cache.minimum, cached) if cached else cache.minimum):
@@ -232,11 +248,16 @@ def _cause(before: Call, now: Call, cache: Cache, histories: _Histories, *, is_c
     if _is_rewritten(before, now):
         return "rewrite"
     if not histories.is_longer and not histories.is_same:
-        return "rewind" if histories.agrees_at else "compaction"
+        if histories.agrees_at:
+            return "rewind"
+        if now.inputs != before.inputs:
+            return "compaction"
     if now.started_ms - before.started_ms >= 1000 * _lasts_s(before.cache_marks, cache.ttl_s):
         return "idle"
     if _is_unmarked(before, now, histories):
         return "marks"
+    if cache.drops_thinking and histories.is_continued and _has_dropped_thoughts(before, earlier):
+        return "thinking"
     if histories.differs_at is not None:
         return "drift"
     if not before.cached_tokens and not before.cache_write_tokens:
@@ -251,11 +272,25 @@ def _model(before: Call, now: Call) -> bool:
     return before.model_asked != now.model_asked
 
 
-def _is_next(before: Call, now: Call) -> bool:
-    """Whether one history is longer than the other by about a turn: an answer, and what each of its calls gave."""
-    if before.inputs is None or now.inputs is None or before.inputs < 3:
-        return False
-    return 0 < now.inputs - before.inputs <= 2 * max(1, len(before.tool_names or ())) + 2
+def _may_be_one(before: Call, now: Call) -> bool:
+    """Whether two histories that share nothing may be one conversation, by their lengths.
+
+    In a session with one prompt they are, but for questions that stand by themselves: no answer is in their history, or
+    none was added. Where nobody told the session, one must be longer than the other by about a turn.
+    """
+    if before.inputs is None or now.inputs is None:
+        return now.session is not None
+    if now.session is None:
+        return before.inputs >= 3 and is_next(before, now)
+    return before.inputs >= 3 or now.inputs >= before.inputs + 2
+
+
+def _most_of_a_turn(call: Call) -> int:
+    """How many inputs the next turn adds at most, with one to spare: agents put in reminders of their own."""
+    calls = len(call.tool_names or ())
+    if (call.format_out == MESSAGES) == (call.lane == "native"):
+        return 3  # the client speaks Messages: an answer is one input, and so are all results together
+    return 2 + max(1, calls) if call.format_out != RESPONSES else 4 + 2 * calls
 
 
 def _is_rewritten(before: Call, now: Call) -> bool:
@@ -279,10 +314,19 @@ def _is_unmarked(before: Call, now: Call, histories: _Histories) -> bool:
         return True
     if before.inputs is None or not histories.is_continued:
         return False
-    # Each call of the last answer stands there as one block, and its result as another.
+    # Text, thoughts, and each call of the last answer stand there as blocks, and each result as another.
+    blocks = 2 * len(before.tool_names or ()) + 1 + bool(before.thinking_bytes)
     marked = {int(found[1]) for mark in now.cache_marks if (found := _OF_MESSAGE.match(mark))}
     is_marked_between = not marked.isdisjoint((before.inputs - 1, before.inputs))
-    return not is_marked_between and 2 * len(before.tool_names or ()) >= LOOKBACK_BLOCKS
+    return not is_marked_between and blocks >= LOOKBACK_BLOCKS
+
+
+def _has_dropped_thoughts(before: Call, earlier: Sequence[Call]) -> bool:
+    """Whether a turn of several calls ended with `before`, so that the thoughts in it leave the prompt."""
+    if before.tool_names:
+        return False  # its results come now: the turn goes on
+    call = next((one for one in earlier if one.id != before.id and continues(one, before)), None)
+    return call is not None and bool(call.tool_names) and bool(call.thinking_bytes)
 
 
 def _lasts_s(marks: Sequence[str] | None, default_s: float) -> float:

@@ -5,7 +5,10 @@ looked for from each mark back over twenty blocks. OpenAI's way (`/chat/completi
 128 tokens for `ttl_ms`, unasked, and nothing is said of writes. Both keep caches apart by key and by model, prolong
 what is read, and cache no prompt below `minimum` tokens. A token is a byte here: small requests are long prompts.
 
-It knows nothing of the gateway, nor the gateway of it. `calls` are what it was asked; `refuse` makes a key wait.
+With `thinks` its answers on `/v1/messages` begin with a thought, and once the user speaks again the thoughts before
+that are no part of a prompt any more, as it is with Claude's older models.
+
+It knows nothing of the gateway, nor the gateway of it. `calls` are what it was asked; `refused` are keys that wait.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ class PrefixCache:
         self.calls: list[Served] = []
         self.refused: set[str] = set()
         self.tool_calls = 0
+        self.thinks = False
         self.hold: asyncio.Event | None = None  # answers wait for it
         self._kept: dict[tuple[str, str, str], tuple[int, int]] = {}  # -> until, lasts
 
@@ -61,13 +65,18 @@ class PrefixCache:
             await peer.send(_refusal())
             return
         is_chat = "chat/completions" in request.target
-        served = (self._chat if is_chat else self._messages)(key, body)
-        self.calls.append(served)
+        served = self.serve(key, body, is_chat=is_chat)
         number, calls = len(self.calls), self.tool_calls
         if self.hold is not None:
             await self.hold.wait()
         say = _say_chat if is_chat else _say_messages
-        await peer.send(say(served, number, calls, is_stream=bool(body.get("stream"))))
+        await peer.send(say(served, number, calls, is_stream=bool(body.get("stream")), thinks=self.thinks))
+
+    def serve(self, key: str, body: dict[str, Any], *, is_chat: bool) -> Served:
+        """What one call reads and writes."""
+        served = (self._chat if is_chat else self._messages)(key, body)
+        self.calls.append(served)
+        return served
 
     # ------------------------------------------------------------------ inside
 
@@ -133,12 +142,23 @@ def _blocks(body: dict[str, Any]) -> Any:
         yield _block(block)
     # How hard to think is a part of what is cached of the conversation, and not of tools and instructions.
     thinking = json.dumps([body.get("thinking"), body.get("output_config")])
-    for message in body["messages"]:
-        content = message["content"]
-        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+    spoken = [
+        at
+        for at, message in enumerate(body["messages"])
+        if message["role"] == "user" and not all(block["type"] == "tool_result" for block in _content(message))
+    ]
+    for at, message in enumerate(body["messages"]):
+        for block in _content(message):
+            if block["type"] == "thinking" and at < spoken[-1]:
+                continue
             text, lasts = _block(block)
             yield f"{message['role']}{thinking}{text}", lasts
             thinking = ""
+
+
+def _content(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _block(block: dict[str, Any]) -> tuple[str, str | None]:
@@ -153,8 +173,10 @@ def _refusal() -> bytes:
     return answer(json.dumps(error).encode(), status="429 Too Many Requests", headers=headers)
 
 
-def _say_messages(served: Served, number: int, calls: int, *, is_stream: bool) -> bytes:
+def _say_messages(served: Served, number: int, calls: int, *, is_stream: bool, thinks: bool) -> bytes:
     content: list[dict[str, Any]] = [{"type": "text", "text": f"Answer {number}."}]
+    if thinks:
+        content.insert(0, {"type": "thinking", "thinking": f"Thought {number}. " * 9, "signature": f"signed-{number}"})
     content += [
         {"type": "tool_use", "id": f"toolu_{number}_{n}", "name": "read", "input": {"path": f"f{n}"}}
         for n in range(calls)
@@ -180,11 +202,17 @@ def _say_messages(served: Served, number: int, calls: int, *, is_stream: bool) -
     for index, block in enumerate(content):
         if block["type"] == "text":
             empty, delta = block | {"text": ""}, {"type": "text_delta", "text": block["text"]}
+        elif block["type"] == "thinking":
+            empty, delta = block | {"thinking": ""}, {"type": "thinking_delta", "thinking": block["thinking"]}
         else:
             empty = block | {"input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
         events.append({"type": "content_block_start", "index": index, "content_block": empty})
         events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        if block["type"] == "thinking":
+            signed = {"type": "signature_delta", "signature": block["signature"]}
+            events[-2]["content_block"] = empty | {"signature": ""}
+            events.append({"type": "content_block_delta", "index": index, "delta": signed})
         events.append({"type": "content_block_stop", "index": index})
     events.append({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 20}})
     events.append({"type": "message_stop"})
@@ -193,8 +221,8 @@ def _say_messages(served: Served, number: int, calls: int, *, is_stream: bool) -
     return head + b"".join(map(chunk, sent)) + LAST_CHUNK
 
 
-def _say_chat(served: Served, number: int, calls: int, *, is_stream: bool) -> bytes:
-    assert not is_stream, "the agents of this day ask in one piece here"
+def _say_chat(served: Served, number: int, calls: int, *, is_stream: bool, thinks: bool) -> bytes:
+    assert not is_stream and not thinks, "the agents of this day ask in one piece here, and get no thoughts"
     message: dict[str, Any] = {"role": "assistant", "content": f"Answer {number}."}
     if calls:
         message["tool_calls"] = [

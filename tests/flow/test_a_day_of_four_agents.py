@@ -194,7 +194,8 @@ class Claude:
         for event in events:
             if event["type"] == "content_block_delta":
                 block, delta = content[event["index"]], event["delta"]
-                block |= {"text": delta["text"]} if "text" in delta else {"input": json.loads(delta["partial_json"])}
+                said = {name: value for name, value in delta.items() if name in ("text", "thinking", "signature")}
+                block |= said or {"input": json.loads(delta["partial_json"])}
         self.messages.append({"role": "assistant", "content": content})
         results = [
             {"type": "tool_result", "tool_use_id": block["id"], "content": text(900, f"result {block['id']}")}
@@ -322,6 +323,13 @@ async def _claude(day: Day) -> None:
     await claude.turn(calls=12)
     await claude.turn("marks")
     await claude.work(2)
+    # A turn of several calls with thoughts in it; they are gone once the user speaks again.
+    day.anthropic.thinks = True
+    for calls in (2, 3, 1, 0):
+        await claude.turn(calls=calls)
+    day.anthropic.thinks = False
+    await claude.turn("thinking")
+    await claude.work(3)
     # Lunch, shorter than the cache lasts, and longer.
     await claude.turn(minutes=4.9)
     await claude.turn("idle", minutes=6)

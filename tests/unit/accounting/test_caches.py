@@ -18,11 +18,15 @@ providers:
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        ("claude-sonnet-4-5-20250929", Cache(2048, 1024, 300)),
-        ("anthropic.claude-haiku-4-5-20251001-v1:0", Cache(2048, 4096, 300)),
-        ("claude-3-5-haiku-latest", Cache(2048, 2048, 300)),
-        ("claude-opus-4-1", Cache(2048, 1024, 300)),
+        ("claude-sonnet-4-5-20250929", Cache(2048, 1024, 300, drops_thinking=True)),
+        ("anthropic/claude-sonnet-4.6", Cache(2048, 2048, 300)),
+        ("anthropic.claude-haiku-4-5-20251001-v1:0", Cache(2048, 4096, 300, drops_thinking=True)),
+        ("claude-3-5-haiku-latest", Cache(2048, 2048, 300, drops_thinking=True)),
+        ("claude-3-7-sonnet-20250219", Cache(2048, 1024, 300, drops_thinking=True)),
+        ("claude-opus-4-1", Cache(2048, 1024, 300, drops_thinking=True)),
+        ("claude-opus-4-20250514", Cache(2048, 1024, 300, drops_thinking=True)),
         ("Claude-Opus-4-6", Cache(2048, 4096, 300)),
+        ("claude-opus-5", Cache(2048, 1024, 300)),
         ("gpt-5.2", Cache(8192, 1024, 300)),
         ("openai/gpt-5.6-codex", Cache(8192, 1024, 1800)),
         ("gemini-2.5-pro", Cache(8192, 4096, 3600)),
@@ -44,7 +48,7 @@ def test_the_configuration_goes_first_and_the_models_own_word_before_it():
     providers = parse(CONFIG, "a.yaml", {}).providers
     assert cache(providers["one"], "a", "anthropic-messages") == Cache(512, 4096, 3600)
     assert cache(providers["one"], "B", "anthropic-messages") == Cache(512, 4096, 7200)
-    assert cache(providers["one"], "claude-sonnet-4-5", "anthropic-messages") == Cache(512, 1024, 3600)
+    assert cache(providers["one"], "claude-opus-5", "anthropic-messages") == Cache(512, 1024, 3600)
     assert cache(providers["plain"], "gpt-5.2", "openai-chat") == Cache()
 
 

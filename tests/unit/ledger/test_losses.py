@@ -261,6 +261,21 @@ def test_ten_parallel_calls_are_too_far_for_one_mark():
     assert cause(before(tool_names=["read"] * 10, **OPENAI), now(**OPENAI)) == "miss"
 
 
+THOUGHTFUL = [call(-1, turns(7), tool_names=["read"], thinking_bytes=900, **BEFORE)]
+"""The call before the call before: it thought, and called a tool, whose result the other one had."""
+
+
+def test_thoughts_that_leave_the_prompt_are_no_miss():
+    """Some models forget what they thought once the user speaks again; the provider did not forget."""
+    drops = CACHE._replace(drops_thinking=True)
+    assert cause(before(), now(), drops, earlier=THOUGHTFUL) == "thinking"
+    assert cause(before(), now(), CACHE, earlier=THOUGHTFUL) == "miss"
+    assert cause(before(tool_names=["read"]), now(), drops, earlier=THOUGHTFUL) == "miss"  # the turn goes on
+    silent = [call(-1, turns(7), tool_names=["read"], **BEFORE)]
+    single = [call(-1, turns(7), thinking_bytes=900, **BEFORE)]
+    assert {cause(before(), now(), drops, earlier=one) for one in (silent, single, [])} == {"miss"}
+
+
 PRECEDENCE = (
     ("below_minimum", "model"),
     ("model", "compaction"),
@@ -272,6 +287,8 @@ PRECEDENCE = (
     ("rewrite", "rewind"),
     ("rewind", "idle"),
     ("idle", "marks"),
+    ("marks", "thinking"),
+    ("thinking", "cold_predecessor"),
     ("marks", "drift"),
     ("drift", "cold_predecessor"),
 )
@@ -284,18 +301,20 @@ def test_of_two_causes_the_first_of_the_list_is_told(first, second):
         "below_minimum": ({"input_tokens": 3000, "cached_tokens": 0, "cache_write_tokens": None}, {}),
         "compaction": ({}, {"inputs": ["u so far", "a", "u"], "is_compacted": True}),
         "rewind": ({}, {"inputs": [*turns(6), "u6, but otherwise"]}),
+        "thinking": ({}, {"earlier": THOUGHTFUL}),
         "drift": ({}, {"inputs": ["u0, but otherwise", *turns(11)[1:]]}),
         "cold_predecessor": ({"input_tokens": 52_000, "cached_tokens": 0, "cache_write_tokens": None}, {}),
     }
     old = {**shapes[second][0], **shapes[first][0]}
     new = {**shapes[second][1], **shapes[first][1]}
-    how = {"is_compacted": new.pop("is_compacted", False)}
-    cache = Cache(floor=1024, minimum=4096) if first == "below_minimum" else CACHE
+    how = {"is_compacted": new.pop("is_compacted", False), "earlier": new.pop("earlier", ())}
+    cache = Cache(1024, 4096) if first == "below_minimum" else CACHE._replace(drops_thinking=True)
     assert cause(before(**old), now(**new), cache, **how) == first
 
 
 def test_the_order_tested_is_the_whole_order():
-    assert (*(first for first, _ in PRECEDENCE), "cold_predecessor", "miss", "undetermined") == losses.CAUSES
+    found = list(dict.fromkeys(first for first, _ in PRECEDENCE))
+    assert (*found, "cold_predecessor", "miss", "undetermined") == losses.CAUSES
 
 
 def test_a_small_loss_is_none():
@@ -326,9 +345,19 @@ def test_where_nobody_told_the_conversation_a_difference_proves_little():
     changed = turns(13)
     changed[8] = "u8, but otherwise"
     assert cause(one, now(inputs=changed, session=None)) == "drift"
-    calls = before(session=None, tool_names=["read"] * 9)
-    parallel = [*unlike[:9], *["a"] * 9, *["u"] * 9]  # as items of their own
-    assert cause(calls, now(inputs=parallel, session=None)) == "drift"
+    parallel = [*unlike[:9], "a", *["u"] * 9]  # chat: each result is an input of its own
+    chat = {"session": None, "tool_names": ["read"] * 9, **OPENAI}
+    assert cause(before(**chat), now(inputs=parallel, **chat)) == "drift"
+    assert judge(before(**(chat | {"tool_names": None})), now(inputs=parallel, **chat), CACHE) is None
+
+
+def test_questions_that_stand_by_themselves_are_no_conversation():
+    """Titles of one session have one prompt and share nothing: none of them is the other's compaction, or drift."""
+    one = call(0, ["u: name this"], **BEFORE)
+    assert judge(one, now(inputs=["u: name that"]), CACHE) is None
+    assert judge(one, now(inputs=["u: name that", "u: and this"]), CACHE) is None
+    assert cause(one, now(inputs=["u: name that", "a", "u"])) == "drift"
+    assert cause(one, now(inputs=["u: so far"]), is_compacted=True) == "compaction"
 
 
 RATE = Rate(input=3_000_000, cached_input=300_000, cache_write_5m=3_750_000, cache_write_1h=6_000_000)
