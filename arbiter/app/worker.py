@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ _log = Log(__name__)
 
 _MEASURE_EVERY_S = 1.0
 _GC_THRESHOLD = (10_000, 20, 50)
+_SWITCH_S, _PYTHONS_SWITCH_S = 0.0005, sys.getswitchinterval()
 _LAST_WORDS_S = 2.0  # SPEC 11.3: this long before the drain ends, what still streams is ended by us
 
 
@@ -270,6 +272,10 @@ class Worker:
 
 def _capture(snapshot: Snapshot, secrets: frozenset[str]) -> Capture | None:
     storage = snapshot.storage
-    if storage.url == "none" or not storage.capture.is_on:
+    is_on = storage.url != "none" and storage.capture.is_on
+    # A thread that makes blocks computes for milliseconds; at Python's own interval of 5 ms the loop waited for it so
+    # long in one of ten turns (p90 3.6 ms, and 0.9 ms at this one).
+    sys.setswitchinterval(_SWITCH_S if is_on else _PYTHONS_SWITCH_S)
+    if not is_on:
         return None
     return Capture(snapshot.state_dir, storage.capture, secrets, snapshot.limits.event)

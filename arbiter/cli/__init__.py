@@ -23,6 +23,7 @@ COMMANDS = (
     "requests",
     "sessions",
     "session",
+    "search",
     "cache",
     "limits",
     "cost",

@@ -39,6 +39,7 @@ from arbiter.config.snapshot import (
     Provider,
     RequestLimits,
     Retry,
+    Search,
     Server,
     SessionAffinity,
     Sessions,
@@ -230,6 +231,7 @@ class _Resolver:
             plugins=self._plugins(),
             epoch="",
             affinity=affinity,
+            search=Search(config.search.index),
             sessions=Sessions(**msgspec.structs.asdict(config.sessions)),
             data_dir=data,
             pricing=pricing,
@@ -492,8 +494,8 @@ class _Resolver:
         for index, pattern in enumerate(written.redact):
             check_pattern(pattern, partial(self.error, join("storage.capture.redact", index)))
         capture = Capture(**{**msgspec.structs.asdict(written), "redact": tuple(written.redact)})
-        if url == "none" and capture.is_on:
-            self.warnings.append("storage.url is none: nothing is captured")
+        if url == "none" and (capture.is_on or self.config.search.index):
+            self.warnings.append("storage.url is none: nothing is captured, and there is nothing to search")
         return capture
 
     def _plugins(self) -> tuple[PluginSpec, ...]:

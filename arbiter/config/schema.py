@@ -470,6 +470,19 @@ class Capture(Section):
     ] = 256 << 20
 
 
+class Search(Section):
+    not_built = frozenset({"embed"})
+    hints: ClassVar[dict[str, str]] = instead("index", "enabled", "on", "text")
+
+    index: Annotated[
+        bool,
+        doc(
+            "Keep an index for `arbiter search`: of captured content, titles, notes and names of tools. It is made and "
+            "dropped in the background when this changes."
+        ),
+    ] = False
+
+
 class Storage(Section):
     url: Annotated[
         str | None,
@@ -546,6 +559,7 @@ class Config(Section):
         doc("What workers share: `lmdb:///absolute/path` or `lmdb:relative`. Default: `state` in the data directory."),
     ] = None
     storage: Annotated[Storage, doc("The record of every request.")] = field(default_factory=Storage)
+    search: Annotated[Search, doc("Searching through what was kept.")] = field(default_factory=Search)
     admin: Annotated[Admin, doc("Who may open `/admin/`.")] = field(default_factory=Admin)
     telemetry: Annotated[Telemetry, doc("Logs and metrics.")] = field(default_factory=Telemetry)
     plugins: Annotated[list[Plugin], doc("Code of your own, started and stopped with each process.")] = field(

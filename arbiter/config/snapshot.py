@@ -365,6 +365,13 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """Whether there is an index to search (SPEC 8.5)."""
+
+    index: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Storage:
     """Where rows go. `url` may hold a password, `shown` is the same without; "none": nothing is recorded."""
 
@@ -420,6 +427,7 @@ class Snapshot:
     warnings: tuple[str, ...] = ()
     affinity: SessionAffinity = SessionAffinity()
     sessions: Sessions = Sessions()
+    search: Search = Search()
     data_dir: Path = Path("data")
     keys: tuple[Client, ...] = ()
 
@@ -517,6 +525,7 @@ class Snapshot:
                 },
                 "rows_ttl": "never" if self.storage.rows_ttl_s is None else units.duration(self.storage.rows_ttl_s),
             },
+            "search": {"index": self.search.index},
             "admin": {"token": mask(self.admin.token), "forward_auth_header": self.admin.forward_auth_header},
             "telemetry": {
                 "log": {"level": self.telemetry.log_level, "format": self.telemetry.log_format},

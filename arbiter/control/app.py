@@ -21,6 +21,7 @@ from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.control.quotas import Quotas
+from arbiter.control.searches import Searches
 from arbiter.control.session_pages import SessionPages
 from arbiter.control.sessions import Sessions
 from arbiter.ledger.recorder import RecorderState
@@ -55,6 +56,7 @@ def make_app(
             *Sessions(store, changer, audit).routes(),
             *audit.routes(),
             *actions,
+            *Searches(store).routes(),
             *Contents(store, snapshot, pages.render).routes(),
             *Limits(standing, snapshot, pages.render).routes(),
             *SessionPages(store, pages.render).routes(),

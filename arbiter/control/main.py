@@ -35,6 +35,7 @@ from arbiter.ledger.opening import open_store
 from arbiter.ledger.pricing import Pricing, rate
 from arbiter.ledger.recorder import Recorder
 from arbiter.ledger.retention import Rule, Sweeper
+from arbiter.ledger.search_tender import ToolNames
 from arbiter.ledger.sessions import Sessions, close_idle
 from arbiter.ledger.store import Changer, Reader, StoreDown
 from arbiter.ledger.tariffs import Tariffs
@@ -96,6 +97,7 @@ def run(
                 Pricing(tariffs, numbers, prices.missing),
                 Comparison(current, lambda row: rate(row, tariffs()), numbers),
                 Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),
+                ToolNames(current),
             ],
             metrics=numbers,
         )
@@ -176,8 +178,9 @@ def _close_idle(changer: Changer | None, snapshot: Snapshot) -> None:
 
 def aging(snapshot: Snapshot) -> list[Rule]:
     """What the configuration lets go, and when."""
-    ttl_s = snapshot.storage.rows_ttl_s
-    return [] if ttl_s is None else retention.of_rows(ttl_s)
+    rows_s, content_s = snapshot.storage.rows_ttl_s, snapshot.storage.capture.ttl_s
+    rules = [] if rows_s is None else retention.of_rows(rows_s)
+    return rules + (retention.of_content(content_s) if content_s else [])
 
 
 async def _tend(actions: Actions, close_sessions: Callable[[], None]) -> None:

@@ -75,6 +75,7 @@ class Capture:
         self._done_bytes = self._lost = 0  # in the thread only
         self._file: CaptureFile | None = None
         self._retry_at = 0.0
+        self._is_broken = False
         self._compress = zstandard.ZstdCompressor(level=LEVEL).compress
         self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
         self._thread.start()
@@ -140,6 +141,9 @@ class Capture:
         if captured.uses or captured.headers:
             self._file.put(captured)
             self._known.add(fresh)
+        if self._is_broken:
+            self._is_broken = False
+            log.warning("content can be written again")
 
     def _take_request(self, captured: Captured, members: Members, fresh: dict[bytes, Block]) -> None:
         for position, (kind, raw) in enumerate(blocks.split(members)):
@@ -161,7 +165,9 @@ class Capture:
         captured.uses.append(Use(direction, position, kind, known.id, known.marks))
 
     def _broken(self, error: Exception) -> None:
-        log.error("content cannot be written, and is dropped: %s", error)
+        if not self._is_broken:
+            log.error("content cannot be written, and is dropped: %s", error)
+        self._is_broken = True
         self._retry_at = clock.monotonic() + RETRY_S
         if self._file is not None:
             self._file.close()

@@ -2,11 +2,12 @@
 
 Theory of operation. One thread. Every quarter of a second it moves what the workers have written, a bounded batch per
 transaction, and deletes it from LMDB once the store has it: a record that comes twice changes nothing, since all in it
-has an id of its own. Once an hour, when nothing waits, it sweeps in two steps: first the references that are older than
-`storage.capture.ttl`, then the blocks that nothing refers to any more and that were not used for as long. A worker
-writes a block anew well before that, so what it refers to is there.
+has an id of its own. Once an hour, when nothing waits, it sweeps the blocks that nothing refers to any more (references
+go first, by `retention`) and that were not used for `storage.capture.ttl`. A worker writes a block anew well before
+that, so what it refers to is there.
 
-Each transaction is short, because the recorder writes to the same database and rows come first.
+The same thread tends the search index (`search_tender`). Each transaction is short, because the recorder writes to the
+same database, and rows come first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import lmdb
@@ -24,16 +24,17 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.ledger import capture_file
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.capture_file import Captured, CaptureFile
-from arbiter.ledger.database import Database, Statement, Unstorable, Values
+from arbiter.ledger.database import Database, Statement, Unstorable
+from arbiter.ledger.search_tender import Tender, removed
 from arbiter.ledger.store import Store, StoreDown, StoreRefused
 from arbiter.ledger.tables import BLOCKS, HEADERS, USES
 
 BATCH_RECORDS, BATCH_BYTES = 64, 4 << 20
-SWEEP_ROWS = 500  # references per transaction
-SWEEP_BLOCKS = 100
+SWEEP_BLOCKS = 100  # per transaction
 PAUSE_S = 0.25
 BETWEEN_S = 0.02  # two transactions in a row: others write too
 FAILED_S = 2.0
+TEND_EVERY_S = 1.0
 FIRST_SWEEP_S, SWEEP_EVERY_S = 60.0, 3600.0
 STOP_S = 5.0
 
@@ -49,6 +50,8 @@ class Keeper:
         self._open_store = open_store
         self._file: CaptureFile | None = None
         self._store: Store | None = None
+        self._tender = Tender(snapshot)
+        self._tend_at = 0.0
         self._sweep_at = clock.monotonic() + FIRST_SWEEP_S
         self._has_failed = False
         self._stop = threading.Event()
@@ -102,21 +105,23 @@ class Keeper:
 
     def _put(self, captured: Sequence[Captured]) -> None:
         statements = _statements(captured, clock.now_ms())
-        self._change(partial(_run_all, statements))
+        blocks = [new for one in captured for new in one.blocks]
+
+        def put(database: Database) -> None:
+            for statement in statements:
+                database.run_many(statement)
+            self._tender.added(database, blocks)
+
+        self._store_of_ours().change(put)
 
     def sweep(self) -> int:
-        """Remove what is older than its time. Returns how many blocks that were. Errors: StoreDown."""
+        """Remove the blocks whose time is over. Returns how many that were. Errors: StoreDown."""
         ttl_s = self._snapshot().storage.capture.ttl_s
         if not ttl_s:
             return 0
         before_ms = clock.now_ms() - int(ttl_s * 1000)
-        for table in ("request_blocks", "request_headers"):
-            sql = f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at_ms < ? LIMIT ?)"
-            expired = partial(_run, sql, (before_ms, SWEEP_ROWS))
-            while self._change(expired) == SWEEP_ROWS:
-                self._stop.wait(BETWEEN_S)
         swept = 0
-        while found := self._change(lambda database: _sweep_blocks(database, before_ms)):
+        while found := self._store_of_ours().change(lambda database: _sweep_blocks(database, before_ms)):
             swept += found
             self._stop.wait(BETWEEN_S)
         return swept
@@ -128,23 +133,36 @@ class Keeper:
             is_last = self._stop.is_set()
             try:
                 moved = self.step()
-                if not moved and not is_last and clock.monotonic() >= self._sweep_at:
-                    self._sweep_at = clock.monotonic() + SWEEP_EVERY_S
-                    self.sweep()
+                if not moved and not is_last:
+                    moved = self._tend()
                 if self._has_failed:
                     self._has_failed = False
-                    log.warning("captured content is being stored again")
+                    log.warning("captured content and its index are being kept again")
                 pause_s = BETWEEN_S if moved else PAUSE_S
             except (StoreDown, lmdb.Error, OSError) as error:
                 moved, pause_s = 0, FAILED_S
                 self._failed(error)
+            except Exception as bug:  # without this thread content would pile up, and nobody would notice
+                moved, pause_s = 0, FAILED_S
+                log.exception("captured content has to wait", exc_info=bug)
             if is_last and not moved:
                 return
             self._stop.wait(pause_s)
 
+    def _tend(self) -> int:
+        """What has time. Returns whether there is more of it at once."""
+        if clock.monotonic() >= self._sweep_at:
+            self._sweep_at = clock.monotonic() + SWEEP_EVERY_S
+            self.sweep()
+        if clock.monotonic() < self._tend_at:
+            return 0
+        more = self._tender.tend(self._store_of_ours())
+        self._tend_at = 0.0 if more else clock.monotonic() + TEND_EVERY_S
+        return int(more)
+
     def _failed(self, error: Exception) -> None:
         if not self._has_failed:
-            log.warning("captured content cannot be stored, it waits: %s", error)
+            log.warning("captured content and its index have to wait: %s", error)
         self._has_failed = True
         if self._store is not None:
             self._store.close()
@@ -156,10 +174,10 @@ class Keeper:
             self._file = CaptureFile(self._state_dir, self._snapshot().storage.capture.max)
         return self._file
 
-    def _change(self, work: Callable[[Database], int]) -> int:
+    def _store_of_ours(self) -> Store:
         if self._store is None:
             self._store = self._open_store()
-        return self._store.change(work)
+        return self._store
 
 
 def _statements(captured: Sequence[Captured], now_ms: int) -> list[Statement]:
@@ -204,16 +222,6 @@ def _statements(captured: Sequence[Captured], now_ms: int) -> list[Statement]:
     ]
 
 
-def _run_all(statements: Sequence[Statement], database: Database) -> int:
-    for statement in statements:
-        database.run_many(statement)
-    return len(statements)
-
-
-def _run(sql: str, values: Values, database: Database) -> int:
-    return database.run(sql, values)
-
-
 def _sweep_blocks(database: Database, before_ms: int) -> int:
     """Remove some of the blocks that nothing refers to."""
     found = database.rows(
@@ -222,4 +230,5 @@ def _sweep_blocks(database: Database, before_ms: int) -> int:
         (before_ms, SWEEP_BLOCKS),
     )
     database.run_many(Statement("DELETE FROM blocks WHERE id = ?", found))
+    removed(database, [block for (block,) in found])
     return len(found)

@@ -50,6 +50,11 @@ def of_rows(ttl_s: float) -> list[Rule]:
     ]
 
 
+def of_content(ttl_s: float) -> list[Rule]:
+    """What `storage.capture.ttl` stands for. The blocks that these rows refer to are `capture_keeper`'s to sweep."""
+    return [Rule(table=table, moment="at_ms", ttl_s=ttl_s) for table in ("request_blocks", "request_headers")]
+
+
 class Sweeper:
     """Sweeps every hour in a thread of its own; `rules` says what holds by then."""
 

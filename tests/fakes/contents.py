@@ -13,6 +13,7 @@ from typing import Any
 from arbiter import clock
 from arbiter.config.load import parse
 from arbiter.config.snapshot import Capture as Settings
+from arbiter.config.snapshot import Snapshot
 from arbiter.ledger.capture import Capture, Heard
 from arbiter.ledger.capture_keeper import Keeper
 from arbiter.ledger.store import Store
@@ -33,15 +34,20 @@ def heard(
     return Heard(request_id, clock.now_ms(), format, members, [answer], False, headers or {}, [], len(raw))
 
 
-def keep(folder: Path, open_store: Callable[[], Store], *found: Heard, **settings: Any) -> None:
+def keep(
+    folder: Path,
+    open_store: Callable[[], Store],
+    *found: Heard,
+    snapshot: Callable[[], Snapshot] = lambda: parse("providers: { a: { type: echo } }", "t", {}),
+    **settings: Any,
+) -> None:
     """Have it all stored, by way of LMDB in `folder`."""
-    config = parse("providers: { a: { type: echo } }", "t", {})
     capture = Capture(folder, Settings(**{"content": True, **settings}), frozenset(), 16 << 20)
     for one in found:
         capture.take(one)
     capture.close()
     assert capture.dropped == 0
-    keeper = Keeper(folder, lambda: config, open_store)
+    keeper = Keeper(folder, snapshot, open_store)
     while keeper.step():
         pass
     keeper.close()

@@ -10,6 +10,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -280,3 +281,50 @@ def test_capture_is_switched_without_a_restart(tmp_path: Path) -> None:
         kept = rows(gateway, "SELECT text FROM blocks WHERE kind = 'message'")
         asked = [json.loads(plain(text))["content"] for (text,) in kept]
         assert asked == ["while it was on"]
+
+
+def hits(gateway: Front, q: str) -> list[str] | None:
+    """The kinds of what is found; None while there is no index."""
+    reply = gateway.get(f"/admin/api/search?q={quote(q)}", headers=ADMIN)
+    if reply.status == 503:
+        assert reply.json["reason"] == "search_off"
+        return None
+    assert reply.status == 200, reply.body
+    return sorted(hit["kind"] for hit in reply.json["hits"])
+
+
+def test_search_is_switched_on_and_off_by_a_reload(tmp_path: Path) -> None:
+    """What was said before is found as well as what is said after; and no secret is, nor is it in a file."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
+    answer = json.loads(CHAT.answer("the quokka bites"))
+    answer["choices"][0]["message"]["tool_calls"] = [call]
+    with Front(tmp_path, storage=storage(tmp_path, content=True)) as gateway:
+
+        def said(text: str) -> None:
+            async def main() -> None:
+                async with Origin(whole(json.dumps(answer).encode()), port=gateway.upstream):
+                    assert (await ask(gateway.port, CHAT.path, CHAT.ask(text))).status == 200
+
+            run(main)
+
+        def switch(*, on: bool) -> None:
+            gateway.config["search"] = {"index": on}
+            (tmp_path / "arbiter.yaml").write_text(yaml.safe_dump(gateway.config, sort_keys=False))
+            assert gateway.get("/admin/reload", method="POST", headers=ADMIN).status == 200
+
+        said(f"before: wombat {KEY}")
+        captured(gateway, 1)
+        assert hits(gateway, "wombat") is None
+        switch(on=True)
+        until(lambda: hits(gateway, "wombat") == ["message"], "what was stored before")
+        until(lambda: hits(gateway, "read_file") == ["answer", "tools"], "names of tools")
+        said("after: numbat")
+        until(lambda: hits(gateway, "numbat") == ["message"], "what was said after")
+        assert hits(gateway, '"quokka bites"') == ["answer"]
+        assert hits(gateway, KEY[7:20]) == [] and hits(gateway, '"(') == []
+        assert KEY.encode() not in on_disk(gateway)
+        switch(on=False)
+        until(lambda: hits(gateway, "wombat") is None, "the end of the index")
+        gone = "SELECT COUNT(*) FROM sqlite_master WHERE name LIKE 'search%'"
+        until(lambda: rows(gateway, gone) == [(0,)], "its tables' end")
+        assert rows(gateway, "SELECT COUNT(*) FROM blocks WHERE kind = 'message'") == [(2,)]

@@ -53,3 +53,12 @@ def test_usual_patterns_are_let_through(pattern: str) -> None:
 def test_capture_without_a_store_is_a_warning() -> None:
     made = snapshot("content: true", "url: none,")
     assert any("nothing is captured" in warning for warning in made.warnings)
+
+
+def test_search_is_off_by_default_and_has_one_switch() -> None:
+    base = "providers: { a: { type: echo } }\n"
+    assert not parse(base, "t", {}).search.index
+    assert parse(base + "search: { index: true }", "t", {}).search.index
+    for wrong in ("enabled: true", "embed: some-alias"):
+        with pytest.raises(ConfigError):
+            parse(base + f"search: {{ {wrong} }}", "t", {})

@@ -20,6 +20,7 @@ from arbiter.ledger import capture_file, capture_keeper
 from arbiter.ledger.capture import Capture, Heard, Known
 from arbiter.ledger.capture_file import Captured, CaptureFile, Full, New
 from arbiter.ledger.capture_keeper import Keeper
+from arbiter.ledger.retention import Sweeper, of_content
 from arbiter.wire import native
 from tests.fakes.stores import Place
 from tests.fakes.wires import MESSAGES
@@ -222,6 +223,12 @@ def test_an_environment_that_cannot_be_opened_costs_the_content_only(tmp_path, c
     assert capture.dropped == 1 and "content cannot be written" in caplog.text
 
 
+def swept(place: Place, keeper: Keeper) -> int:
+    """An hourly sweep of both steps, with a time to live of an hour."""
+    Sweeper(place.open, lambda: of_content(3600.0)).sweep()
+    return keeper.sweep()
+
+
 def aged(place: Place, request_id: str, age_ms: int) -> None:
     change(
         place,
@@ -245,9 +252,10 @@ def test_a_sweep_takes_old_references_and_then_what_nothing_refers_to(tmp_path, 
     capture.close()
     keeper = make_keeper("content: true, ttl: 1h")
     drain(keeper)
-    assert keeper.sweep() == 0
+    assert swept(place, keeper) == 0
     aged(place, "r1", 2 * HOUR_MS)
-    assert keeper.sweep() == 1  # the message that only the old request held
+    assert keeper.sweep() == 0  # it is still referred to
+    assert swept(place, keeper) == 1  # the message that only the old request held
     assert {row[0] for row in rows(place, "SELECT DISTINCT request_id FROM request_blocks")} == {"r2"}
     assert rows(place, "SELECT request_id FROM request_headers") == [("r2",)]
     assert rows(place, "SELECT COUNT(*) FROM blocks") == [(5,)]
@@ -261,13 +269,12 @@ def test_a_block_that_was_used_lately_outlives_its_references(tmp_path, make_kee
     keeper = make_keeper("content: true, ttl: 1h")
     drain(keeper)
     change(place, "UPDATE request_blocks SET at_ms = 0")
-    assert keeper.sweep() == 0
+    assert swept(place, keeper) == 0
     assert rows(place, "SELECT (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM blocks") == [(0, 4)]
 
 
 def test_a_sweep_of_much_goes_in_small_steps(tmp_path, make_keeper, place, monkeypatch):
     """No transaction holds the database for long, however much there is to do."""
-    monkeypatch.setattr(capture_keeper, "SWEEP_ROWS", 10)
     monkeypatch.setattr(capture_keeper, "SWEEP_BLOCKS", 10)
     capture = worker(tmp_path)
     for number in range(30):
@@ -276,7 +283,7 @@ def test_a_sweep_of_much_goes_in_small_steps(tmp_path, make_keeper, place, monke
     keeper = make_keeper("content: true, ttl: 1h")
     drain(keeper)
     change(place, "UPDATE request_blocks SET at_ms = 0", "UPDATE blocks SET last_used_ms = 0")
-    assert keeper.sweep() == 62
+    assert swept(place, keeper) == 62
     assert rows(place, "SELECT (SELECT COUNT(*) FROM request_blocks), COUNT(*) FROM blocks") == [(0, 0)]
 
 
