@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Raw
 
+from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.client_end import ClientEnd, Overheard
@@ -24,6 +25,7 @@ from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.clock import monotonic_ns, now_ms
+from arbiter.config import units
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import (
     ArbiterError,
@@ -279,6 +281,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
     headers += _own_headers(row, live)
     headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
     if stream is None:
+        headers += _cost(call.snapshot, live)
         if out.started and live.kind == EVENTS:
             out.send(live.body)
             out.end()
@@ -382,6 +385,15 @@ def _own_headers(row: RequestRow, live: Live) -> Pairs:
         ("x-arbiter-attempts", str(row.attempts)),
         ("x-arbiter-fidelity", visible(row.fidelity or "")),
     ]
+
+
+def _cost(snapshot: Snapshot, live: Live) -> Pairs:
+    """What a whole answer cost, where that is certain before its row is priced."""
+    usage = live.facts.usage if live.facts is not None else None
+    if usage is None:
+        return []
+    pd = charged_pd(usage, live.rung.provider, live.rung.model, snapshot.pricing.overrides)
+    return [("x-arbiter-cost-usd", units.usd(pd))] if pd is not None else []
 
 
 def _note(call: Call, error: ArbiterError) -> None:

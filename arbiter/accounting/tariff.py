@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -133,8 +133,7 @@ class Tariff:
     def _override(self, provider: str, model: str, at_ms: int, tier: str) -> Override | None:
         for one in self._overrides:
             if (
-                fnmatch.fnmatchcase(provider, one.provider)
-                and fnmatch.fnmatchcase(model, one.model)
+                _is_for(one, provider, model)
                 and (one.service_tier is None or plain_tier(one.service_tier) == tier)
                 and (one.from_ms is None or at_ms >= one.from_ms)
                 and (one.until_ms is None or at_ms < one.until_ms)
@@ -185,6 +184,30 @@ def _laid_over(override: Override, quote: Quote | None) -> Quote:
     if quote is None:
         return Quote(own, "override", label)
     return Quote(quote.rate.each(changed), "override", f"{label} on {quote.label}")
+
+
+def charged_pd(usage: Usage, provider: Provider, model: str, overrides: Sequence[Override]) -> int | None:
+    """What an answer cost, for whoever has no price lists at hand; None where its row may come to say another sum.
+
+    `model` is the name that the provider was sent. This is `Tariff.price` at the prices that stood when the
+    configuration was read: so it says nothing of prices that end, and of service tiers only what the provider itself
+    does.
+    """
+    if provider.billing == "subscription":
+        return None
+    mine = [one for one in overrides if _is_for(one, provider.name, model)]
+    if any(one.from_ms is not None or one.until_ms is not None or one.service_tier is not None for one in mine):
+        return None
+    rate = provider.rate(model) if not plain_tier(usage.service_tier) else None
+    cost = cost_pd(usage, rate) if rate is not None and usage.is_stated else None
+    is_own = bool(mine) or model in provider.rates
+    if usage.cost_pd is not None and 0 <= usage.cost_pd <= MAX_PD and (cost is None or not is_own):
+        return None if is_own and cost is None else usage.cost_pd
+    return cost
+
+
+def _is_for(override: Override, provider: str, model: str) -> bool:
+    return fnmatch.fnmatchcase(provider, override.provider) and fnmatch.fnmatchcase(model, override.model)
 
 
 def is_listed(provider: Provider) -> bool:

@@ -28,6 +28,7 @@ COMMANDS = (
     "limits",
     "cost",
     "reprice",
+    "reconcile",
     "prices",
 )
 

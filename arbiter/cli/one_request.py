@@ -71,7 +71,8 @@ def _tried(entry: Entry, attempt: AttemptRow) -> Iterator[Fact]:
     yield "model", f"{show.text(attempt.model_asked)}, served {served}" if served else attempt.model_asked
     counted = {"partial": " (counted until the stream was cut)", "estimated": " (estimated)"}
     yield "tokens", show.tokens(attempt) + counted.get(attempt.usage_source, "")
-    yield "cost", None if attempt.usage_source == "missing" else show.cost(attempt)
+    yield "cost", None if attempt.usage_source == "missing" and attempt.cost_pd is None else show.cost(attempt)
+    yield "price", attempt.price
     yield "lost cache", show.loss(attempt)
     yield "against", attempt.cache_against
     yield "stream", None if attempt.events is None else f"{show.count(attempt.events)} events"

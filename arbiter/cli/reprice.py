@@ -12,7 +12,7 @@ from arbiter import clock
 from arbiter.cli import CommandError, options
 from arbiter.config.load import Source
 from arbiter.control import show
-from arbiter.ledger import query
+from arbiter.ledger import audit, query
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.repricing import Outcome, Window, reprice
 from arbiter.ledger.tariffs import tariff
@@ -60,6 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     with opened as store:
         change = store.read if arguments.dry_run else store.change
         outcome = reprice(window, prices, change, dry_run=arguments.dry_run, progress=_progress)
+        if not arguments.dry_run:
+            details = {"since_ms": since_ms, "changed": outcome.changed}
+            store.change(lambda db: audit.record(db, clock.now_ms(), audit.CLI, "reprice", None, details))
     if arguments.json:
         print(msgspec.json.encode({"dry_run": arguments.dry_run, **msgspec.structs.asdict(outcome)}).decode())
     else:

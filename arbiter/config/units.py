@@ -106,6 +106,12 @@ def price(pd_per_token: int) -> str:
     return f"{usd}.{rest:06}".rstrip("0").rstrip(".")
 
 
+def usd(pd: int) -> str:
+    """Picodollars in USD, exactly and without an exponent."""
+    whole, rest = divmod(pd, 10**12)
+    return f"{whole}.{rest:012}".rstrip("0").rstrip(".")
+
+
 def written(number: float) -> str:
     """The shortest way to write a number; `number` reads it back."""
     return f"{number:.6f}".rstrip("0").rstrip(".")

@@ -115,13 +115,14 @@ class Repricing:
         )
         job, running = self._begin(store, window, now_ms, dry_run=asked.dry_run)
         self._audit.note(request, "reprice", asked.provider, {**msgspec.to_builtins(asked), "job": job.job_id})
-        if min(until_ms, now_ms) - since_ms <= INLINE_MS:
+        is_short = min(until_ms, now_ms) - since_ms <= INLINE_MS
+        if is_short:
             try:
                 running.result(ANSWER_S)
             except TimeoutError:
                 pass
         with self._lock:
-            is_over = job.state in ("succeeded", "failed")
+            is_over = is_short and job.finished_ms is not None
             told = _told(job)
         if not is_over:
             return json(told, 202)

@@ -185,8 +185,12 @@ def cost(row: AttemptRow) -> str:
         return usd(row.cost_pd)
     if row.usage_source == "missing":
         return DASH
+    if row.cost_source == "subscription":
+        return "a subscription's" + (
+            f", {usd(row.equivalent_pd)} at list prices" if row.equivalent_pd is not None else ""
+        )
     if not row.pricing_available:
-        return "unpriced: no price was declared for this model"
+        return "unpriced: no price of this model is known"
     unreported = [
         kind for kind, tokens in (("input", row.input_tokens), ("output", row.output_tokens)) if tokens is None
     ]
@@ -198,7 +202,7 @@ def cost(row: AttemptRow) -> str:
         ("cache writes", row.cache_write_tokens),
         ("output", row.output_tokens),
     )
-    return f"unpriced: no price was declared for one of {', '.join(kind for kind, tokens in used if tokens)}"
+    return f"unpriced: no price is known of one of {', '.join(kind for kind, tokens in used if tokens)}"
 
 
 def loss(attempt: AttemptRow) -> str | None:

@@ -80,7 +80,9 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def is_unpriced(self) -> bool:
         """Whether tokens were used, and nobody knows for how much."""
-        return self.request.cost_pd is None and any(attempt.usage_source != "missing" for attempt in self.attempts)
+        return self.request.cost_pd is None and any(
+            attempt.usage_source != "missing" and attempt.cost_source != "subscription" for attempt in self.attempts
+        )
 
     @property
     def is_partial(self) -> bool:

@@ -13,6 +13,7 @@ from arbiter.control import main
 from arbiter.control.actions import Actions
 from arbiter.control.api import Api
 from arbiter.control.app import make_app
+from arbiter.control.audit import Audit
 from arbiter.control.price_refresh import PriceRefresh
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
@@ -67,7 +68,11 @@ def test_the_figures_are_those_of_the_code():
 
 def test_every_route_is_documented():
     current = Configuration(demo_snapshot(), None)
-    actions = [*current.routes(), *Actions(None, current).routes(), *Repricing(None, current).routes()]
+    actions = [
+        *current.routes(),
+        *Actions(None, current).routes(),
+        *Repricing(None, current, Audit(None, None)).routes(),
+    ]
     app = make_app(None, None, current, actions=actions)
     paths = [route.path.replace(":path}", "}") for route in app.routes if isinstance(route, Route | Mount)]
     assert len(paths) >= 13

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from arbiter.accounting.listed import FlatList
-from arbiter.accounting.tariff import Metered, Tariff
+from arbiter.accounting.tariff import Metered, Tariff, charged_pd
 from arbiter.config.load import parse
 from arbiter.config.rates import Rate
 from arbiter.model import Usage
@@ -160,3 +161,38 @@ def test_a_flood_of_names_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
         assert priced(found, model=f"no-{number}")[1] == "unpriced"
         assert priced(found)[0] == 2000
     assert len(found._listed) <= 10
+
+
+@pytest.mark.parametrize(
+    ("prices", "more", "usage", "told"),
+    [
+        ("", "", USED, 2000),
+        ("", "", Usage(input=10, output=5, cost_pd=77), 77),
+        ("overrides: [{ discount_percent: 50 }]", "", Usage(input=10, output=5, cost_pd=77), 1000),
+        ("overrides: [{ discount_percent: 50, until: 2026-12-31 }]", "", USED, None),
+        ("overrides: [{ discount_percent: 50, service_tier: flex }]", "", USED, None),
+        ("overrides: [{ discount_percent: 50, provider: lan }]", "", USED, 2000),
+        ("", "", Usage(input=10, output=5, service_tier="default"), 2000),
+        ("", "", Usage(input=10, output=5, service_tier="flex"), None),
+        ("", "", Usage(input=10, output=5, service_tier="flex", cost_pd=0), 0),
+        ("", "", Usage(output=5), None),
+        ("", "", Usage(cost_pd=-1, input=10, output=5), 2000),
+        ("", ", billing: subscription", USED, None),
+    ],
+)
+def test_who_has_no_lists_says_the_same_or_nothing(prices: str, more: str, usage: Usage, told: int | None) -> None:
+    """What a worker tells the client is what the row will say."""
+    found = tariff(prices, provider=f", models: [big]{more}")
+    known = {"big": rate} if (rate := found.rate("up", "big", AUGUST)) is not None else {}
+    provider = replace(found._providers["up"], known=known)
+    assert charged_pd(usage, provider, "big", found._overrides) == told
+    if told is not None:
+        row = Metered(
+            provider="up",
+            models=("big",),
+            at_ms=AUGUST,
+            usage=usage,
+            service_tier=usage.service_tier,
+            provider_cost_pd=usage.cost_pd,
+        )
+        assert found.price(row).cost_pd == told

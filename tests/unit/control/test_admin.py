@@ -410,9 +410,9 @@ def test_the_page_tells_what_it_cost_and_what_nobody_priced(tmp_path, running):
     with site(tmp_path / "other", Reader(lambda: SqliteStore(path, readonly=True))) as one:
         listed = one.page()
         assert listed.count(">unpriced<") == 3 and "~</span>$0.00<" in listed
-        assert "no price was declared for this model" in one.page("/admin/ui/requests/r00000002?fragment=1")
+        assert "no price of this model is known" in one.page("/admin/ui/requests/r00000002?fragment=1")
         priceless = one.page("/admin/ui/requests/r00000003?fragment=1")
-        assert "no price was declared for one of input, cached input, output" in priceless
+        assert "no price is known of one of input, cached input, output" in priceless
         assert "did not report its output tokens" in one.page("/admin/ui/requests/r00000004?fragment=1")
 
 
