@@ -93,7 +93,6 @@ def run(
             lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
             stages=[
                 Estimates(),
-                Pricing(tariffs, numbers),
                 Pricing(tariffs, numbers, prices.missing),
                 Comparison(current, lambda row: rate(row, tariffs()), numbers),
                 Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),

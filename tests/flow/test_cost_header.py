@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from tests.fakes.client import ask, run
+from tests.fakes.gateway import until
 from tests.fakes.origin import Origin, answer
 from tests.fakes.wires import JSON, WIRES, Front, Wire
 from tests.flow.conftest import MakeFront
@@ -27,6 +28,8 @@ def test_a_whole_answer_says_what_it_cost_and_its_row_says_the_same(make_front: 
     """Worked out twice, in the worker and in the control process, by one function: to the picodollar."""
     front: Front = make_front(models=[{"model": f"{name}/{name}-model", **PRICES} for name in ("chat", "messages")])
 
+    spent = [front.metric("arbiter_cost_usd_total")]
+
     async def main() -> None:
         async with Origin(answer(wire.answer(), headers=[JSON]), port=front.upstream):
             found = await ask(front.port, wire.path, wire.ask())
@@ -34,8 +37,11 @@ def test_a_whole_answer_says_what_it_cost_and_its_row_says_the_same(make_front: 
         told = found.header("x-arbiter-cost-usd")
         assert told is not None and Decimal(told) * 10**12 == attempt["cost_pd"] > 0
         assert attempt["cost_source"] == "model_config"
+        spent.append(float(told))
 
     run(main)
+    # It is counted once, and the control process's numbers arrive after its rows.
+    until(lambda: front.metric("arbiter_cost_usd_total") == pytest.approx(sum(spent)), "the money in the metrics")
 
 
 @each_wire
