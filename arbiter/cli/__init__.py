@@ -21,6 +21,7 @@ COMMANDS = (
     "route",
     "keys",
     "requests",
+    "export",
     "sessions",
     "session",
     "search",
