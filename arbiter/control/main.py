@@ -50,7 +50,7 @@ KEEP_ALIVE_S = 300
 GRACE_S = 3
 RECORDER_BUSY_S = 1.0
 # A stage asks for a handful of rows; a server that answers nothing must not hold the recorder for ever.
-RECORDER_QUERY_S = 15.0
+RECORDER_QUERY_S = 8.0
 # Readers share one connection: whoever scans for longer keeps the others from it.
 QUERY_S = 5.0
 LOOK_EVERY_S = 1.0
