@@ -46,7 +46,7 @@ def of_rows(ttl_s: float) -> list[Rule]:
     return [
         Rule(table="requests", moment="received_ms", ttl_s=ttl_s, parts=parts),
         Rule(table="attempts", moment="started_ms", ttl_s=ttl_s),
-        Rule(table="sessions", moment="last_ms", ttl_s=ttl_s),
+        Rule(table="sessions", moment="last_ms", ttl_s=ttl_s, parts={"notes": "session_id"}),
     ]
 
 

@@ -61,6 +61,18 @@ def test_an_attempt_that_came_after_its_request_had_gone_goes_too(place, store):
     assert left(store) == [young[0].id]
 
 
+def test_a_session_that_nobody_used_goes_with_its_notes_and_what_operators_did_stays(place, store):
+    """Whoever reads the audit still finds who did it."""
+    young_ms = clock.now_ms()
+    for name, last_ms in (("old", 5), ("young", young_ms)):
+        place.sql(f"INSERT INTO sessions (id, session, last_ms) VALUES ('{name}', '{name}', {last_ms})")
+        place.sql(f"INSERT INTO notes VALUES ('{name}', '{name}', 5, 'me', 'hm')")
+        place.sql(f"INSERT INTO audit (id, at_ms, who, action, target) VALUES ('{name}', 5, 'me', 'note', '{name}')")
+    assert sweeper(place, of_rows(DAY_S)).sweep() == {"requests": 0, "attempts": 0, "sessions": 1}
+    assert place.sql("SELECT id FROM sessions") == place.sql("SELECT id FROM notes") == [("young",)]
+    assert len(place.sql("SELECT id FROM audit")) == 2
+
+
 def test_what_is_never_to_go_stays(place, store):
     """No rule, no look at the store: also one that is down is none of our business then."""
     store.write(aged(1, 3000), AT)
