@@ -17,7 +17,8 @@ from arbiter.sessions.signals import Members
 OPENCODE_TITLE = "Generate a title for this conversation:"
 """The whole first text of opencode's request for a title; the conversation's own first text follows it."""
 
-_EMPTY = (b"", b"[]", b"null")
+_NONE_BYTES = len("null")  # an empty array is shorter still, and one tool longer
+_ONE = ord("1")
 _MAX_TITLE = 64 << 10  # bytes of the messages of a request for a title
 _MOST = 4  # entries that are looked at
 
@@ -53,14 +54,14 @@ _decode_str = msgspec.json.Decoder(str).decode
 
 def recognised(agent: str | None, members: Members) -> str | None:
     """The kind of a request of `agent` that its body shows; None where it shows none, or the agent is another."""
-    if agent not in _RULES:
+    if agent is None or (is_title := _RULES.get(agent)) is None:
         return None
-    tools = members.get("tools")
-    has_tools = tools is not None and bytes(memoryview(tools)[:8]) not in _EMPTY
-    if (most := members.get("max_tokens")) is not None and bytes(memoryview(most)[:4]) == b"1":
+    tools, most = members.get("tools"), members.get("max_tokens")
+    has_tools = tools is not None and len(memoryview(tools)) > _NONE_BYTES
+    if most is not None and len(one := memoryview(most)) == 1 and one[0] == _ONE:
         # Nobody has a conversation in words of one token: with its tools it warms a cache, without it is a probe.
         return "keepwarm" if has_tools else "auxiliary"
-    return "title" if not has_tools and _RULES[agent](members) else None
+    return "title" if not has_tools and is_title(members) else None
 
 
 def _is_claude_codes_title(members: Members) -> bool:
