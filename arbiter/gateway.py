@@ -238,8 +238,9 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
     if conversation.standing.pauses:
         _check_pauses(conversation.standing.pauses, caller)
-    if services.journal.full and call.snapshot.storage.on_full == "refuse":
-        raise Unavailable("the ledger is full and `storage.on_full` is `refuse`", retry_after_s=5)
+    if not services.journal.healthy and call.snapshot.storage.on_full == "refuse":
+        what = "is full" if services.journal.full else "cannot be written"
+        raise Unavailable(f"the ledger {what} and `storage.on_full` is `refuse`", retry_after_s=5)
     limits = call.snapshot.limits
     ask = Ask(
         call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id, tokens=tokens

@@ -183,6 +183,7 @@ class Journal:
         self._pending: list[records.Row] = []
         self._timer: asyncio.Handle | None = None
         self._is_urgent = False  # the timer is for the loop's next turn
+        self._is_dropping = False  # so many rows wait that it was said
         self._failures = 0
         self._retry_at = 0.0
         self._opens = 0
@@ -290,8 +291,8 @@ class Journal:
         """
         if self._closed:
             return
-        if self._file is None and clock.monotonic() >= self._retry_at:
-            self._attach()
+        if self._fault and clock.monotonic() >= self._retry_at:
+            self._try_again()
         if self.full:
             self._check_room()
 
@@ -315,10 +316,7 @@ class Journal:
                 self._broken(error)
             else:
                 del self._pending[: len(batch)]
-                if self._failures:
-                    self._failures = 0
-                    self._fault = ""
-                    log.warning("the journal can be written again")
+                self._mended()
                 self._check_room()
         if self._pending and not self._closed:
             self._timer = self._loop.call_later(RETRY_S[min(self._failures, len(RETRY_S) - 1)], self.flush)
@@ -330,8 +328,10 @@ class Journal:
         while self._pending and len(self._pending) != before:
             before = len(self._pending)
             self.flush()
-        self.dropped += len(self._pending)
-        self._pending.clear()
+        if self._pending:
+            log.error("%d rows could not be written before the end, and are lost", len(self._pending))
+            self.dropped += len(self._pending)
+            self._pending.clear()
         if self._file is not None:
             if not self._live:
                 self._sign_off(self._file)
@@ -343,7 +343,13 @@ class Journal:
     def _put(self, row: records.Row) -> bool:
         pending = self._pending
         waiting = len(pending) + 1
-        if waiting > QUEUE_ROWS or self._closed:
+        if self._closed:
+            self.dropped += 1
+            return False
+        if waiting > QUEUE_ROWS:
+            if not self._is_dropping:
+                self._is_dropping = True
+                log.error("%d rows wait in memory: what comes now is not recorded, and counted", QUEUE_ROWS)
             self.dropped += 1
             return False
         pending.append(row)
@@ -394,16 +400,14 @@ class Journal:
         file = None
         try:
             file = JournalFile(self._state_dir, self._limit_bytes)
-            with file.writing() as txn:
-                txn.put(self._key.encode(), msgspec.msgpack.encode(self._identity), db=file.workers)
+            self._sign_on(file)
         except (lmdb.Error, OSError) as error:
             if file is not None:
                 file.close()
             self._broken(error)
             return None
         self._file = file
-        self._failures = 0
-        self._fault = ""
+        self._mended()
         self._check_room()
         return file
 
@@ -420,6 +424,35 @@ class Journal:
         self._failures += 1
         self._retry_at = clock.monotonic() + RETRY_S[min(self._failures, len(RETRY_S) - 1)]
         self._fault = f"the journal cannot be written: {error}"
+        if isinstance(error, lmdb.PanicError) and self._file is not None:
+            # A write to its first pages failed, and LMDB takes no more until it is opened anew.
+            with contextlib.suppress(lmdb.Error):
+                self._file.close()
+            self._file = None
+
+    def _mended(self) -> None:
+        if self._failures:
+            self._failures = 0
+            self._fault, self._is_dropping = "", False
+            log.warning("the journal can be written again; %d rows were not recorded by this worker", self.dropped)
+
+    def _try_again(self) -> None:
+        """After a failure: with what waits, else with a word about ourselves, since refused requests bring no rows."""
+        if self._pending:
+            self.flush()
+        elif self._file is None:
+            self._attach()
+        else:
+            try:
+                self._sign_on(self._file)
+            except (lmdb.Error, OSError) as error:
+                self._broken(error)
+            else:
+                self._mended()
+
+    def _sign_on(self, file: JournalFile) -> None:
+        with file.writing() as txn:
+            txn.put(self._key.encode(), msgspec.msgpack.encode(self._identity), db=file.workers)
 
     def _has_room(self) -> bool:
         """While full: whether it no longer is. Looks at most every CHECK_EVERY_S."""

@@ -16,6 +16,7 @@ tried again after a pause that grows to `MAX_PAUSE_S`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -133,6 +134,8 @@ class Recorder:
         self._file: JournalFile | None = None
         self._store: Store | None = None
         self._position = 0
+        self._deleted = 0  # as far as the journal was emptied
+        self._untidy = ""  # why it cannot be
         self._reap_at = 0.0
         self._beat_at = 0.0
         self._state = RecorderState(journal_limit_bytes=limit_bytes)
@@ -195,11 +198,7 @@ class Recorder:
         file = self._file
         if file is None:
             file = self._file = JournalFile(self._state_dir, self._limit_bytes)
-        if clock.monotonic() >= self._reap_at:
-            found = reap(file)
-            self._state.interrupted += found.attempts
-            self._state.rejected += found.lost
-            self._reap_at = clock.monotonic() + REAP_EVERY_S
+        self._tidy(file)
         store = self._store
         if store is None:
             store = self._open_store()
@@ -209,7 +208,7 @@ class Recorder:
                 store.close()
                 raise
             self._store = store
-            self._delete(file, self._position)
+            self._tidy(file)
         self._splits = SPLITS
         return self._move(file, store, BATCH_ROWS, ())
 
@@ -249,15 +248,23 @@ class Recorder:
     def _try_step(self) -> float:
         try:
             moved = self.step()
-        except (StoreDown, lmdb.Error, OSError) as error:
+        except StoreDown as error:
             return self._wait(f"the store takes no rows: {error}", None)
+        except (lmdb.Error, OSError) as error:
+            if isinstance(error, lmdb.PanicError) and self._file is not None:
+                # LMDB takes no more until it is opened anew.
+                with contextlib.suppress(lmdb.Error):
+                    self._file.close()
+                self._file = None
+            return self._wait(f"the journal cannot be used: {error}", None)
         except Exception as error:  # the thread's own exit guard: rows are better tried again than left alone
             return self._wait(f"the recorder failed: {error!r}", error)
         if self._failures:
             self._failures = 0
-            self._state.healthy, self._state.reason = True, ""
-            self._beat_at = 0.0
             log.warning("rows are being stored again")
+        if self._state.reason != self._untidy:
+            self._state.healthy, self._state.reason = not self._untidy, self._untidy
+            self._beat_at = 0.0
         return 0.0 if moved >= BATCH_ROWS else PAUSE_S
 
     def _wait(self, reason: str, bug: Exception | None) -> float:
@@ -292,7 +299,7 @@ class Recorder:
             cause, blamed = error.cause, error.blamed
         else:
             self._has_moved(found)
-            self._delete(file, found.last)
+            self._tidy(file)
             return taken
         self._forget()
         if taken > 1 and (self._splits or not blamed):
@@ -302,7 +309,8 @@ class Recorder:
         if blamed:
             self._say_spoilt(blamed, cause, taken)
             return self._move(file, store, taken, (*without, *blamed))
-        self._reject(file, store, found, cause)
+        self._reject(store, Position(file.id, found.last), found, cause)
+        self._tidy(file)
         return taken
 
     def _write(self, store: Store, found: _Found, position: Position, stages: Sequence[Stage]) -> None:
@@ -340,7 +348,7 @@ class Recorder:
             log.error("journal record %d is lost: %s", sequence, error)
         self._state.last_batch_ms = clock.now_ms()
 
-    def _reject(self, file: JournalFile, store: Store, found: _Found, error: Exception) -> None:
+    def _reject(self, store: Store, position: Position, found: _Found, error: Exception) -> None:
         """Give up one row that the store refuses, so that those behind it get their turn.
 
         Errors: StoreDown the first time, because a connection made anew may know better; and where so many are refused
@@ -350,12 +358,11 @@ class Recorder:
         if self._refused != found.last or self._refusals[kind] >= REFUSALS_IN_A_ROW:
             self._refused = found.last
             raise StoreDown(str(error)) from error
-        store.write([], Position(file.id, found.last))
+        store.write([], position)
         self._position = found.last
         self._refusals[kind] += 1
         self._state.rejected += 1
         log.error("journal record %d is lost, the store refuses it: %s", found.last, error)
-        self._delete(file, found.last)
 
     def _say_spoilt(self, stages: Iterable[Stage], error: Exception, rows: int) -> None:
         """Rows went without what these stages work out. Said once a minute for each."""
@@ -394,6 +401,28 @@ class Recorder:
                         found.requests.append(row)
                 is_there = cursor.next()
         return found
+
+    def _tidy(self, file: JournalFile) -> None:
+        """Complete what dead workers left, and remove from the journal what is in the store.
+
+        Where the journal cannot be written (its disk is full), what is in it finds its way into the store all the same.
+        """
+        try:
+            if clock.monotonic() >= self._reap_at:
+                found = reap(file)
+                self._state.interrupted += found.attempts
+                self._state.rejected += found.lost
+                self._reap_at = clock.monotonic() + REAP_EVERY_S
+            if self._deleted < self._position:
+                self._delete(file, self._position)
+                self._deleted = self._position
+            self._untidy = ""
+        except lmdb.PanicError:
+            raise
+        except lmdb.Error as error:
+            if not self._untidy:
+                log.error("the journal cannot be written: %s", error)
+            self._untidy = f"the journal cannot be written: {error}"
 
     def _delete(self, file: JournalFile, last: int) -> None:
         """Remove everything up to `last`, DELETE_ROWS at a time."""

@@ -34,6 +34,7 @@ DAMAGE = (
 )
 MAX_DBS = 16
 MAX_READERS = 512
+READER_BYTES = 64  # in the lock's file
 WAKE_EVERY_S = 0.25
 SYNC_EVERY_S = 1.0
 READER_CHECK_EVERY_S = 60.0
@@ -62,6 +63,7 @@ class Environment:
         self.users = 1
         self.is_ours = True  # False in the child of a fork
         self.dirty = False  # set by whoever commits; the flusher clears it
+        _allocate(path / "lock.mdb")
         self.lmdb: lmdb.Environment = lmdb.open(
             str(path),
             map_size=map_bytes,
@@ -154,6 +156,19 @@ class Environment:
             except lmdb.Error:
                 # A full or broken disk. Whoever writes next meets the same error and reports it.
                 self.dirty = True
+
+
+def _allocate(lock: Path) -> None:
+    """See to it that the lock's file has room on the disk. Errors: OSError where there is none.
+
+    LMDB makes it sparse and writes to it through a mapping: on a full disk that would kill the process (SIGBUS). Only
+    before it is opened: closing a second descriptor of it would give up LMDB's own locks.
+    """
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, MAX_READERS * READER_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def open_shared(path: Path, map_bytes: int) -> Environment:

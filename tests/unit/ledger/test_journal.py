@@ -324,7 +324,50 @@ def test_while_lmdb_cannot_be_written_rows_wait_and_are_written_later(tmp_path, 
     run(tmp_path, story)
 
 
-def test_rows_that_wait_are_bounded(tmp_path, monkeypatch):
+def test_a_journal_that_lmdb_gave_up_is_opened_anew(tmp_path, monkeypatch):
+    """After a failed write to its first pages LMDB answers nothing but a panic, for as long as it stays open."""
+
+    async def story(pen):
+        def panic():
+            raise lmdb.PanicError("Update of meta page failed or environment had fatal error")
+
+        given_up = pen._file
+        monkeypatch.setattr(given_up.env, "begin", panic)
+        served(pen, 1)
+        assert not pen.healthy
+        async with asyncio.timeout(10):
+            while not pen.healthy:
+                await asyncio.sleep(0.02)
+        assert pen._file is not given_up
+        assert len(done(tmp_path)) == 2
+
+    run(tmp_path, story)
+
+
+def test_a_journal_that_nobody_writes_to_is_tried_again_all_the_same(tmp_path, monkeypatch):
+    """Where requests are refused while it is broken, they bring no rows that would show that it no longer is."""
+
+    async def story(pen):
+        def broken():
+            raise lmdb.DiskError("No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pen._file.env, "begin", broken)
+            request = request_row(outcome="cancelled")
+            pen.open(request, attempt_row(request))
+            assert not pen.healthy
+            await asyncio.sleep(0.15)
+            pen.look()
+            assert not pen.healthy
+        async with asyncio.timeout(10):
+            while not pen.healthy:
+                await asyncio.sleep(0.02)
+                pen.look()
+
+    run(tmp_path, story)
+
+
+def test_rows_that_wait_are_bounded(tmp_path, monkeypatch, caplog):
     async def story(pen):
         def broken():
             raise lmdb.DiskError("No space left on device")
@@ -336,6 +379,9 @@ def test_rows_that_wait_are_bounded(tmp_path, monkeypatch):
         assert pen.dropped == 30
         await pen.aclose()
         assert pen.dropped == 80
+        said = [record.message for record in caplog.records]
+        assert sum("not recorded, and counted" in line for line in said) == 1
+        assert any("50 rows could not be written" in line for line in said)
 
     run(tmp_path, story)
 

@@ -11,6 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import lmdb
 import msgspec
 import pytest
 
@@ -261,6 +262,48 @@ def test_a_locked_store_loses_nothing_and_says_so(tmp_path, place):
     assert one.state().healthy and one.state().reason == ""
     one.stop()
     assert len(stored(place)[0]) == 25
+
+
+def test_rows_reach_the_store_although_the_journal_cannot_be_written(tmp_path, place, monkeypatch):
+    """Its disk is full, so nothing can be removed from it: the state says so, and nothing is stored twice."""
+    fill(tmp_path, 600)
+    one = make(tmp_path, place)
+    assert one.step() == recorder.BATCH_ROWS
+
+    def full():
+        raise lmdb.DiskError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one._file.env, "begin", full)
+        while one._try_step() != recorder.PAUSE_S:
+            pass
+        state = one.state()
+        assert not state.healthy and "No space left" in state.reason
+        assert (state.recorded, state.depth) == (1200, 1200 - recorder.BATCH_ROWS)
+    one._try_step()
+    state = one.state()
+    assert (state.healthy, state.recorded, state.depth) == (True, 1200, 0)
+    one.close()
+    assert len(stored(place)[0]) == 600
+
+
+def test_a_journal_that_lmdb_gave_up_is_opened_anew(tmp_path, place, monkeypatch):
+    """After a failed write to its first pages LMDB answers nothing but a panic, for as long as it stays open."""
+    fill(tmp_path, 5)
+    one = make(tmp_path, place)
+    one._try_step()
+    fill(tmp_path, 5, start=5)
+    given_up = one._file
+
+    def panic():
+        raise lmdb.PanicError("Update of meta page failed or environment had fatal error")
+
+    monkeypatch.setattr(given_up.env, "begin", panic)
+    assert one._try_step() > recorder.PAUSE_S and not one.state().healthy
+    assert one._try_step() == recorder.PAUSE_S and one._file is not given_up
+    assert one.state().healthy and one.state().depth == 0
+    one.close()
+    assert len(stored(place)[0]) == 10
 
 
 def test_workers_hear_how_the_recorder_is(tmp_path, place, monkeypatch):
