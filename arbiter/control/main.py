@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -33,8 +33,9 @@ from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.estimates import Estimates
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.pricing import Pricing, rate
-from arbiter.ledger.recorder import Recorder
+from arbiter.ledger.recorder import Recorder, Stage
 from arbiter.ledger.retention import Rule, Sweeper
+from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.search_tender import ToolNames
 from arbiter.ledger.sessions import Sessions, close_idle
 from arbiter.ledger.store import Changer, Reader, StoreDown
@@ -91,13 +92,7 @@ def run(
             snapshot.state_dir,
             storage.journal_max,
             lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
-            stages=[
-                Estimates(),
-                Pricing(tariffs, numbers, prices.missing),
-                Comparison(current, lambda row: rate(row, tariffs()), numbers),
-                Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),
-                ToolNames(current),
-            ],
+            stages=stages(current, tariffs, numbers, prices.missing),
             metrics=numbers,
         )
         reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
@@ -180,6 +175,25 @@ def aging(snapshot: Snapshot) -> list[Rule]:
     rows_s, content_s = snapshot.storage.rows_ttl_s, snapshot.storage.capture.ttl_s
     rules = [] if rows_s is None else retention.of_rows(rows_s)
     return rules + (retention.of_content(content_s) if content_s else [])
+
+
+def stages(
+    current: Callable[[], Snapshot],
+    tariffs: Tariffs,
+    numbers: Metrics,
+    missing: Callable[[Sequence[AttemptRow]], None],
+) -> list[Stage]:
+    """What is worked out before rows are stored, in the order in which each needs what those before it found.
+
+    `missing` is told of attempts that have no price.
+    """
+    return [
+        Estimates(),
+        Pricing(tariffs, numbers, missing),
+        Comparison(current, lambda row: rate(row, tariffs()), numbers),
+        Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),
+        ToolNames(current),
+    ]
 
 
 async def _tend(actions: Actions, close_sessions: Callable[[], None]) -> None:

@@ -44,7 +44,7 @@ http {{
 
 ARBITER_YAML = """
 server: {{ bind: 127.0.0.1, port: {port}, workers: 1 }}
-storage: {{ url: "sqlite:///{data}/arbiter.db" }}
+storage: {{ url: "{store}" }}
 state: "lmdb:///{data}/state"
 telemetry: {{ log: {{ level: warn, format: json }} }}
 providers:
@@ -163,13 +163,23 @@ def nginx(folder: Path, core: int | None, mock_port: int) -> Iterator[Peer]:
 
 
 @contextlib.contextmanager
-def arbiter(folder: Path, core: int | None, mock_port: int, answers: Iterable[str]) -> Iterator[Peer]:
-    """The gateway as `arbiter serve` with one worker and its books on."""
-    home, port = folder / "arbiter", free_port()
+def arbiter(
+    folder: Path,
+    core: int | None,
+    mock_port: int,
+    answers: Iterable[str],
+    *,
+    name: str = "arbiter",
+    records: bool = True,
+) -> Iterator[Peer]:
+    """The gateway as `arbiter serve` with one worker and its books on; or off, where it `records` nothing."""
+    home, port = folder / name, free_port()
     (home / "data").mkdir(parents=True)
     config = home / "arbiter.yaml"
     config.write_text(
-        ARBITER_YAML.format(port=port, data=home / "data")
+        ARBITER_YAML.format(
+            port=port, data=home / "data", store=f"sqlite:///{home}/data/arbiter.db" if records else "none"
+        )
         + "".join(
             PROVIDER.format(type=type, answer=answer, mock=mock_port)
             for answer in sorted(set(answers))
@@ -193,7 +203,7 @@ def arbiter(folder: Path, core: int | None, mock_port: int, answers: Iterable[st
         wait_for(port, child, log)
         pids = process.tree(child.pid)
         worker = process.server_of(port, pids)
-        yield Peer("arbiter", port, worker, tuple(pids), lambda answer: (CHAT, f"openai-{answer}"))
+        yield Peer(name, port, worker, tuple(pids), lambda answer: (CHAT, f"openai-{answer}"))
 
 
 def crossings(native: Peer) -> list[Peer]:
