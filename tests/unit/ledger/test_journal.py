@@ -17,6 +17,7 @@ import pytest
 from arbiter.ledger import journal, records
 from arbiter.ledger.journal import Journal, JournalFile, NullJournal
 from arbiter.ledger.records import OpenRecord, Row
+from arbiter.ledger.row import AttemptRow, RequestRow
 from tests.fakes.rows import attempt_row, request_row
 
 LIMIT = 8 << 20
@@ -486,11 +487,26 @@ def test_bytes_that_are_no_record_are_told_apart(data):
         records.decode_row(data)
 
 
-def test_a_record_written_before_a_field_was_added_still_reads():
-    """Fields are appended; an old record ends earlier and the new field takes its default."""
-    request = request_row(follows_compaction=True)
-    before = type(request).__struct_fields__.index("follows_compaction")
-    full = records.encode_row(request)
+@pytest.mark.parametrize("kind", [RequestRow, AttemptRow])
+def test_a_journal_of_an_older_or_newer_gateway_is_read(kind):
+    """Fields are only appended. An old record ends earlier, and the new fields take their defaults; of a newer one the
+    fields that nobody knows here are left out."""
+    request = request_row(labels={"a": "b"}, follows_compaction=True)
+    row = request if kind is RequestRow else attempt_row(request, rate_limits={"a": "b"}, cache_marks=["3:5m"])
+    full = records.encode_row(row)
     values = msgspec.msgpack.decode(full[2:])
-    older = full[:2] + msgspec.msgpack.encode(values[:before])
-    assert records.decode_row(older) == msgspec.structs.replace(request, follows_compaction=False)
+    fields = msgspec.structs.fields(kind)
+    needed = max(index for index, field in enumerate(fields) if field.required) + 1
+    assert len(values) == len(fields) > needed
+    for length in range(needed, len(fields)):
+        older = records.decode_row(full[:2] + msgspec.msgpack.encode(values[:length]))
+        assert older == kind(**dict(zip(kind.__struct_fields__[:length], values, strict=False)))
+    newer = full[:2] + msgspec.msgpack.encode([*values, "unheard of", {"a": 1}, None])
+    assert records.decode_row(newer) == row
+    opened = records.encode_open("w", request, attempt_row(request))
+    head, worker, *rows = opened[:2], *msgspec.msgpack.decode(opened[2:])
+    older = head + msgspec.msgpack.encode([worker, *(one[:-3] for one in rows)])
+    newer = head + msgspec.msgpack.encode([worker, *([*one, "unheard of"] for one in rows), 7])
+    assert records.opener(older) == records.opener(newer) == "w"
+    assert records.decode_open(newer) == records.decode_open(opened)
+    assert records.decode_open(older).request.id == request.id

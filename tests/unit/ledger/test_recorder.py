@@ -170,6 +170,48 @@ def test_a_row_seen_twice_changes_nothing(tmp_path, place):
     assert stored(place)[0] == {"r00000000": "ok"}
 
 
+def test_two_recorders_by_mistake_store_every_row_once(tmp_path, place):
+    """Each has its own idea of how far the journal was stored; the ids settle it, and nothing is lost in between."""
+    fill(tmp_path, 800)
+    both = [make(tmp_path, place), make(tmp_path, place)]
+    place.open().close()  # the tables are there before both look
+    for one in both:
+        one.start()
+    fill(tmp_path, 400, start=800)
+    until(lambda: all(one.state().depth == 0 for one in both))
+    for one in both:
+        assert one.state().rejected == 0
+        one.stop()
+    requests, attempts = stored(place)
+    assert len(requests) == len(attempts) == 1200
+
+
+def test_an_attempt_whose_worker_was_only_slow_stands_there_once(tmp_path, place, monkeypatch):
+    """Taken for dead, it writes on. What was stored stays, and so does nothing open."""
+
+    async def story():
+        pen = Journal(tmp_path / "state", "w1", LIMIT, asyncio.get_running_loop())
+        request = request_row(1, outcome="cancelled")
+        attempt = attempt_row(request, outcome="interrupted")
+        pen.open(request, attempt)
+        one = make(tmp_path, place)
+        with monkeypatch.context() as patch:
+            patch.setattr(reaper.process, "is_alive", lambda identity: False)
+            drain(one)
+        attempt.outcome = request.outcome = "ok"
+        pen.close(attempt)
+        pen.settle(request)
+        await pen.aclose()
+        one._reap_at = 0.0
+        drain(one)
+        state = one.state()
+        assert (state.open, state.depth, state.rejected) == (0, 0, 0)
+        one.close()
+
+    asyncio.run(story())
+    assert stored(place) == ({"r00000001": "interrupted"}, {"r00000001-1": "interrupted"})
+
+
 def test_a_new_journal_starts_from_its_own_beginning(tmp_path, place):
     """After a damaged journal was moved aside its successor counts from 1 again, and nothing is taken for known."""
     fill(tmp_path, 10)
