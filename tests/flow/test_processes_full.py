@@ -43,7 +43,7 @@ class Scene:
         async def main() -> None:
             async with asyncio.timeout(60):
                 while self.gateway.get("/health/ready").status == 200:
-                    await ask_for_nobody(self.gateway, 20)
+                    await ask_for_nobody(self.gateway, 100)
 
         run(main)
         return str(self.gateway.get("/health/ready").json["reasons"])
@@ -64,13 +64,18 @@ class Scene:
 
 @pytest.fixture(params=["disk", "limit"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Scene]]:
-    """Makes a gateway whose journal is on a disk that has little room, or whose files may not grow."""
+    """Makes a gateway whose journal is on a disk that has little room, or whose files may not grow, or that has a bound
+    of its own (`storage.journal_max`)."""
     with ExitStack() as stack:
 
         def make(**storage: str) -> Scene:
             notary = stack.enter_context(Notary())
             url = f"sqlite:///{tmp_path / 'store' / 'arbiter.db'}"
-            gateway = Gateway(config(notary.port, storage={"url": url, **storage}), tmp_path, expected_errors=FAULTS)
+            if request.param == "bound":
+                storage["journal_max"] = "1MiB"
+            # Few lines: the log is a file that may not grow, too.
+            sections = {"storage": {"url": url, **storage}, "telemetry": {"log": {"level": "error"}}}
+            gateway = Gateway(config(notary.port, **sections), tmp_path, expected_errors=FAULTS)
             gateway.database = tmp_path / "store" / "arbiter.db"
             if request.param == "disk":
                 if not can_mount():
@@ -79,6 +84,8 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[.
                 stack.enter_context(gateway)
                 return Scene(gateway, notary, disk.fill, lambda: disk.resize("64m"))
             stack.enter_context(gateway)
+            if request.param == "bound":
+                return Scene(gateway, notary, lambda: None, lambda: os.kill(gateway.control or 0, signal.SIGCONT))
             workers = gateway.workers
 
             def fill() -> None:
@@ -92,7 +99,8 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[.
 
 async def ask_for_nobody(gateway: Gateway, count: int) -> None:
     """So many requests that end at once: each leaves one row."""
-    body = request(CHAT.path, {"model": "no-such-model-" + "x" * 240, "messages": []})
+    wide = [("user-agent", "x" * 256)]
+    body = request(CHAT.path, {"model": "no-such-model-" + "x" * 240, "messages": []}, headers=wide)
     async with await Caller.connect(gateway.port) as caller:
         for _ in range(count):
             assert (await caller.exchange(body)).status in (404, 503)
@@ -183,6 +191,7 @@ def test_what_no_memory_holds_is_counted(scene: Callable[..., Scene]) -> None:
     until(lambda: here.gateway.metric("arbiter_journal_depth") == 0, "an empty journal", 60)
 
 
+@pytest.mark.parametrize("scene", ["disk", "limit", "bound"], indirect=True)
 @pytest.mark.parametrize("wire", WIRES, ids=str)
 def test_who_would_rather_refuse_is_told_so_in_its_own_format(scene: Callable[..., Scene], wire: Wire) -> None:
     """A clear 503 with retry-after, for streams too, before anything is sent; and served again when there is room."""
@@ -196,7 +205,7 @@ def test_who_would_rather_refuse_is_told_so_in_its_own_format(scene: Callable[..
             for stream in (False, True):
                 answer = await ask(here.gateway.port, wire.path, wire.ask(errand("refused"), stream=stream))
                 assert answer.status == (503 if wire is CHAT else 529), answer
-                assert "ledger cannot be written" in wire.complaint(answer)
+                assert "`storage.on_full` is `refuse`" in wire.complaint(answer)
                 assert int(answer.header("retry-after") or 0) > 0
 
         run(main)
