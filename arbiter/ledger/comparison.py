@@ -87,7 +87,7 @@ class Comparison:
         is_compacted: bool,
     ) -> None:
         known = _known(now, "conversation", fresh, store, 1)
-        if known and (cache.drops_thinking or not losses.follows(known[0], now)):
+        if known and not (losses.follows(known[0], now) and (known[0].tool_names or not cache.drops_thinking)):
             known = _known(now, "conversation", fresh, store, REACH)
         if known:
             before = predecessor(known, now)

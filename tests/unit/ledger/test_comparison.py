@@ -202,7 +202,7 @@ def test_losses_are_counted_once_they_are_stored(tmp_path):
     assert 'arbiter_cache_loss_tokens_total{cause="miss"} 50000' in text
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_ordinary_days_have_no_losses_in_any_order(ledger, seed):
     """Conversations that only go on, with any number of parallel results, their rows in any order: nothing is lost."""
     luck = random.Random(seed)
