@@ -494,7 +494,7 @@ class Storage(Section):
     ] = None
     journal_max: Annotated[Size, doc("Rows waiting to be stored, at most.", ge=1 << 20)] = 1 << 30
     on_full: Annotated[
-        Literal["serve", "refuse"], doc("When that is reached: serve unrecorded and count, or refuse requests.")
+        Literal["serve", "refuse"], doc("Then, or on a full disk: serve unrecorded and count, or refuse requests.")
     ] = "serve"
     capture: Annotated[Capture, doc("What is kept of the traffic itself. By default nothing.")] = field(
         default_factory=Capture
