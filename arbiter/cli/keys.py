@@ -109,8 +109,8 @@ def run_new(arguments: argparse.Namespace) -> int:
             f"\nThis is the only time the key is shown. It is {entry.id}, of {entry.name}, good{until}.",
             file=sys.stderr,
         )
-    _write_down(arguments.config, "keys_new", entry.id, {"client": entry.name, "expires": entry.expires})
     _tell(file, "knows it")
+    _write_down(arguments.config, "keys_new", entry.id, {"client": entry.name, "expires": entry.expires})
     return 0
 
 
@@ -150,9 +150,10 @@ def run_revoke(arguments: argparse.Namespace) -> int:
         print(json.dumps({"revoked": revoked, "file": str(file)}))
     else:
         print(f"revoked: {', '.join(revoked)}" if revoked else "revoked already")
+    # Whoever keeps the store from being written must not keep a key alive.
+    _tell(file, "refuses it" if len(revoked) < 2 else "refuses them")
     for key in revoked:
         _write_down(arguments.config, "keys_revoke", key, {"client": next(one.name for one in meant if one.id == key)})
-    _tell(file, "refuses it" if len(revoked) < 2 else "refuses them")
     return 0
 
 

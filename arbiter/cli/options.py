@@ -92,6 +92,8 @@ def reading(arguments: argparse.Namespace) -> Iterator[SqlStore]:
 @contextlib.contextmanager
 def writing(arguments: argparse.Namespace) -> Iterator[SqlStore]:
     """The same store, to change something in it beside the gateway."""
+    with _opened(arguments, readonly=True):
+        pass  # opened to be changed, whatever stands there would become a store
     with _opened(arguments, readonly=False) as store:
         yield store
 
@@ -109,7 +111,8 @@ def _opened(arguments: argparse.Namespace, *, readonly: bool) -> Iterator[SqlSto
         finally:
             store.close()
     except StoreMissing as error:
-        raise CommandError(f"{error}; it is made when the gateway starts") from error
+        hint = "it is made when the gateway starts; if that has run, name its store with --db or --config"
+        raise CommandError(f"{error}; {hint}") from error
     except StoreDown as error:
         raise CommandError(f"the store cannot be {'read' if readonly else 'written'}: {error}") from error
 

@@ -43,9 +43,11 @@ def _narrow(widths: list[int], head: Sequence[str], within: int, soft: Sequence[
 def _cut(text: str, width: int) -> str:
     if _width(text) <= width:
         return text
-    while text and _width(text) > width - 1:
+    # Names and ids often begin alike, and differ at their end: both are shown.
+    ending = "" if " " in text else text[-(width // 2) :]
+    while text and _width(text) + _width(ending) > width - 1:
         text = text[:-1]
-    return text + ELLIPSIS
+    return text + ELLIPSIS + ending
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

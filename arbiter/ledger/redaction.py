@@ -65,7 +65,7 @@ class Redactor:
 
     def suspects(self, raw: bytes) -> bool:
         """Whether the JSON text `raw` may hold something to take out; False is certain of texts without odd escapes."""
-        if self._patterns or b"\\u00" in raw:
+        if self._patterns or b"\\u" in raw or b"\\/" in raw:
             return True
         return any(literal in raw for literal in _LITERALS) or self._blot.raw(raw) != raw
 

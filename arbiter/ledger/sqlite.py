@@ -62,8 +62,7 @@ class Sqlite:
         try:
             if not readonly:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # SQLite would make it with the umask's mode; its -wal and -shm files take over the mode of this one.
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+                _make(path)
             self._db = sqlite3.connect(
                 f"{path.resolve().as_uri()}?mode={'ro' if readonly else 'rw'}",
                 uri=True,
@@ -177,3 +176,14 @@ class Sqlite:
             return self._db.total_changes >= 0
         except sqlite3.ProgrammingError:
             return False
+
+
+def _make(path: Path) -> None:
+    """Make the file where there is none. Errors: OSError.
+
+    SQLite would make it with the umask's mode; its -wal and -shm files take over the mode of this one. One that is there
+    is not touched: to close a descriptor of it gives up the locks of every connection that this process has, and the
+    next process to leave the database would take the log away from under them.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

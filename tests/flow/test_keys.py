@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,30 @@ async def one_per_worker(gateway: Gateway, stack: AsyncExitStack) -> list[Caller
         if set(found) == wanted:
             return list(found.values())
     raise AssertionError("no connection came to one of the workers")
+
+
+async def _trace(gateway: Gateway, key: str) -> str | None:
+    async with await Caller.connect(gateway.port) as caller:
+        return (await caller.exchange(question(key))).trace_id
+
+
+def test_a_store_that_takes_nothing_keeps_no_revoked_key_alive(three: Gateway) -> None:
+    """The gateway is told before the books are asked to write it down."""
+    made, _ = keys(three, "new", "held")
+
+    async def status() -> int:
+        async with await Caller.connect(three.port) as caller:
+            return (await caller.exchange(question(made["key"]))).status
+
+    assert asyncio.run(status()) == 200
+    three.row(asyncio.run(_trace(three, made["key"])))  # there is a store, and it is at rest
+    with closing(sqlite3.connect(three.database, isolation_level=None, timeout=10)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        command = [*ARBITER, "keys", "revoke", made["client"]["id"]]
+        with subprocess.Popen(command, cwd=three.folder, env=three.env, stdout=subprocess.DEVNULL) as revoking:
+            until(lambda: asyncio.run(status()) == 401, "the key's end")
+            db.execute("ROLLBACK")
+            assert revoking.wait(30) == 0
 
 
 def test_a_key_is_good_and_revoked_from_the_next_request_on_in_every_worker(three: Gateway) -> None:

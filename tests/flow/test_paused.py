@@ -97,5 +97,5 @@ def test_who_may_not_administer_may_not_pause(gateway: Gateway) -> None:
 
 def test_an_action_is_one_line_with_the_callers_address(gateway: Gateway) -> None:
     act(gateway, "/admin/pins/clear?provider=one")
-    (line,) = [line for line in gateway.lines() if line.get("action") == "/admin/pins/clear"]
-    assert line["peer"].startswith("127.0.0.1:") and line["asked"] == {"provider": "one"}
+    (line,) = [line for line in gateway.lines() if line["message"] == "an operator acted"]
+    assert line["peer"].startswith("127.0.0.1:") and (line["action"], line["target"]) == ("clear_pins", "one")

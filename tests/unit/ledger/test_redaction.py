@@ -67,6 +67,7 @@ def test_our_own_secrets_are_masked_whatever_they_look_like():
     redact = Redactor({'quoted"secret', "plain-words-secret"})
     assert redact.suspects(b'{"a":"plain-words-secret"}') and redact.suspects(b'{"a":"quoted\\"secret"}')
     assert not redact.suspects(b'{"a":"nothing"}')
+    assert redact.suspects(b'{"a":"plain\\u002dwords-secret"}')
     assert redact('of quoted"secret and plain-words-secret') == "of *** and ***"
 
 
@@ -109,5 +110,6 @@ def test_credential_shaped_headers_lose_their_value():
 def test_no_shape_is_without_a_literal_that_leads_to_it():
     """A secret of each shape is suspected in raw bytes, before anything is decoded."""
     for secret in SECRETS:
-        assert WHOLE.suspects(json.dumps({"a": [secret]}).encode()), secret
+        spelt = json.dumps({"a": [secret]})
+        assert WHOLE.suspects(spelt.encode()) and WHOLE.suspects(spelt.replace("/", "\\/").encode()), secret
     assert not WHOLE.suspects(json.dumps({"a": re.sub(r"\W", "", "no secrets here")}).encode())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -252,6 +254,18 @@ def test_sqlite_tells_rows_by_the_first_and_the_last_number(sqlite_store):
     sqlite_store.database._db.set_progress_handler(lambda: steps.append(1) and 0, 1)
     assert sqlite_store.counts() == Counts(1000, 0)
     assert 0 < len(steps) < 100
+
+
+def test_a_second_store_of_this_process_does_not_give_up_the_locks_of_the_first(sqlite_place, sqlite_store):
+    """Else the next process that leaves the database takes its log away, and what is written then is seen by nobody."""
+    sqlite_store.write([request_row(1)], AT)
+    sqlite_place.open().close()
+    other = "import pathlib, sys; from arbiter.ledger.sqlite import SqliteStore; SqliteStore(pathlib.Path(sys.argv[1])).close()"
+    subprocess.run([sys.executable, "-c", other, str(sqlite_place.path)], check=True, timeout=60)
+    sqlite_store.write([request_row(2)], AT)
+    reader = sqlite_place.open(readonly=True)
+    assert ids(reader.requests(Filters())) == ["r00000002", "r00000001"]
+    reader.close()
 
 
 def test_listing_and_look_ups_use_an_index(sqlite_place, sqlite_store):
