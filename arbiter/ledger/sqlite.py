@@ -181,9 +181,9 @@ class Sqlite:
 def _make(path: Path) -> None:
     """Make the file where there is none. Errors: OSError.
 
-    SQLite would make it with the umask's mode; its -wal and -shm files take over the mode of this one. One that is there
-    is not touched: to close a descriptor of it gives up the locks of every connection that this process has, and the
-    next process to leave the database would take the log away from under them.
+    SQLite would make it with the umask's mode; its -wal and -shm files take over the mode of this one. One that is
+    there is not touched: to close a descriptor of it gives up the locks of every connection that this process has, and
+    the next process to leave the database would take the log away from under them.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -260,8 +260,8 @@ def test_a_second_store_of_this_process_does_not_give_up_the_locks_of_the_first(
     """Else the next process that leaves the database takes its log away, and what is written then is seen by nobody."""
     sqlite_store.write([request_row(1)], AT)
     sqlite_place.open().close()
-    other = "import pathlib, sys; from arbiter.ledger.sqlite import SqliteStore; SqliteStore(pathlib.Path(sys.argv[1])).close()"
-    subprocess.run([sys.executable, "-c", other, str(sqlite_place.path)], check=True, timeout=60)
+    other = "import sys; from arbiter.ledger.opening import open_store; open_store(sys.argv[1]).close()"
+    subprocess.run([sys.executable, "-c", other, sqlite_place.url], check=True, timeout=60)
     sqlite_store.write([request_row(2)], AT)
     reader = sqlite_place.open(readonly=True)
     assert ids(reader.requests(Filters())) == ["r00000002", "r00000001"]
