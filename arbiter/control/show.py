@@ -33,6 +33,7 @@ LOSSES = {
     "tools": "other tool schemas, and they begin the prompt",
     "system": "other instructions",
     "effort": "the model was asked to think more, or less",
+    "settings": "the model was asked to answer in another way",
     "rewrite": "the gateway's own guardrails changed the history in another way",
     "rewind": "somebody went back in the conversation",
     "idle": "the cache was not used for as long as it is kept",

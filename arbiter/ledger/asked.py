@@ -1,7 +1,9 @@
-"""What a request asks for beside its prompt, in words: how hard to think, and for how long to keep what is cached."""
+"""What a request asks for beside its prompt: how hard to think, for how long to keep what is cached, and in what way
+to answer."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +18,15 @@ _WORD_CHARS = 32
 _EFFORT = ("reasoning_effort", "reasoning", "output_config", "thinking")
 _RETENTION = ("cache_control", "prompt_cache_options", "prompt_cache_retention")
 
+_SETTINGS = frozenset(
+    ("tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format", "output_config", "text",
+     "verbosity", "context_management", "chat_template_kwargs")
+)  # fmt: skip
+"""Members that providers turn into a part of the prompt, or that decide how much of the history is one."""
+_SETTINGS_BYTES = 256 << 10  # of all of them: an answer's schema may be long
+
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def effort(members: Mapping[str, Raw]) -> str | None:
@@ -50,6 +60,25 @@ def retention(members: Mapping[str, Raw]) -> list[str]:
         if lasts is not None:
             found.append(f"request@{lasts}")
     return found
+
+
+def settings(members: Mapping[str, Raw]) -> str | None:
+    """12 hexadecimal digits of the members that reach the prompt and are neither instructions nor tools nor history.
+
+    Shapes: the order of keys and the spelling do not count, and effort is told elsewhere. None where there is none of
+    them, or more than can be looked through.
+    """
+    named = _SETTINGS.intersection(members)
+    if not named or sum(len(memoryview(members[name])) for name in named) > _SETTINGS_BYTES:
+        return None
+    try:
+        found = {name: _decode(members[name]) for name in named}
+        if isinstance(found.get("output_config"), dict):
+            found["output_config"].pop("effort", None)
+        told = _encode({name: value for name, value in found.items() if value not in (None, {}, [])})
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+    return hashlib.sha256(told).hexdigest()[:12] if told != b"{}" else None
 
 
 def _value(members: Mapping[str, Raw], name: str) -> Any:

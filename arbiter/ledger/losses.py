@@ -33,6 +33,7 @@ CAUSES: Final = (
     "system",
     "account",
     "effort",
+    "settings",
     "rewrite",
     "rewind",
     "idle",
@@ -89,6 +90,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     tools_hash: str | None = None
     inputs: int | None = None
     effort: str | None = None
+    settings_hash: str | None = None
     cache_marks: list[str] | None = None
     input_chain: list[str] | None = None
     replaced: int | None = None
@@ -245,6 +247,8 @@ def _cause(
         return "account"
     if before.effort != now.effort:
         return "effort"
+    if before.settings_hash != now.settings_hash:
+        return "settings"
     if _is_rewritten(before, now):
         return "rewrite"
     if not histories.is_longer and not histories.is_same:

@@ -46,6 +46,7 @@ class Prefix(msgspec.Struct, frozen=True):
     input_chain: list[str]
     cache_marks: list[str]
     effort: str | None
+    settings_hash: str | None
     last: str
     """The hash behind the last input: of the whole."""
     tools_sample: bytes | None = None
@@ -195,6 +196,7 @@ class Reading:
             chain.kept(whole.links, whole.produced),
             [*head.marks, *[word for _, word in whole.marks], *asked.retention(members)],
             asked.effort(members),
+            asked.settings(members),
             whole.links[-LINK : SHORT - LINK].hex(),
         )
 

@@ -58,7 +58,7 @@ class Prompt:
     def _tell(self, row: AttemptRow, prefix: Prefix) -> None:
         row.head_hash, row.system_hash, row.tools_hash = prefix.head_hash, prefix.system_hash, prefix.tools_hash
         row.inputs, row.input_chain = prefix.inputs, prefix.input_chain
-        row.effort, row.tools_offered = prefix.effort, prefix.tools_offered
+        row.effort, row.settings_hash, row.tools_offered = prefix.effort, prefix.settings_hash, prefix.tools_offered
         row.cache_marks = prefix.cache_marks
         if row.number == 1:
             row.tools_sample = prefix.tools_sample

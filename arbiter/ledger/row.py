@@ -151,3 +151,4 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     sample_of_bytes: Annotated[int, UNSTORED] = 0  # of how much text that is a sample
     tools_sample: Annotated[bytes | None, UNSTORED] = None  # the tool schemas, the first time this worker saw them
     equivalent_pd: int | None = None  # what a subscription's call would have cost, in picodollars
+    settings_hash: str | None = None  # 12 hexadecimal digits of what else the request asked that reaches the prompt

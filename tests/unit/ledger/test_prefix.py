@@ -342,6 +342,28 @@ def test_effort_is_told_in_the_requests_own_words(asked: Body, word: str | None)
     assert fresh({**LONG, **asked}).effort == word
 
 
+def test_what_else_reaches_the_prompt_is_one_hash() -> None:
+    """However it is spelled; effort has a word of its own, and what is left at nothing is not asked for."""
+    bare = fresh(LONG).settings_hash
+    assert bare is None
+    for nothing in ({"tool_choice": None}, {"output_config": {"effort": "high"}}, {"response_format": {}}):
+        assert fresh({**LONG, **nothing}).settings_hash is None
+    shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+    turned = {"json_schema": {"schema": {"type": "object"}, "name": "a"}, "type": "json_schema"}
+    told = fresh({**LONG, "response_format": shape}).settings_hash
+    assert told is not None and told == fresh({**LONG, "response_format": turned}).settings_hash
+    others: list[Body] = [
+        {"tool_choice": "none"},
+        {"tool_choice": {"type": "any"}},
+        {"output_config": {"format": {"type": "json_schema"}}},
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+    ]
+    found = [fresh({**LONG, **other}).settings_hash for other in others]
+    assert None not in found and len({told, *found}) == len(others) + 1
+    assert fresh({**LONG, "tool_choice": "x" * 300_000}).settings_hash is None
+
+
 # --- going on ---------------------------------------------------------------------------------------------------------
 
 
