@@ -140,8 +140,8 @@ def _blocks(body: dict[str, Any]) -> Any:
     system = body.get("system", ())
     for block in [{"type": "text", "text": system}] if isinstance(system, str) else system:
         yield _block(block)
-    # How hard to think is a part of what is cached of the conversation, and not of tools and instructions.
-    thinking = json.dumps([body.get("thinking"), body.get("output_config")])
+    # How to think and to answer is a part of what is cached of the conversation, and not of tools and instructions.
+    thinking = json.dumps([body.get("thinking"), body.get("output_config"), body.get("tool_choice")])
     spoken = [
         at
         for at, message in enumerate(body["messages"])

@@ -125,6 +125,7 @@ class Claude:
         if agent is not None:
             self.headers.append(("x-claude-code-agent-id", agent))
         self.model, self.thinking, self.lasts = SONNET, 4000, lasts
+        self.choice = {"type": "auto"}
         self.system = [
             {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1.{len(session)}; cc_entrypoint=cli;"},
             {"type": "text", "text": text(6000, f"You are {agent or 'Claude Code'}")},
@@ -185,6 +186,7 @@ class Claude:
             "tools": self.tools,
             "messages": messages,
             "thinking": thinking,
+            "tool_choice": self.choice,
             "stream": True,
         }
 
@@ -303,6 +305,10 @@ async def _claude(day: Day) -> None:
     await claude.work(2)
     claude.thinking = 16_000
     await claude.turn("effort")
+    await claude.work(2)
+    # From here on it may call one tool at a time.
+    claude.choice = {"type": "auto", "disable_parallel_tool_use": True}
+    await claude.turn("settings")
     await claude.work(2)
     # Another model for one turn; the first one's cache is still warm afterwards.
     claude.model = OPUS
