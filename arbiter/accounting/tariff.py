@@ -112,6 +112,10 @@ class Tariff:
             return Priced(theirs, "provider", "the provider's own figure", None, is_known)
         return Priced(None, "unpriced", quote.label if quote is not None else None, None, is_known)
 
+    def knows(self, provider: str) -> bool:
+        """Whether the configuration has such a provider."""
+        return provider in self._providers
+
     def vendor(self, provider: str) -> str | None:
         """Whose prices hold for a provider; None where nobody's do."""
         if provider not in self._vendors:

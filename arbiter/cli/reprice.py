@@ -24,7 +24,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="price stored requests anew",
         description="Price stored requests anew, from their stored tokens and the prices that held when they ended, by "
         "the configuration and price list as they are now. Costs that did not come from prices are kept: the "
-        "provider's own figures, shares of a bill, subscriptions.",
+        "provider's own figures, shares of a bill, subscriptions; and those of providers that are no longer "
+        "in the configuration.",
         allow_abbrev=False,
     )
     options.add_since(command)
@@ -80,14 +81,17 @@ def _told(outcome: Outcome, *, dry_run: bool) -> str:
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     looked = f"{show.count(outcome.requests)} requests with {show.count(outcome.attempts)} attempts"
-    kept = f"{show.count(outcome.kept)} keep a cost that is no matter of prices" if outcome.kept else ""
+    kept = (
+        f"{show.count(outcome.kept)} keep a cost that is no matter of prices" if outcome.kept else "",
+        f"{show.count(outcome.unconfigured)} kept: provider not configured" if outcome.unconfigured else "",
+    )
     if not outcome.changed:
-        return "; ".join(filter(None, (f"Nothing changes in {looked}", kept))) + "."
+        return "; ".join(filter(None, (f"Nothing changes in {looked}", *kept))) + "."
     would = "would change" if dry_run else "changed"
     parts = [
         f"{show.count(outcome.changed)} {would}, from {show.usd(outcome.before_pd)} to {show.usd(outcome.after_pd)}",
         f"{show.count(outcome.priced)} had no cost" if outcome.priced else "",
         f"{show.count(outcome.lost_price)} have none any more" if outcome.lost_price else "",
-        kept,
+        *kept,
     ]
     return f"Of {looked}, {'; '.join(filter(None, parts))}."

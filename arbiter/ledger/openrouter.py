@@ -1,7 +1,8 @@
 """What OpenRouter says an answer cost, asked after by the answer's id, for rows without a cost (FEATURES P80).
 
 The figure is ready some seconds after the answer. Few are asked for at a time: 50 calls, 3 s each, 30 s in all, and no
-further ones once it says that we ask too much.
+further ones once it says that we ask too much. Rows of which it knows nothing come after all others
+the next time.
 """
 
 from __future__ import annotations
@@ -58,14 +59,15 @@ def is_openrouter(provider: Provider) -> bool:
 
 
 def waiting(db: Database, providers: Mapping[str, Provider], since_ms: int) -> list[Row]:
-    """The rows to ask for, the oldest first."""
+    """The rows to ask for: the oldest first, but whoever was asked for before comes last, the longest ago first."""
     names = [name for name, provider in providers.items() if is_openrouter(provider)]
     if not names:
         return []
     sql = (
         "SELECT id, request_id, provider, account, response_id FROM attempts WHERE started_ms >= ? AND cost_pd IS NULL"
         " AND response_id IS NOT NULL AND (cost_source IS NULL OR cost_source = 'unpriced')"
-        f" AND provider IN ({', '.join('?' * len(names))}) ORDER BY started_ms, id"
+        f" AND provider IN ({', '.join('?' * len(names))}) "
+        " ORDER BY COALESCE(cost_asked_ms, 0), started_ms, id"
     )
     return [Row(*row) for row in db.rows(sql, (since_ms, *names))]
 
@@ -94,10 +96,11 @@ def look_up(
             _keep(row, cost_pd, change)
             outcome.found += 1
             outcome.found_pd += cost_pd
-        elif answer is not None and answer.status == 404:
-            outcome.unknown += 1
         else:
-            outcome.failed += 1
+            _pass_over(row, change)
+            is_unknown = answer is not None and answer.status == 404
+            outcome.unknown += is_unknown
+            outcome.failed += not is_unknown
         progress(outcome)
     return outcome
 
@@ -133,5 +136,14 @@ def _keep(row: Row, cost_pd: int, change: Callable[[Callable[[Database], None]],
         sql = "UPDATE attempts SET cost_pd = ?, provider_cost_pd = ?, cost_source = 'provider', price = ? WHERE id = ?"
         db.run(sql, (cost_pd, cost_pd, PRICE, row.id))
         settle(db, [row.request_id])
+
+    change(work)
+
+
+def _pass_over(row: Row, change: Callable[[Callable[[Database], None]], None]) -> None:
+    """Have the others asked for before this one is again, in this run or the next."""
+
+    def work(db: Database) -> None:
+        db.run("UPDATE attempts SET cost_asked_ms = ? WHERE id = ?", (clock.now_ms(), row.id))
 
     change(work)

@@ -1,5 +1,7 @@
 """A provider's bill spread over the rows it is for: each day's dollars of a model, by tokens (SPEC 9.4).
 
+A row is one line's: of the lines of a provider and day, each row goes to the one that names its model most exactly.
+
 One line of the bill is one transaction. A line that its rows add up to already is passed over, so that whoever was
 stopped half-way goes on by starting again.
 """
@@ -10,9 +12,9 @@ import csv
 import datetime
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -89,9 +91,14 @@ def spread(
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[Share]:
     """Give each line's money to its rows. `label` says in them where it comes from. Errors: StoreDown."""
+    billed: dict[tuple[str, datetime.date], list[str]] = {}
+    for line in lines:
+        billed.setdefault((line.provider, line.day), []).append(line.model)
     shares = []
     for number, line in enumerate(lines, 1):
-        shares.append(change(partial(_spread, line=line, label=f"{label} {line.day}", dry_run=dry_run)))
+        models = billed[line.provider, line.day]
+        work = partial(_spread, line=line, models=models, label=f"{label} {line.day}", dry_run=dry_run)
+        shares.append(change(work))
         progress(number)
     return shares
 
@@ -121,9 +128,9 @@ _ROWS = (
 )
 
 
-def _spread(db: Database, *, line: Line, label: str, dry_run: bool) -> Share:
+def _spread(db: Database, *, line: Line, models: Sequence[str], label: str, dry_run: bool) -> Share:
     found = db.rows(_ROWS, (line.begins_ms, line.begins_ms + DAY_MS, line.provider))
-    rows = list(_of_model(found, line.model))
+    rows = _by_model(found, models).get(line.model, [])
     known = [row[5] for row in rows if row[5] is not None]
     share = Share(
         line=line,
@@ -140,16 +147,32 @@ def _spread(db: Database, *, line: Line, label: str, dry_run: bool) -> Share:
     return share
 
 
-def _of_model(rows: Sequence[tuple[Any, ...]], model: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a model: by its very name, else by what is left of it without dates and the like."""
-    exact = [row for row in rows if model in (row[2], row[3])]
-    if exact:
-        yield from exact
-        return
-    bare = _bare(model)
-    yield from (row for row in rows if bare in {_bare(name) for name in (row[2], row[3]) if name})
+def _by_model(rows: Sequence[tuple[Any, ...]], models: Sequence[str]) -> Mapping[str, list[tuple[Any, ...]]]:
+    """The rows of each billed model, every row once: by the very name that was served, else asked for.
+
+    A model of which there is none by its name has those that share what is left of it without dates and the like, and
+    that no other model has.
+    """
+    known = set(models)
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    rest: dict[str, list[tuple[Any, ...]]] = {}  # by their bare name
+    for row in rows:
+        names = [name for name in (row[3], row[2]) if name]  # a bill says what was served
+        exact = next((name for name in names if name in known), None)
+        if exact is not None:
+            found.setdefault(exact, []).append(row)
+            continue
+        for bare in {_bare(name) for name in names}:
+            rest.setdefault(bare, []).append(row)
+    taken: set[str] = set()
+    for model in sorted(known - found.keys()):
+        mine = [row for row in rest.get(_bare(model), ()) if row[0] not in taken]
+        taken.update(row[0] for row in mine)
+        found[model] = mine
+    return found
 
 
+@lru_cache(1024)
 def _bare(model: str) -> str:
     *_, last = spellings(model.lower())
     return last

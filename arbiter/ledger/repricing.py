@@ -2,7 +2,8 @@
 
 It goes through requests by their arrival, a few in a transaction, so that the recorder never waits long; whoever stops
 it half-way has repriced half, and can start again. What did not come from prices keeps its cost: a provider's own
-figure, a share of its bill, a subscription's.
+figure, a share of its bill, a subscription's. Nor is anything known of a provider that the configuration no longer has:
+what was stored of it stays.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     requests: int = 0
     attempts: int = 0
     kept: int = 0  # attempts whose cost did not come from prices
+    unconfigured: int = 0  # attempts kept because the configuration has no such provider
     changed: int = 0
     priced: int = 0  # of the changed: had no cost, and has one
     lost_price: int = 0  # of the changed: had a cost, and has none
@@ -125,6 +127,9 @@ def _changed(rows: Iterable[AttemptRow], tariff: Tariff, outcome: Outcome) -> li
         outcome.attempts += 1
         if row.cost_source in KEPT:
             outcome.kept += 1
+            continue
+        if not tariff.knows(row.provider):
+            outcome.unconfigured += 1
             continue
         new = copy.copy(row)
         new.cost_pd = new.cost_source = new.price = new.equivalent_pd = None

@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from arbiter import clock
+from arbiter.ledger import search_tender
 from arbiter.ledger.database import Database
 from arbiter.ledger.store import Store, StoreDown
 
@@ -31,21 +32,23 @@ log = logging.getLogger("arbiter.ledger")
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of `table` go once `moment`, a column with Unix milliseconds, is further back than `ttl_s`.
 
-    Shapes: the table has an `id`; `parts` are the tables whose rows go with theirs, each with the column that names it.
+    Shapes: the table has an `id`; `parts` are the tables whose rows go with theirs, each with the column that names it;
+    `request` is the column with the request of which attempts go, if any do.
     """
 
     table: str
     moment: str
     ttl_s: float
     parts: Mapping[str, str] = {}
+    request: str | None = None
 
 
 def of_rows(ttl_s: float) -> list[Rule]:
     """What `storage.rows_ttl` stands for. An attempt goes with its request, or on its own if that was gone before."""
     parts = dict.fromkeys(("attempts", "request_blocks", "request_headers"), "request_id")
     return [
-        Rule(table="requests", moment="received_ms", ttl_s=ttl_s, parts=parts),
-        Rule(table="attempts", moment="started_ms", ttl_s=ttl_s),
+        Rule(table="requests", moment="received_ms", ttl_s=ttl_s, parts=parts, request="id"),
+        Rule(table="attempts", moment="started_ms", ttl_s=ttl_s, request="request_id"),
         Rule(table="sessions", moment="last_ms", ttl_s=ttl_s, parts={"notes": "session_id"}),
     ]
 
@@ -122,7 +125,13 @@ def _mark(database: Database, rule: Rule, before_ms: int) -> list[str]:
 def _delete(database: Database, rule: Rule, ids: Sequence[str], before_ms: int) -> int:
     """Delete these rows with their parts; what was used again since it was marked stays."""
     these = f"id IN ({', '.join('?' * len(ids))}) AND {rule.moment} < ?"
+    requests: list[str] = []
+    if rule.request is not None:
+        asked = f"SELECT DISTINCT {rule.request} FROM {rule.table} WHERE {these}"
+        requests = [request for (request,) in database.rows(asked, (*ids, before_ms))]
     for table, column in rule.parts.items():
         of_these = f"{column} IN (SELECT id FROM {rule.table} WHERE {these})"
         database.run(f"DELETE FROM {table} WHERE {of_these}", (*ids, before_ms))
-    return database.run(f"DELETE FROM {rule.table} WHERE {these}", (*ids, before_ms))
+    count = database.run(f"DELETE FROM {rule.table} WHERE {these}", (*ids, before_ms))
+    search_tender.parted(database, requests)
+    return count

@@ -152,3 +152,4 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     tools_sample: Annotated[bytes | None, UNSTORED] = None  # the tool schemas, the first time this worker saw them
     equivalent_pd: int | None = None  # what a subscription's call would have cost, in picodollars
     settings_hash: str | None = None  # 12 hexadecimal digits of what else the request asked that reaches the prompt
+    cost_asked_ms: int | None = None  # when the provider was last asked what it cost, and did not say

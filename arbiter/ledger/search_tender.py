@@ -83,6 +83,14 @@ def removed(database: Database, blocks: Sequence[str]) -> None:
         search.remove(database, "message", blocks)
 
 
+def parted(database: Database, requests: Sequence[str]) -> None:
+    """Attempts of these requests were removed from the store: names of tools go with the last of a request."""
+    if requests and search.state_of(database) is not None:
+        sql = f"SELECT DISTINCT request_id FROM attempts WHERE request_id IN ({', '.join('?' * len(requests))})"
+        left = {request for (request,) in database.rows(sql, requests)}
+        search.remove(database, "tools", [request for request in requests if request not in left])
+
+
 class ToolNames:
     """The stage of the recorder (`recorder.Stage`) that makes the names of called tools searchable."""
 

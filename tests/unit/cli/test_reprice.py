@@ -51,6 +51,16 @@ def test_what_would_change_is_told_and_then_done(db, config, capsys):
     assert arbiter(capsys, *words)[1] == f"Nothing changes in 2 requests with 2 attempts; {kept}.\n"
 
 
+def test_what_a_provider_cost_that_is_not_configured_is_said_to_be_kept(db, config, capsys):
+    store = SqliteStore(db)
+    gone = request_row(3, cost_pd=9)
+    store.write([gone, attempt_row(gone, provider="gone", cost_source="catalog", cost_pd=9)], Position("j", 2))
+    store.close()
+    _, out, _ = arbiter(capsys, "--since", "2026-01-01", "--db", db)
+    assert out.endswith("1 keep a cost that is no matter of prices; 1 kept: provider not configured.\n")
+    assert "have none any more" not in out
+
+
 def test_a_program_gets_the_counts(db, config, capsys):
     _, out, _ = arbiter(capsys, "--since", "2026-01-01", "--db", db, "--json", "--dry-run", "--unpriced")
     found = json.loads(out)

@@ -106,6 +106,19 @@ def test_at_most_so_many_are_asked_for(store, site, monkeypatch):
     assert len(site.asked) == 5
 
 
+@pytest.mark.parametrize("page", [Page(404), Page(500), answer(None)])
+def test_those_of_which_nothing_is_known_do_not_keep_the_rest_waiting(store, site, monkeypatch, page):
+    """They are asked for again once all others were: OpenRouter may know by then."""
+    monkeypatch.setattr(openrouter, "MOST_CALLS", 2)
+    keep(store, 5)
+    site.pages["/api/v1/generation"] = page
+    for _ in range(3):
+        ask(store, site)
+    assert [path.rpartition("-")[2] for path in site.asked] == ["1", "2", "3", "4", "5", "1"]
+    site.pages["/api/v1/generation"] = answer(1)
+    assert [ask(store, site).found for _ in range(3)] == [2, 2, 1]
+
+
 def test_it_takes_no_longer_than_it_may(store, site, monkeypatch):
     monkeypatch.setattr(openrouter, "CALL_S", 0.1)
     monkeypatch.setattr(openrouter, "ALL_S", 0.15)

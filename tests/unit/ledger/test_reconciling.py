@@ -121,6 +121,36 @@ def test_a_model_is_known_by_its_very_name_else_without_its_date(store):
     assert apply(store, bill("gpt-nobody", USD))[0].rows == 0
 
 
+def test_a_row_is_given_the_money_of_one_line(store):
+    """A line of another version of the model has no rows then, and says so, whichever comes first in the bill."""
+    request = request_row(1)
+    keep(store, request, row(request, model_asked="gpt-4o-2024-08-06"))
+    lines = [bill("gpt-4o-2024-08-06", 8 * USD), bill("gpt-4o-2024-11-20", USD), bill("gpt-4o", USD)]
+    for order in (lines, lines[::-1]):
+        assert {share.line.model: share.rows for share in apply(store, *order)} == {
+            "gpt-4o-2024-08-06": 1,
+            "gpt-4o-2024-11-20": 0,
+            "gpt-4o": 0,
+        }
+        assert costs(store, request)[0] == 8 * USD
+    assert [share.is_done for share in apply(store, *lines)] == [True, False, False]
+    # On its own, or beside a line of another day, the other version takes the row: nobody else has it.
+    assert apply(store, lines[1], bill("gpt-4o-2024-08-06", USD, DAY - datetime.timedelta(1)))[0].rows == 1
+
+
+def test_what_was_served_says_more_than_what_was_asked_for(store):
+    """Of two lines with an exact name of a row, and of two that share a bare name, one has it."""
+    both, bare = request_row(1), request_row(2)
+    keep(store, both, row(both, model_asked="gpt-4o", model_served="gpt-4o-2024-08-06"))
+    keep(store, bare, row(bare, model_asked="claude-x"), sequence=2)
+    lines = [bill("gpt-4o", USD), bill("gpt-4o-2024-08-06", 8 * USD)]
+    assert [share.rows for share in apply(store, *lines)] == [0, 1]
+    assert costs(store, both)[0] == 8 * USD
+    lines = [bill("claude-x-20250929", 2 * USD), bill("claude-x-20251001", USD)]
+    assert [share.rows for share in apply(store, *lines)] == [1, 0]
+    assert costs(store, bare)[0] == 2 * USD
+
+
 def test_a_bill_is_csv_or_json(tmp_path):
     """Under the names that bills have; lines of one model and day add up, to the last digit."""
     text = 'Date,Model,Cost,Other\r\n2026-09-21,m,0.1,x\n2026-09-21T05:00:00Z,m,$0.2,\n2026-09-20,"a,b","1,000.5",\n'

@@ -84,6 +84,18 @@ def test_a_price_that_is_gone_leaves_no_cost(store):
     assert stored(store, request) == (None, [(None, "unpriced")])
 
 
+def test_what_a_provider_cost_that_was_taken_out_is_kept(store):
+    """Nobody knows its prices any more, nor whether it was a subscription; an override for all is not about it."""
+    request, other = request_row(1, cost_pd=5), request_row(2)
+    gone = {"provider": "gone", "cache_lost_tokens": 4, "cache_lost_pd": 3, "cache_verdict": "miss"}
+    keep(store, request, row(request, cost_source="catalog", cost_pd=5, price="list x", **gone), other, row(other))
+    before = store.request(request.id)
+    for extra in ("", "prices: { overrides: [{ input_per_mtok: 9, output_per_mtok: 9 }] }"):
+        outcome = reprice(ALL, prices(extra), store.change)
+        assert (outcome.unconfigured, outcome.kept, outcome.changed, outcome.lost_price) == (1, 0, 1, 0)
+        assert store.request(request.id) == before
+
+
 def test_what_a_lost_cache_cost_follows(store):
     request = request_row(1)
     lost = {"cache_lost_tokens": 4, "cache_lost_pd": None, "cache_verdict": "miss"}

@@ -15,6 +15,7 @@ from arbiter.ledger import search, search_tender
 from arbiter.ledger.capture_keeper import Keeper
 from arbiter.ledger.questions.search import Filters, Found, find, snippet
 from arbiter.ledger.recorder import Batch
+from arbiter.ledger.retention import Sweeper, of_rows
 from arbiter.ledger.search import phrases
 from arbiter.ledger.search_tender import Tender, ToolNames
 from arbiter.ledger.session_rows import SessionRow
@@ -170,6 +171,27 @@ def test_swept_blocks_take_their_entries_along(tmp_path, place, store):
     keeper.close()
     assert sources(store, "wombat") == []
     assert store.read(lambda db: db.rows(f"SELECT COUNT(*) FROM {search.ENTRIES}"))[0][0] == 0
+
+
+def test_swept_requests_take_the_names_of_their_tools_along(place, store):
+    """Also an attempt that came after its request had gone; while one is left of a request, so are the names."""
+    switch = Switch(on=True)
+    tend(store, switch)
+    young_ms = clock.now_ms()
+    for number, (moment, started) in enumerate([(5, 5), (young_ms, young_ms), (young_ms, 5)], 1):
+        request = request_row(number, received_ms=moment)
+        attempts = [attempt_row(request, 1, started_ms=started, tool_names=[f"tool{number}"])]
+        attempts += [attempt_row(request, 2, started_ms=young_ms)] if number == 3 else []
+        late = Batch([], attempts, [])
+        ToolNames(switch).take(late, store)
+        store.write([request, *attempts], Position("j", number), late.also)
+    late = Batch([], [attempt_row(request_row(9), started_ms=5, tool_names=["late"])], [])
+    ToolNames(switch).take(late, store)
+    store.write(late.attempts, Position("j", 9), late.also)
+    assert Sweeper(place.open, lambda: of_rows(60)).sweep() == {"requests": 1, "attempts": 2, "sessions": 0}
+    left = store.read(lambda db: db.rows(f"SELECT source FROM {search.ENTRIES} ORDER BY source"))
+    assert left == [("r00000002",), ("r00000003",)]
+    assert sources(store, "tool2") == [("tools", "r00000002")]
 
 
 def test_a_block_that_many_requests_hold_leads_to_the_newest(tmp_path, place, store):
