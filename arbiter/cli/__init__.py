@@ -39,6 +39,14 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 class CommandError(Exception):
     """A command cannot do what it was asked; its text is what the console shows."""
 
+    code = FAILED
+
+
+class UsageError(CommandError):
+    """The command line cannot be meant so: what argparse itself does not see."""
+
+    code = USAGE
+
 
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The command line with the arguments of the named commands; a command's module is imported only for this."""
@@ -81,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except CommandError as error:
         complain(str(error))
-        return FAILED
+        return error.code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, options
-from arbiter.cli.table import render
+from arbiter.cli import UsageError, options
+from arbiter.cli.table import local, render
 from arbiter.control import show
 from arbiter.ledger import losses
 from arbiter.ledger.query import BadParameter
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         filters = cache.parse(asked, clock.now_ms())
     except BadParameter as error:
-        raise CommandError(f"--{error}") from error
+        raise UsageError(f"--{error}") from error
     with options.reading(arguments) as store:
         found = store.read(lambda database: cache.report(database, filters))
     if arguments.json:
@@ -154,6 +154,6 @@ def percent(rate: float) -> str:
 
 
 def _time(ms: int) -> str:
-    moment = datetime.datetime.fromtimestamp(ms / 1000)
+    moment = local(ms)
     is_this_year = moment.year == datetime.datetime.now().year
     return moment.strftime("%m-%d %H:%M:%S" if is_this_year else "%Y-%m-%d %H:%M:%S")

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, options
-from arbiter.cli.table import render
+from arbiter.cli import UsageError, options
+from arbiter.cli.table import local, render
 from arbiter.config.load import Source
 from arbiter.config.rates import Prepaid
 from arbiter.control import show
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         filters = cost.parse(asked, clock.now_ms())
     except BadParameter as error:
-        raise CommandError(f"--{error}") from error
+        raise UsageError(f"--{error}") from error
     with options.reading(arguments) as store:
         prepaid = _prepaid(arguments)
         found = store.read(lambda database: cost.report(database, filters, prepaid))
@@ -162,4 +162,4 @@ def _count(number: int, what: str) -> str:
 
 
 def _time(ms: int) -> str:
-    return datetime.datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M")
+    return local(ms).strftime("%Y-%m-%d %H:%M")

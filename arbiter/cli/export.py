@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, options
+from arbiter.cli import CommandError, UsageError, options
 from arbiter.ledger.questions import export
 from arbiter.ledger.questions.export import Page, Span
 from arbiter.ledger.schema import Column
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     table, _ = export.MOMENTS[arguments.table]
     is_file = arguments.output != "-"
     if not is_file and arguments.format == "parquet" and sys.stdout.isatty():
-        raise CommandError("Parquet is nothing to read on a terminal: name a file with --output")
+        raise UsageError("Parquet is nothing to read on a terminal: name a file with --output")
     writer = make(table.columns)  # before anything is read: what it needs may be missing
     with options.reading(arguments) as store, _output(arguments.output) as out, _Progress() as progress:
         writer.begin(out)

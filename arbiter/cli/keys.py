@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, complain, options
+from arbiter.cli import CommandError, UsageError, complain, options
 from arbiter.cli.table import render
 from arbiter.cli.tell import tell
 from arbiter.config import keyring, units
@@ -158,13 +158,13 @@ def run_revoke(arguments: argparse.Namespace) -> int:
 
 
 def _entry(arguments: argparse.Namespace, key: str) -> Key:
-    check_name(arguments.name, lambda message: CommandError(f"NAME: {message}"))
+    check_name(arguments.name, lambda message: UsageError(f"NAME: {message}"))
     if arguments.agent is not None:
-        check_name(arguments.agent, lambda message: CommandError(f"--agent: {message}"))
+        check_name(arguments.agent, lambda message: UsageError(f"--agent: {message}"))
     if arguments.group is not None:
-        check_name(arguments.group, lambda message: CommandError(f"--group: {message}"))
+        check_name(arguments.group, lambda message: UsageError(f"--group: {message}"))
     for model in arguments.allow or ():
-        check_identifier(model, lambda message: CommandError(f"--allow: {message}"))
+        check_identifier(model, lambda message: UsageError(f"--allow: {message}"))
     digest, now_ms = key_digest(key), clock.now_ms()
     return Key(
         id=digest[: keyring.ID_DIGITS],
@@ -182,9 +182,9 @@ def _until_ms(text: str, now_ms: int) -> int:
     seconds = units.duration_s(text)
     at_ms = now_ms + int(seconds * 1000) if seconds else units.moment_ms(text)
     if at_ms is None:
-        raise CommandError("--expires: expected a duration like 12h or 30d, or a moment like 2026-12-31T18:00:00Z")
+        raise UsageError("--expires: expected a duration like 12h or 30d, or a moment like 2026-12-31T18:00:00Z")
     if at_ms <= now_ms:
-        raise CommandError("--expires: that is over already")
+        raise UsageError("--expires: that is over already")
     return at_ms
 
 

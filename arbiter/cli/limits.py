@@ -9,7 +9,7 @@ import msgspec
 
 from arbiter import clock
 from arbiter.cli import options
-from arbiter.cli.table import render
+from arbiter.cli.table import local, render
 from arbiter.ledger.questions import limits
 from arbiter.ledger.questions.limits import Answer, Headroom, Refusals, Wait, Window
 
@@ -127,5 +127,5 @@ def _time(ms: int | None, now_ms: int) -> str | None:
     """The time of day; with its date where that is another day."""
     if ms is None:
         return None
-    moment, now = (datetime.datetime.fromtimestamp(one / 1000) for one in (ms, now_ms))
+    moment, now = map(local, (ms, now_ms))
     return moment.strftime("%H:%M:%S" if moment.date() == now.date() else "%m-%d %H:%M")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 
-from arbiter.cli.table import plain
+from arbiter.cli.table import local, plain
 from arbiter.control import show, timeline
 from arbiter.ledger.query import Entry
 from arbiter.ledger.row import AttemptRow, RequestRow
@@ -33,7 +32,7 @@ def _asked(request: RequestRow) -> Iterator[Fact]:
     if request.outcome != "error":
         yield "error", request.error_class
     yield "warning", request.warning
-    received = datetime.datetime.fromtimestamp(request.received_ms / 1000)
+    received = local(request.received_ms)
     yield "received", received.isoformat(" ", "milliseconds")
     took = show.duration(request.total_us)
     yield (

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbiter import clock
-from arbiter.cli import CommandError
+from arbiter.cli import CommandError, UsageError
 from arbiter.config import address
 from arbiter.config.load import Flags, NoConfig, Source
 from arbiter.config.source import ConfigError
 
 if TYPE_CHECKING:
     from arbiter.ledger.sqlstore import SqlStore
+
+
+MOST_DIGITS = 9  # of a number on the command line; Python refuses to read one of thousands
 
 
 def add_config(command: argparse.ArgumentParser) -> None:
@@ -32,9 +35,9 @@ def add_config(command: argparse.ArgumentParser) -> None:
 def add_listen(command: argparse.ArgumentParser, workers: str) -> None:
     """Where to listen, and with how many; `workers` says what that is by default."""
     command.add_argument("--bind", type=_address, metavar="ADDRESS", help="address to listen on (env HOST)")
-    command.add_argument("--port", type=_port, metavar="PORT", help="port to listen on (env PORT)")
+    command.add_argument("--port", type=whole(1, 65535), metavar="PORT", help="port to listen on (env PORT)")
     command.add_argument("--socket", metavar="PATH", help="unix socket to listen on, in place of address and port")
-    command.add_argument("--workers", type=_workers, metavar="N", help=f"worker processes (default: {workers})")
+    command.add_argument("--workers", type=whole(1, 256), metavar="N", help=f"worker processes (default: {workers})")
 
 
 def add_store(command: argparse.ArgumentParser) -> None:
@@ -62,7 +65,7 @@ def since_ms(arguments: argparse.Namespace) -> int | None:
     try:
         return query.since(arguments.since, clock.now_ms())
     except query.BadParameter as error:
-        raise CommandError(f"--{error}") from error
+        raise UsageError(f"--{error}") from error
 
 
 def add_label(command: argparse.ArgumentParser) -> None:
@@ -79,7 +82,7 @@ def label(arguments: argparse.Namespace) -> tuple[str, str] | None:
     try:
         return query.label(arguments.label)
     except query.BadParameter as error:
-        raise CommandError(f"--{error}") from error
+        raise UsageError(f"--{error}") from error
 
 
 @contextlib.contextmanager
@@ -101,6 +104,7 @@ def writing(arguments: argparse.Namespace) -> Iterator[SqlStore]:
 @contextlib.contextmanager
 def _opened(arguments: argparse.Namespace, *, readonly: bool) -> Iterator[SqlStore]:
     # Not every command has a store.
+    from arbiter.ledger.database import Unstorable
     from arbiter.ledger.opening import open_store
     from arbiter.ledger.store import StoreDown, StoreMissing
 
@@ -115,6 +119,9 @@ def _opened(arguments: argparse.Namespace, *, readonly: bool) -> Iterator[SqlSto
         raise CommandError(f"{error}; {hint}") from error
     except StoreDown as error:
         raise CommandError(f"the store cannot be {'read' if readonly else 'written'}: {error}") from error
+    except Unstorable as error:
+        # A byte that is not UTF-8 comes in as half a character, which no column holds.
+        raise UsageError(f"no store holds what the command line says: {error}") from error
 
 
 def _store_url(arguments: argparse.Namespace) -> str:
@@ -149,26 +156,12 @@ def _address(text: str) -> str:
     return text
 
 
-def _port(text: str) -> int:
-    return _number(text, 65535)
-
-
 def whole(low: int, high: int) -> Callable[[str], int]:
     """What an argument takes that is a whole number from `low` to `high`."""
 
     def number(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or not low <= int(text[:9]) <= high:
+        if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS and low <= int(text) <= high):
             raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {high}")
         return int(text)
 
     return number
-
-
-def _workers(text: str) -> int:
-    return _number(text, 256)
-
-
-def _number(text: str, highest: int) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= highest:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {highest}")
-    return int(text)

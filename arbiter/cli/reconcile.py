@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, options
+from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import render
 from arbiter.config.load import Source
 from arbiter.control import show
@@ -46,7 +46,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.openrouter == (arguments.file is not None):
-        raise CommandError("name a bill, or --openrouter")
+        raise UsageError("name a bill, or --openrouter")
     return _ask(arguments) if arguments.openrouter else _spread(arguments)
 
 
@@ -64,19 +64,20 @@ def _spread(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{path} cannot be read: {error.strerror}") from error
     except BadBill as error:
         raise CommandError(f"{path}: {error}") from error
+    name = path.name.encode("utf-8", "replace").decode()  # a file may have a name that no column holds
     opened = options.writing(arguments) if arguments.apply else options.reading(arguments)
     with opened as store:
         change = store.change if arguments.apply else store.read
         shares = reconciling.spread(
             lines,
             change,
-            label=f"bill {path.name}",
+            label=f"bill {name}",
             dry_run=not arguments.apply,
             progress=lambda done: _progress(f"{done} of {len(lines)} lines"),
         )
         if arguments.apply:
             details = {"lines": len(lines), "rows": sum(share.rows for share in shares)}
-            store.change(lambda db: audit.record(db, clock.now_ms(), audit.CLI, "reconcile", path.name, details))
+            store.change(lambda db: audit.record(db, clock.now_ms(), audit.CLI, "reconcile", name, details))
     if arguments.json:
         print(msgspec.json.encode(_as_json(shares, applied=arguments.apply)).decode())
     else:
@@ -129,7 +130,7 @@ def _ask(arguments: argparse.Namespace) -> int:
     try:
         since_ms = query.since(arguments.since, clock.now_ms())
     except BadParameter as error:
-        raise CommandError(f"--{error}") from error
+        raise UsageError(f"--{error}") from error
     opened = options.writing(arguments) if arguments.apply else options.reading(arguments)
     with opened as store:
         rows = store.read(lambda db: openrouter.waiting(db, providers, since_ms))

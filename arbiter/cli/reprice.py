@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, options
+from arbiter.cli import UsageError, options
 from arbiter.config.load import Source
 from arbiter.control import show
 from arbiter.ledger import audit, query
@@ -42,12 +42,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     since_ms = options.since_ms(arguments)
     if since_ms is None:
-        raise CommandError("reprice from when on? --since 7d, or --since 2026-01-01")
+        raise UsageError("reprice from when on? --since 7d, or --since 2026-01-01")
     now_ms = clock.now_ms()
     try:
         until_ms = now_ms + 1 if arguments.until is None else query.since(arguments.until, now_ms)
     except BadParameter as error:
-        raise CommandError(f"--until: {str(error).partition(': ')[2]}") from error
+        raise UsageError(f"--until: {str(error).partition(': ')[2]}") from error
     snapshot = Source(arguments.config, dict(os.environ)).load()
     window = Window(
         since_ms=since_ms,

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from arbiter.cli import CommandError, one_content, one_request, options
-from arbiter.cli.table import render
+from arbiter.cli import UsageError, one_content, one_request, options
+from arbiter.cli.table import local, render
 from arbiter.control import show
 from arbiter.ledger import query
 from arbiter.ledger.query import Entry, Filters
@@ -42,7 +42,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="ID",
         help=f"only this trace id, the gateway's or the client's own; {query.MIN_PREFIX} characters do",
     )
-    command.add_argument("--limit", type=_limit, default=DEFAULT_ROWS, metavar="N", help="at most N (default: 20)")
+    command.add_argument(
+        "--limit", type=options.whole(1, MOST_ROWS), default=DEFAULT_ROWS, metavar="N", help="at most N (default: 20)"
+    )
     command.add_argument("--errors", action="store_true", help="only those that failed or were interrupted")
     command.add_argument(
         "--content",
@@ -60,7 +62,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     trace = _text(arguments.trace)
     if arguments.content and trace is None:
-        raise CommandError("--content needs --trace: it shows one request's")
+        raise UsageError("--content needs --trace: it shows one request's")
     filters = Filters(
         trace=trace,
         errors=arguments.errors,
@@ -126,7 +128,7 @@ def _take(store: Readable, filters: Filters, limit: int) -> list[Entry]:
 
 def _row(entry: Entry, year: int) -> tuple[Any, ...]:
     request = entry.request
-    received = datetime.datetime.fromtimestamp(request.received_ms / 1000)
+    received = local(request.received_ms)
     return (
         received.strftime("%m-%d %H:%M:%S" if received.year == year else "%Y-%m-%d %H:%M:%S"),
         request.trace_id[:TRACE_COLUMNS],
@@ -157,9 +159,3 @@ def _ms(us: int | None) -> str | None:
     if us is None:
         return None
     return "<0.1" if us < 50 else f"{us / 1000:.1f}" if us < 99_950 else f"{us / 1000:.0f}"
-
-
-def _limit(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST_ROWS:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_ROWS}")
-    return int(text)

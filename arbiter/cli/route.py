@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from arbiter.cli import CommandError, options
+from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import plain, render
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Client, Snapshot
@@ -179,7 +179,7 @@ def _pairs(headers: Sequence[str]) -> list[tuple[str, str]]:
     for header in headers:
         name, colon, value = header.partition(":")
         if not colon or not name.strip():
-            raise CommandError(f"--header {header!r}: expected 'Name: value'")
+            raise UsageError(f"--header {header!r}: expected 'Name: value'")
         pairs.append((name.strip().lower(), value.strip()))
     return pairs
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 
 import msgspec
 
 from arbiter.cli import CommandError, options
-from arbiter.cli.table import render
+from arbiter.cli.table import local, render
 from arbiter.ledger.questions import search
 from arbiter.ledger.questions.search import Filters, Hit
 
@@ -29,7 +28,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("words", metavar="WORDS", nargs="+", help="what to look for")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     most = search.DEFAULT_LIMIT
-    command.add_argument("--limit", type=_limit, default=most, metavar="N", help=f"at most N (default: {most})")
+    command.add_argument(
+        "--limit",
+        type=options.whole(1, search.MAX_LIMIT),
+        default=most,
+        metavar="N",
+        help=f"at most N (default: {most})",
+    )
     options.add_since(command)
     command.add_argument("--session", metavar="ID", help="only in this session")
     options.add_store(command)
@@ -59,12 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _row(hit: Hit) -> tuple[object, ...]:
-    at = None if hit.at_ms is None else datetime.datetime.fromtimestamp(hit.at_ms / 1000).strftime("%m-%d %H:%M:%S")
+    at = None if hit.at_ms is None else local(hit.at_ms).strftime("%m-%d %H:%M:%S")
     trace = None if hit.trace is None else hit.trace[:TRACE_COLUMNS]
     return (at, trace, hit.session, hit.kind, hit.text)
-
-
-def _limit(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= search.MAX_LIMIT:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {search.MAX_LIMIT}")
-    return int(text)

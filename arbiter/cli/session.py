@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from arbiter import clock
-from arbiter.cli import CommandError, options
+from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.sessions import cost, hit, sent, when
-from arbiter.cli.table import plain, render
+from arbiter.cli.table import local, plain, render
 from arbiter.control import show
 from arbiter.ledger import audit
 from arbiter.ledger import sessions as kept
@@ -85,7 +84,7 @@ def _change(store: SqlStore, row: SessionRow, arguments: argparse.Namespace) -> 
     now_ms = clock.now_ms()
     note: str | None = arguments.note.strip() if arguments.note is not None else None
     if note is not None and not 1 <= len(note) <= NOTE_CHARS:
-        raise CommandError(f"--note: between 1 and {NOTE_CHARS} characters")
+        raise UsageError(f"--note: between 1 and {NOTE_CHARS} characters")
 
     def work(db: Database) -> list[str]:
         done = []
@@ -172,7 +171,7 @@ def _kinds(row: SessionRow) -> Iterator[str]:
 
 def _line(entry: Entry) -> tuple[Any, ...]:
     request = entry.request
-    received = datetime.datetime.fromtimestamp(request.received_ms / 1000)
+    received = local(request.received_ms)
     pd = request.cost_pd
     verdicts = [attempt.cache_verdict for attempt in entry.attempts if attempt.cache_verdict is not None]
     return (

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from arbiter.cli import options
-from arbiter.cli.table import render
+from arbiter.cli.table import local, render
 from arbiter.control import show
 from arbiter.ledger.questions import sessions
 from arbiter.ledger.questions.sessions import Filters, Summary, Totals
@@ -91,7 +91,7 @@ def when(at_ms: int | None) -> str | None:
     """A local moment; the year where it is another."""
     if at_ms is None:
         return None
-    moment = datetime.datetime.fromtimestamp(at_ms / 1000)
+    moment = local(at_ms)
     same = moment.year == datetime.datetime.now().year
     return moment.strftime("%m-%d %H:%M" if same else "%Y-%m-%d %H:%M")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -23,6 +24,14 @@ def render(head: Sequence[str], rows: Iterable[Sequence[object]], within: int | 
     lines = [_line(list(head), widths), _line(["-" * width for width in widths], widths)]
     lines += [_line(row, widths) for row in cells]
     return "\n".join(lines) + "\n"
+
+
+def local(at_ms: int) -> datetime.datetime:
+    """The local moment; the first or the last of the calendar for what lies beyond it."""
+    try:
+        return datetime.datetime.fromtimestamp(at_ms / 1000)
+    except (ValueError, OverflowError, OSError):
+        return datetime.datetime.min if at_ms < 0 else datetime.datetime.max
 
 
 def plain(value: object) -> str:

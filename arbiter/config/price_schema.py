@@ -161,7 +161,11 @@ class PriceSources(Section):
         doc("How often newer prices are fetched. They are only ever fetched where this is set."),
     ] = "off"
     refresh_url: Annotated[
-        str, doc("Where from: `https`, or `http` on loopback. The formats are those of `arbiter prices import`.")
+        str,
+        doc(
+            "Where from: `https`, or `http` on loopback, without user and password. A token may stand in its query "
+            "(`?token=…`), which is neither shown nor logged. The formats are those of `arbiter prices import`."
+        ),
     ] = "https://raw.githubusercontent.com/pydantic/genai-prices/refs/heads/main/prices/new_data/v2/data.json"
     max_age_s: Annotated[Duration, doc("How old prices may be before `arbiter prices check` fails.")] = field(
         name="max_age", default=60 * 86400.0

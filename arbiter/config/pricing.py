@@ -45,10 +45,19 @@ class Sources:
         )
 
     def _check_url(self, url: str) -> None:
-        check_secret(url, partial(self._error, "prices.refresh_url"))
-        parts = urlsplit(url)
+        fail = partial(self._error, "prices.refresh_url")
+        check_secret(url, fail)
+        try:
+            parts = urlsplit(url)
+            is_whole = bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_whole = False
+        if not is_whole:
+            raise fail("this is no address")
+        if "@" in parts.netloc:
+            raise fail("a user and a password are not sent; a token may stand in the query: https://host/path?token=…")
         if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
-            raise self._error("prices.refresh_url", "expected https://…, or http:// on loopback")
+            raise fail("expected https://…, or http:// on loopback")
 
     def _override(self, number: int, row: price_schema.Override) -> Override:
         here = join("prices.overrides", number - 1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus, urlsplit
 
 from arbiter.config import units
 
@@ -110,17 +111,28 @@ class Pricing:
     stored: Path = Path("data/prices.json")
     source: Path | None = None
     refresh_s: float = 0.0
-    refresh_url: str = ""
+    refresh_url: str = field(default="", repr=False)  # its query may hold a token
     max_age_s: float = 0.0
     overrides: tuple[Override, ...] = ()
     prepaid: tuple[Prepaid, ...] = ()
 
+    @property
+    def refresh_from(self) -> str:
+        """`refresh_url` for people: without its query."""
+        return self.refresh_url.partition("?")[0]
+
+    def secrets(self) -> Iterator[str]:
+        """What stands in the query of `refresh_url`, as it is sent and as it is meant."""
+        for part in urlsplit(self.refresh_url).query.split("&"):
+            written = part.partition("=")[2] or part
+            yield from (written, unquote_plus(written))
+
     def redacted(self) -> dict[str, Any]:
-        """As the file has it, but that overrides are shown in the USD that they come to."""
+        """As the file has it without the query of an address, and overrides are shown in the USD that they come to."""
         return {
             "source": "genai-prices" if self.source is None else str(self.source),
             "refresh": units.duration(self.refresh_s) if self.refresh_s else "off",
-            "refresh_url": self.refresh_url,
+            "refresh_url": self.refresh_from,
             "max_age": units.duration(self.max_age_s),
             "overrides": [
                 {

@@ -445,7 +445,7 @@ class Snapshot:
 
     def secrets(self) -> frozenset[str]:
         """Every secret of this configuration, for whoever must keep them out of something."""
-        found = {self.admin.token, *self.storage.secrets}
+        found = {self.admin.token, *self.storage.secrets, *self.pricing.secrets()}
         for provider in self.providers.values():
             found.update(account.key for account in provider.accounts)
             found.update(value for _, value in provider.headers)

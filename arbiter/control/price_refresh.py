@@ -145,7 +145,7 @@ class PriceRefresh:
             kept = price_fetch.refresh(pricing.stored, pricing.refresh_url)
         except (fetch.Unfetched, BadPrices) as error:
             self._error = str(error)
-            _log.warn(f"no newer prices: {error}", url=pricing.refresh_url)
+            _log.warn(f"no newer prices: {error}", url=pricing.refresh_from)
             return False
         self._error = None
         _log.info("prices fetched", url=kept.origin, entries=kept.entries, sha256=kept.sha256)

@@ -140,7 +140,7 @@ def since(text: str, now_ms: int) -> int:
     duration = _DURATION.fullmatch(text)
     if duration:
         return max(0, now_ms - int(duration[1]) * _UNIT_MS[duration[2]])
-    if text.isascii() and text.isdigit() and len(text) >= 12 and int(text) <= _MAX_MS:
+    if text.isascii() and text.isdigit() and 12 <= len(text) <= 16 and int(text) <= _MAX_MS:
         return int(text)
     try:
         # A "+" that came unescaped in a query string is a space by now.

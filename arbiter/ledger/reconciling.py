@@ -13,7 +13,7 @@ import datetime
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
 
@@ -182,7 +182,7 @@ def _entries(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if text.lstrip()[:1] in ("[", "{"):
         try:
             found = json.loads(text, parse_float=Decimal)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, ArithmeticError, RecursionError) as error:
             raise BadBill(f"this is no JSON: {error}") from error
         if isinstance(found, dict):
             found = found.get("data")
@@ -214,7 +214,7 @@ def _line(entry: dict[str, Any], where: str, provider: str | None) -> Line:
         raise BadBill(f"{where}: {str(day)[:40]!r} is no date like 2026-08-31") from None
     try:
         pd = rounded(Decimal(str(usd).removeprefix("$").replace(",", "")) * 10**12)
-    except (InvalidOperation, ValueError, OverflowError):
+    except (ArithmeticError, ValueError):
         raise BadBill(f"{where}: {str(usd)[:40]!r} is no sum of money") from None
     if not 0 <= pd <= MAX_PD:
         raise BadBill(f"{where}: {str(usd)[:40]!r} is no cost; credits are not spread")

@@ -133,6 +133,9 @@ def listing(db: Database, filters: Filters) -> Page:
 
 def named(db: Database, name: str, client: str | None = None) -> list[SessionRow]:
     """The sessions that `name` may mean: an id, else a session's name, else what it begins with."""
+    same, whose = ("", ()) if client is None else (" AND client = ?", (client,))
+    # An unseen session was never alive, and NULL is the first on one database and the last on the other.
+    rest = f"{same} ORDER BY COALESCE(last_ms, 0) DESC, id LIMIT 20"
     for where, values in (
         ("id = ?", (name,)),
         ("session = ?", (name,)),
@@ -140,9 +143,8 @@ def named(db: Database, name: str, client: str | None = None) -> list[SessionRow
     ):
         if values is None:
             continue
-        found = db.rows(f"{SESSIONS.select} WHERE {where} ORDER BY last_ms DESC LIMIT 20", values)
+        found = db.rows(f"{SESSIONS.select} WHERE {where}{rest}", (*values, *whose))
         rows = [SESSIONS.load(SessionRow, one) for one in found]
-        rows = [row for row in rows if client is None or row.client == client]
         # A session's name is also how those of its sub-agents begin.
         whole = min(rows, key=lambda row: len(row.session), default=None)
         if whole is not None and all(row is whole or row.session.startswith(f"{whole.session}:") for row in rows):

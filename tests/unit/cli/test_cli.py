@@ -52,6 +52,10 @@ def test_an_invalid_file_is_one_line_on_standard_error_and_exit_code_1(
         ["serve", "--port", "0"],
         ["serve", "--port", "65536"],
         ["serve", "--workers", "-1"],
+        ["serve", "--workers", "00000000199"],
+        ["requests", "--limit", "00000000199999999999999999999999"],
+        ["session", "s", "--limit", "00000000199999999999999999999999"],
+        ["search", "x", "--limit", "9" * 5000],
         ["serve", "--bind", "example.com"],
         ["demo", "--config", "x"],
     ],
@@ -95,7 +99,7 @@ def test_keys_are_never_alike(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_name_that_no_file_would_accept_gets_no_key(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["keys", "new", "a b"]) == 1
+    assert main(["keys", "new", "a b"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("arbiter: NAME: a name is")
 

@@ -81,7 +81,7 @@ def test_nothing_is_not_a_table(db, capsys):
 
 def test_a_mistake_is_one_line(db, capsys):
     code, _, err = arbiter(capsys, "--db", db, "--since", "soon")
-    assert code == 1 and err.startswith("arbiter: --since:")
+    assert code == 2 and err.startswith("arbiter: --since:")
 
 
 def test_money_paid_in_advance_is_counted_down(db, capsys, config):

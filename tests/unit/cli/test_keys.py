@@ -112,7 +112,7 @@ def test_a_key_expires_when_it_was_said_to(file: Path, capsys: pytest.CaptureFix
     assert units.moment_ms(made["expires"]) - units.moment_ms(made["created"]) == 12 * 3_600_000  # type: ignore[operator]
     assert new(capsys, "dev", "--expires", "2999-01-01T01:00:00+01:00")["client"]["expires"] == "2999-01-01T00:00:00Z"
     for wrong in ("soon", "0", "2020-01-01", "-1h"):
-        assert main(["keys", "new", "dev", f"--expires={wrong}"]) == 1
+        assert main(["keys", "new", "dev", f"--expires={wrong}"]) == 2
         assert capsys.readouterr().err.startswith("arbiter: --expires: ")
 
 

@@ -58,5 +58,5 @@ def test_the_same_as_json_and_of_one_provider(db: Path, capsys: pytest.CaptureFi
     assert [one["remaining"] for one in told["headroom"]] == [250]
     assert main(["limits", "--db", str(db), "--provider", "nobody"]) == 0
     assert capsys.readouterr().out == "no provider said anything of a limit\n"
-    assert main(["limits", "--db", str(db), "--since", "soon"]) == 1
+    assert main(["limits", "--db", str(db), "--since", "soon"]) == 2
     assert "--since" in capsys.readouterr().err

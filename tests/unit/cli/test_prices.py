@@ -81,6 +81,16 @@ def test_a_list_is_fetched(priced, capsys):
     assert json.loads(arbiter(capsys, "show", "anthropic/claude-x", "--json")[1])[0]["rate"]["input_usd_per_mtok"] == 1
 
 
+@pytest.mark.parametrize(
+    "url", ["prices", "file:///etc/passwd", "https://[h/x", "https:///x", "https://user:S3CRET@h.example/x"]
+)
+def test_an_address_that_is_none_is_said_to_be_none(priced, capsys, url):
+    """In one line, which does not repeat a password."""
+    code, _, err = arbiter(capsys, "refresh", url)
+    assert code == 1 and err.startswith("arbiter: no newer prices: ") and err.count("\n") == 1
+    assert "S3CRET" not in err
+
+
 def test_a_stale_list_fails_the_check(priced, tmp_path, capsys):
     """So that a build or a timer hears of it; a list that is new passes."""
     priced.write_text(priced.read_text().replace("overrides: [", "max_age: 1d, overrides: ["))

@@ -77,12 +77,19 @@ def test_openrouter_is_asked_when_that_is_asked_for(db, config, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("bill.csv", "--openrouter"), ("none.csv",), ("--openrouter", "--since", "soon")]
+    ("words", "expected"),
+    [
+        ((), 2),
+        (("bill.csv", "--openrouter"), 2),
+        (("none.csv",), 1),
+        (("--openrouter", "--since", "soon"), 2),
+        (("--openrouter", "--since", "9" * 5000), 2),
+    ],
 )
-def test_a_mistake_is_one_line(db, config, capsys, words):
+def test_a_mistake_is_one_line(db, config, capsys, words, expected):
     config.write_text("providers: { o: { type: openai, endpoint: 'https://openrouter.ai/api/v1', key: k } }\n")
     code, _, err = arbiter(capsys, *words, "--db", db)
-    assert code == 1 and err.startswith("arbiter: ") and err.count("\n") == 1
+    assert code == expected and err.startswith("arbiter: ") and err.count("\n") == 1
 
 
 def test_without_openrouter_there_is_nobody_to_ask(db, config, capsys):

@@ -77,4 +77,4 @@ def test_a_program_gets_the_counts(db, config, capsys):
 )
 def test_a_mistake_is_one_line(db, config, capsys, words, message):
     code, _, err = arbiter(capsys, *words, "--db", db)
-    assert code == 1 and err.startswith(f"arbiter: {message}")
+    assert code == 2 and err.startswith(f"arbiter: {message}")

@@ -252,7 +252,7 @@ def test_a_url_that_is_none_is_refused_without_being_repeated():
         (["--db", "nowhere.db"], 1, "there is no store at nowhere.db"),
         ([], 1, "--config FILE, or the store itself with --db"),
         (["--db", "."], 1, "the store cannot be read"),
-        (["--db", "nowhere.db", "--since", "soon"], 1, "--since"),
+        (["--db", "nowhere.db", "--since", "soon"], 2, "--since"),
         (["--limit", "0"], 2, "--limit"),
         (["--limit", "many"], 2, "--limit"),
     ],
@@ -307,7 +307,7 @@ def test_content_that_is_not_kept_is_said_to_be_none(db):
     done = arbiter("requests", "--db", db, "--trace", "mine", "--content")
     assert done.returncode == 0 and done.stdout.endswith("\nNothing of its content is kept.\n")
     wrong = arbiter("requests", "--db", db, "--content")
-    assert wrong.returncode == 1 and "--content needs --trace" in wrong.stderr
+    assert wrong.returncode == 2 and "--content needs --trace" in wrong.stderr
 
 
 def test_an_estimate_is_told_as_one(tmp_path):

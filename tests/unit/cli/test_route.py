@@ -147,18 +147,18 @@ def test_a_request_that_is_refused_shows_what_its_client_would_get(
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "code", "words"),
     [
-        (["missing.json"], "missing.json cannot be read: No such file"),
-        (["request.json", "--client", "nobody"], "no client is called 'nobody'; clients: ci"),
-        (["request.json", "--header", "no colon"], "expected 'Name: value'"),
+        (["missing.json"], 1, "missing.json cannot be read: No such file"),
+        (["request.json", "--client", "nobody"], 1, "no client is called 'nobody'; clients: ci"),
+        (["request.json", "--header", "no colon"], 2, "expected 'Name: value'"),
     ],
 )
 def test_a_command_that_cannot_be_followed_says_why(
-    flags: list[str], words: str, config: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str], code: int, words: str, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (config.parent / "request.json").write_text(body("cheap"))
-    assert main(["route", *flags]) == 1
+    assert main(["route", *flags]) == code
     assert words in capsys.readouterr().err
 
 

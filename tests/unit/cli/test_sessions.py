@@ -57,7 +57,7 @@ def test_sessions_are_filtered(db: str, capsys: pytest.CaptureFixture[str]) -> N
     assert [one["session"] for one in rows(capsys, db, "--agent", "claude-code")] == [ROOT]
     assert len(rows(capsys, db, "--client", "ci", "--limit", "2")) == 2
     assert run(capsys, "sessions", "--db", db, "--since", "1s") == "no session matches\n"
-    assert "--label: " in run(capsys, "sessions", "--db", db, "--label", "x", code=1)
+    assert "--label: " in run(capsys, "sessions", "--db", db, "--label", "x", code=2)
 
 
 def test_a_session_is_told_turn_by_turn_with_those_it_started_further_in(
@@ -87,7 +87,7 @@ def test_an_operator_ends_and_notes_from_the_command_line(db: str, capsys: pytes
     assert "ended already" in run(capsys, "session", ROOT, "--client", "other", "--end", "--db", db)
     told = run(capsys, "session", ROOT, "--client", "other", "--db", db)
     assert told.startswith(f"{ROOT}: ended by an operator") and "cli: why:\n       because" in told
-    assert "--note: " in run(capsys, "session", ROOT, "--client", "other", "--note", " ", "--db", db, code=1)
+    assert "--note: " in run(capsys, "session", ROOT, "--client", "other", "--note", " ", "--db", db, code=2)
     audit = SqlitePlace(Path(db)).sql("SELECT who, action, target FROM audit ORDER BY action")
     assert audit == [("cli", "end", f"other {ROOT}"), ("cli", "note", f"other {ROOT}")]
 

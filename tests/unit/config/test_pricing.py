@@ -31,6 +31,16 @@ def test_a_source_and_a_refresh() -> None:
     assert (pricing.source, pricing.refresh_s, pricing.max_age_s) == (Path("/etc/my/prices.json"), 21600.0, 86400.0)
 
 
+def test_what_is_asked_for_in_the_query_of_an_address_is_a_secret() -> None:
+    """It is sent, and neither shown nor hashed; the log knows it, to keep it out of its lines."""
+    snapshot = read("refresh_url: 'https://h.example/x?token=s3cret%2Fword&bare-t0ken'")
+    assert snapshot.pricing.refresh_url.endswith("?token=s3cret%2Fword&bare-t0ken")
+    assert snapshot.redacted()["prices"]["refresh_url"] == "https://h.example/x"
+    assert {"s3cret%2Fword", "s3cret/word", "bare-t0ken"} <= snapshot.secrets()
+    assert "s3cret" not in repr(snapshot) and "bare-t0ken" not in repr(snapshot)
+    assert "" not in snapshot.secrets() and read("").pricing.refresh_url not in snapshot.secrets()
+
+
 def test_an_override_is_read_in_usd() -> None:
     """Days begin in UTC, foreign money is exchanged, and what is left of a discount is in millionths."""
     snapshot = read(
@@ -67,6 +77,11 @@ def test_money_paid_in_advance() -> None:
         ("refresh: never", "prices.refresh", '"off" or a duration'),
         ("refresh_url: 'http://h.example/x'", "prices.refresh_url", "expected https://"),
         ("refresh_url: 'ftp://127.0.0.1/x'", "prices.refresh_url", "expected https://"),
+        ("refresh_url: 'https://user:S3CRET@h.example/x'", "prices.refresh_url", "a user and a password are not sent"),
+        ("refresh_url: 'https://token@h.example/x'", "prices.refresh_url", "a user and a password are not sent"),
+        ("refresh_url: 'https://[h/x'", "prices.refresh_url", "no address"),
+        ("refresh_url: 'https://h.example:99999/x'", "prices.refresh_url", "no address"),
+        ("refresh_url: 'https:///x'", "prices.refresh_url", "no address"),
         ("overrides: [{ model: x }]", "prices.overrides[0]", "overrides nothing"),
         ("overrides: [{ input_per_mtok: 1, currency: EUR }]", "prices.overrides[0]", "how many USD one EUR is"),
         ("overrides: [{ input_per_mtok: 1, fx_rate_to_usd: 2 }]", "prices.overrides[0].fx_rate_to_usd", "USD to USD"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ def listing(*models: str) -> bytes:
 class Gateway:
     """The control process's parts that have to do with prices, over a real store."""
 
-    def __init__(self, folder: Path, site: Site, refresh: str) -> None:
+    def __init__(self, folder: Path, site: Site, refresh: str, query: str = "") -> None:
         text = (
             "providers: { openai: { type: openai, endpoint: 'http://127.0.0.1:9/v1', priced_as: house },"
             " lan: { type: openai, endpoint: 'http://127.0.0.1:9/v1' } }\n"
-            f"prices: {{ refresh: {refresh}, refresh_url: '{site.url}/prices' }}\n"
+            f"prices: {{ refresh: {refresh}, refresh_url: '{site.url}/prices{query}' }}\n"
         )
         snapshot = parse(text, "f", {"ARBITER_DATA_DIR": str(folder)})
         self.pricing = snapshot.pricing
@@ -82,6 +83,24 @@ def test_nothing_is_fetched_where_nobody_asked_for_it(tmp_path: Path, site: Site
     gateway.refresh.look()
     assert site.asked == []
     gateway.store.close()
+
+
+def test_the_query_of_the_address_is_sent_and_not_logged(
+    tmp_path: Path, site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch that fails says where it was, without the token it was asked with; so does one that does not."""
+    monkeypatch.setattr(price_refresh, "BACK_OFF_S", 0.0)
+    gateway = Gateway(tmp_path, site, "6h", query="?token=S3CRET-word")
+    with caplog.at_level(logging.INFO):
+        site.pages["/prices"] = Page(500, b"")
+        gateway.refresh.look()
+        site.pages["/prices"] = Page(200, listing("gpt-5.2"))
+        gateway.refresh.look()
+    gateway.store.close()
+    gateway.changer.close()
+    assert site.asked == ["/prices?token=S3CRET-word"] * 2
+    told = [str(vars(record)) for record in caplog.records]
+    assert len(told) == 2 and all(f"{site.url}/prices" in one and "S3CRET" not in one for one in told)
 
 
 def test_a_model_without_a_price_has_one_looked_up_and_its_rows_priced(gateway: Gateway, site: Site) -> None:

@@ -176,6 +176,9 @@ def test_a_bill_is_csv_or_json(tmp_path):
         (b"date,model,usd\n2026-01-01,m,NaN\n", "is no sum"),
         (b"date,model,usd\n2026-01-01,m,-1\n", "is no cost"),
         (b"date,model,usd\n2026-01-01,m,1e30\n", "is no"),
+        (b"date,model,usd\n2026-01-01,m,1e999999999\n", "line 2: '1e999999999' is no sum"),
+        (b'[{"date": "2026-01-01", "model": "m", "usd": 1e999999999}]', "is no sum"),
+        (b'[{"date": "2026-01-01", "model": "m", "usd": 1e99999999999999999999}]', "no JSON"),
     ],
 )
 def test_what_is_no_bill_is_refused_with_its_line(raw: bytes, message: str) -> None:

@@ -1,0 +1,48 @@
+"""Which session a name means, in every kind of store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from arbiter.ledger.questions.sessions import named
+from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.sessions import key_of
+from arbiter.ledger.sqlstore import SqlStore
+from arbiter.ledger.tables import SESSIONS
+from tests.fakes.stores import Place
+
+MANY = 30  # more than are looked at
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[SqlStore]:
+    one = place.open()
+    yield one
+    one.close()
+
+
+def put(store: SqlStore, *rows: SessionRow) -> None:
+    store.change(lambda db: db.run_many(SESSIONS.inserts(rows)))
+
+
+def row(session: str, client: str, last_ms: int | None) -> SessionRow:
+    return SessionRow(
+        id=key_of(client, session), session=session, client=client, first_ms=last_ms and 1, last_ms=last_ms
+    )
+
+
+def test_the_session_of_a_client_is_found_however_many_use_its_name(store: SqlStore) -> None:
+    """Also where it is the one that was alive the longest ago, and where only its beginning is given."""
+    put(store, *(row("shared-name", f"c{number}", number + 1) for number in range(MANY)))
+    for name in ("shared-name", "shared-n", "c0 shared-name"):
+        assert [one.client for one in store.read(lambda db, name=name: named(db, name, "c0"))] == ["c0"]
+    assert store.read(lambda db: named(db, "shared-name", "nobody")) == []
+    assert [one.client for one in store.read(lambda db: named(db, "shared-name"))][:2] == ["c29", "c28"]
+
+
+def test_sessions_that_nobody_saw_come_last(store: SqlStore) -> None:
+    """They do not fill the answer: what was alive is what is meant first, in every kind of store."""
+    put(store, *(row(f"long-name-{number}", "ci", None) for number in range(MANY)), row("long-name-seen", "ci", 5))
+    assert store.read(lambda db: named(db, "long-name"))[0].session == "long-name-seen"
