@@ -29,13 +29,15 @@ build() {
     install -m 755 "$source/scripts/health.py" "$target/bin/arbiter-health"
     sed -i "1s|.*|#!$target/bin/python|" "$target/bin/arbiter-health"
 
-    # What only an installer, a compiler or a debugger would read, and the slower of zstandard's two backends.
+    # What only an installer, a compiler, a downloader of vocabularies or a debugger would read, and the slower of
+    # zstandard's two backends.
+    "$target/bin/pip" uninstall --quiet -y requests urllib3 charset-normalizer
     "$target/bin/pip" uninstall --quiet -y pip setuptools
     packed=$(echo "$target"/lib/python3*/site-packages)
     find "$packed" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
     find "$packed/zstandard" -name '*_cffi*' -delete
-    find "$packed" -name '*.so' -exec strip --strip-debug {} +
-    find "$packed" \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' \) -delete
+    find "$packed" -name '*.so' -exec strip --strip-unneeded {} +
+    find "$packed" \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.pyi' \) -delete
     find "$target" -name __pycache__ -prune -exec rm -rf {} +
     "$target/bin/python" -m compileall -q -j 0 "$packed"
     rm -rf /tmp/build /tmp/arbiter-source /tmp/wheels
@@ -43,6 +45,9 @@ build() {
 
 runtime() {
     packages python3 ca-certificates
+    # Of the standard library what serves developers only, and what packages ask while they are installed.
+    (cd /usr/lib/python3.11 && rm -rf distutils idlelib lib2to3 pydoc_data test tkinter turtledemo unittest)
+    rm -rf /var/cache/debconf/* /var/log/*
     # A fixed number, so that volumes and security policies can name it.
     echo 'arbiter:x:10001:10001:Arbiter:/data:/usr/sbin/nologin' >>/etc/passwd
     echo 'arbiter:x:10001:' >>/etc/group

@@ -37,8 +37,7 @@ async def ask_many(gateway: Gateway, count: int) -> list[Answer]:
 
 def silence(gateway: Gateway) -> int:
     """Stop the control process, so that rows stay in the journal. Returns its pid, for SIGCONT."""
-    control = gateway.control
-    assert control is not None
+    control: int = until(lambda: gateway.control, "the control process")
     until(lambda: gateway.metric("arbiter_journal_depth") == 0, "an empty journal")
     os.kill(control, signal.SIGSTOP)
     return control
