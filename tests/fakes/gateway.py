@@ -127,6 +127,7 @@ class Gateway:
         self.socket: str | None = config.get("server", {}).get("socket")
         self.expected_errors = list(expected_errors)
         self.process: subprocess.Popen[bytes] | None = None
+        self._launched_at_bytes = 0  # of the log
         self.arguments: list[str] = []  # of the command line, beside --config
         self._preexec = preexec
         defaults: dict[str, Any] = {
@@ -168,7 +169,6 @@ class Gateway:
 
     def refuses(self, bound_s: float = STARTS_S) -> str:
         """Start one that cannot start: it ends by itself, with code 1. Returns what it said."""
-        seen = len(self.log) if self._log.exists() else 0
         self.launch()
         assert self.process is not None
         try:
@@ -176,7 +176,7 @@ class Gateway:
         finally:
             self.process.kill()
             self.process.wait(10)
-        said = self.log[seen:]
+        said = self.log_since_launch()
         assert self.process.returncode == 1, said
         return said
 
@@ -184,6 +184,7 @@ class Gateway:
         """Start it and do not wait."""
         self._file.write_text(yaml.safe_dump(self.config, sort_keys=False), "utf-8")
         with self._log.open("ab") as out:
+            self._launched_at_bytes = out.tell()
             self.process = subprocess.Popen(
                 [*ARBITER, "serve", "--config", str(self._file), *self.arguments],
                 cwd=self.folder,
@@ -356,9 +357,13 @@ class Gateway:
     def log(self) -> str:
         return self._log.read_text("utf-8", "replace")
 
-    def lines(self) -> list[dict[str, Any]]:
-        """The log's JSON lines."""
-        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{") and line.endswith("}")]
+    def log_since_launch(self) -> str:
+        return self._log.read_bytes()[self._launched_at_bytes :].decode("utf-8", "replace")
+
+    def lines(self, *, launched: bool = False) -> list[dict[str, Any]]:
+        """The log's JSON lines; with `launched`, only those since the last start."""
+        log = self.log_since_launch() if launched else self.log
+        return [json.loads(line) for line in log.splitlines() if line.startswith("{") and line.endswith("}")]
 
     def stray_lines(self) -> list[str]:
         """Whatever is in the log and is no JSON line."""
@@ -377,9 +382,15 @@ def _select(url: str, statement: str, values: tuple[Any, ...]) -> list[Row]:
 
 
 def run_dir(gateway: Gateway) -> Path:
-    """Where the processes of its last start meet: control socket, numbers."""
-    lines = [line for line in gateway.lines() if line["message"] == "control is ready"]
-    return Path(lines[-1]["socket"]).parent
+    """Where the processes of its last start meet: control socket, numbers.
+
+    Waits for control to say so: a gateway is ready as soon as its workers serve.
+    """
+
+    def sockets() -> list[str]:
+        return [line["socket"] for line in gateway.lines(launched=True) if line["message"] == "control is ready"]
+
+    return Path(until(sockets, "control is ready")[-1]).parent
 
 
 def is_dead(pid: int) -> bool:
