@@ -13,7 +13,8 @@ ATTRIBUTES = (
     "boundary", "offset", "events", "pings", "text_bytes", "thinking_bytes", "argument_bytes", "finish", "finished",
     "done", "errored", "tool_names", "response_id", "model",
 )  # fmt: skip
-USAGE = {"ChatTap": ("usage", "service_tier"), "MessagesTap": ("usage_start", "usage_delta")}
+USAGE = {"ChatTap": ("usage", "service_tier"), "MessagesTap": ("usage_start", "usage_delta"),
+         "ResponsesTap": ("usage", "service_tier")}  # fmt: skip
 KINDS = ("USAGE_ONLY", "FINISH", "DONE", "ERROR", "CLASH", "AFTER_FINISH", "FOREIGN", "MALFORMED", "START", "RESTART",
          "EXCESS")  # fmt: skip
 
@@ -44,6 +45,20 @@ def event(kind: str, **members: Any) -> str:
 
 def block(index: int = 0, **members: Any) -> str:
     return event("content_block_delta", index=index, delta=members)
+
+
+def item(index: int = 0, done: bool = False, **members: Any) -> str:
+    """The beginning, or the end, of an item of a Responses answer."""
+    return event(f"response.output_item.{'done' if done else 'added'}", output_index=index, item=members)
+
+
+def said(kind: str, delta: Any, **members: Any) -> str:
+    return event(f"response.{kind}.delta", item_id="i", output_index=0, delta=delta, **members)
+
+
+def response(kind: str, **members: Any) -> str:
+    head = {"id": "resp_1", "object": "response", "status": kind, "model": "m-3", "output": [], "error": None}
+    return event(f"response.{kind}", sequence_number=0, response={**head, **members})
 
 
 TOKENS = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
@@ -143,3 +158,29 @@ class Story:
 
     def __repr__(self) -> str:
         return f"{self.marks} {self.fault} {self.facts}"
+
+
+SPENT = {"input_tokens": 20, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 5, "total_tokens": 25}
+RESPONSES = "".join(
+    [
+        response("created", service_tier="auto"),
+        response("in_progress", service_tier="auto"),
+        item(0, id="rs_1", type="reasoning", summary=[]),
+        event("response.reasoning_summary_part.added", part={"type": "summary_text", "text": ""}),
+        said("reasoning_summary_text", "Hmm, ", obfuscation="aGVsbG8"),
+        event("response.reasoning_summary_text.done", text="Hmm, "),
+        item(0, True, id="rs_1", type="reasoning", summary=[{"type": "summary_text", "text": "Hmm, "}]),
+        item(1, id="msg_1", type="message", role="assistant", content=[]),
+        event("response.content_part.added", part={"type": "output_text", "text": "", "annotations": []}),
+        said("output_text", 'Grüße 🌍\n"type":"response.completed"', logprobs=[]),
+        event("response.output_text.done", text='Grüße 🌍\n"type":"response.completed"'),
+        event("response.content_part.done", part={"type": "output_text", "text": "Grüße"}),
+        item(1, True, id="msg_1", type="message", content=[{"type": "output_text", "text": "Grüße"}]),
+        item(2, id="fc_1", type="function_call", call_id="call_1", name="ls", arguments=""),
+        said("function_call_arguments", '{"path":'),
+        said("function_call_arguments", '"/"}'),
+        event("response.function_call_arguments.done", arguments='{"path":"/"}'),
+        item(2, True, id="fc_1", type="function_call", call_id="call_1", name="ls", arguments='{"path":"/"}'),
+        response("completed", usage=SPENT, service_tier="default"),
+    ]
+)

@@ -38,7 +38,7 @@ SCALARS = st.sampled_from(
 )
 KEYS = st.sampled_from(
     ["id", "model", "object", "choices", "usage", "error", "type", "x_groq", "index", "delta", "finish_reason",
-     "content", "reasoning", "reasoning_content", "refusal", "tool_calls", "function", "function_call", "name",
+     "content", "item", "response", "output", "summary", "reasoning", "reasoning_content", "refusal", "tool_calls", "function", "function_call", "name",
      "arguments", "text", "thinking", "partial_json", "message", "stop_reason", "content_block", "input", "other",
      "\ud83c"]
 )  # fmt: skip
@@ -75,6 +75,28 @@ CHOICE = st.fixed_dictionaries(
     {"index": st.sampled_from([0, 1, 63, 64]), "delta": DELTA},
     optional={"finish_reason": st.sampled_from([None, None, "stop", ""]), "usage": ANY, "logprobs": ANY},
 )
+RESPONSES = [
+    f"response.{kind}"
+    for kind in (
+        "created", "queued", "in_progress", "completed", "incomplete", "failed", "cancelled", "output_text.delta",
+        "output_text.delta", "refusal.delta", "reasoning_text.delta", "reasoning_summary_text.delta", "audio.delta",
+        "function_call_arguments.delta", "custom_tool_call_input.delta", "mcp_call_arguments.delta",
+        "code_interpreter_call_code.delta", "output_text.done", "output_item.added", "output_item.done",
+        "content_part.added", "content_part.done", "web_search_call.in_progress", "",
+    )
+]  # fmt: skip
+ITEM = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "reasoning", "function_call", "custom_tool_call", "compaction", "x_output"])},
+    optional={
+        "name": ANY,
+        "arguments": ANY,
+        "input": ANY,
+        "code": ANY,
+        "encrypted_content": ANY,
+        "content": st.lists(st.dictionaries(KEYS, ANY, max_size=3), max_size=2) | ANY,
+        "summary": ANY,
+    },
+)
 EVENT = st.fixed_dictionaries(
     {},
     optional={
@@ -88,9 +110,22 @@ EVENT = st.fixed_dictionaries(
         "x_groq": ANY,
         "type": st.sampled_from(
             ["content_block_delta", "content_block_delta", "content_block_start", "content_block_stop", "message_start",
-             "message_delta", "message_stop", "ping", "error"]
+             "message_delta", "message_stop", "ping", "error", "keepalive", *RESPONSES]
         ) | ANY,
-        "delta": DELTA | ANY,
+        "delta": DELTA | st.text(max_size=12) | ANY,
+        "item": ITEM | ANY,
+        "response": st.fixed_dictionaries(
+            {},
+            optional={
+                "id": st.sampled_from(["i", ""]) | ANY,
+                "model": ANY,
+                "output": st.lists(ITEM | ANY, max_size=2) | ANY,
+                "usage": st.sampled_from([None, {}, {"input_tokens": 1.5}]) | ANY,
+                "incomplete_details": st.sampled_from([None, {"reason": "max_output_tokens"}]) | ANY,
+                "service_tier": ANY,
+            },
+        )
+        | ANY,
         "message": ANY,
         "content_block": ANY,
         "other": ANY,
@@ -123,7 +158,7 @@ def events(draw: st.DrawFn) -> bytes:
         b"".join
     ),
     cuts=st.lists(st.integers(0, 800), max_size=6),
-    tap=st.sampled_from(["ChatTap", "MessagesTap"]),
+    tap=st.sampled_from(["ChatTap", "MessagesTap", "ResponsesTap"]),
     limit=st.sampled_from([1 << 20, 150]),
 )
 def test_the_twins_agree_on_any_stream(stream: bytes, cuts: list[int], tap: str, limit: int) -> None:
@@ -138,7 +173,7 @@ def test_the_twins_agree_on_any_stream(stream: bytes, cuts: list[int], tap: str,
 
 
 @settings(deadline=None, max_examples=100)
-@given(stream=st.binary(max_size=300), tap=st.sampled_from(["ChatTap", "MessagesTap"]))
+@given(stream=st.binary(max_size=300), tap=st.sampled_from(["ChatTap", "MessagesTap", "ResponsesTap"]))
 def test_the_twins_agree_on_noise(stream: bytes, tap: str) -> None:
     """Bytes that are nothing at all."""
     for data in (

@@ -12,52 +12,70 @@ Source: SPEC 2.5-2.7, 2.10, 7.2.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from arbiter._speedups import nesting  # of the side this process runs on
+from arbiter._speedups.py.reduce_responses import ResponsesState
+from arbiter._speedups.py.reduce_state import (
+    AFTER_FINISH,
+    CLASH,
+    DONE,
+    ERROR,
+    EXCESS,
+    FINISH,
+    FOREIGN,
+    MALFORMED,
+    MAX_CALLS,
+    MAX_DEPTH,
+    MAX_KEPT_BYTES,
+    MAX_VALUES,
+    RAW_MEMBERS,
+    RESTART,
+    START,
+    USAGE_ONLY,
+    Mark,
+    State,
+    bytes_of,
+    check_size,
+    compact,
+    decode,
+    json_size,
+    number_of,
+    refuse,
+    text_size,
+    word_of,
+)
 from arbiter._speedups.py.sse import LIMIT_BYTES, Frame, Framer
 
-Mark = tuple[int, int, int, bytes]
-"""(kind, start, end, payload): where the event's block stands in the stream, and its joined data."""
-
-USAGE_ONLY = 1
-"""chat: no choices and a usage; what `include_usage` adds (SPEC 2.5)."""
-FINISH = 2
-"""A finish reason (one mark per choice that finishes), or `message_delta` with a stop reason."""
-DONE = 3
-"""`[DONE]`, or `message_stop`."""
-ERROR = 4
-"""An error object where an event was due, or an event named `error`."""
-CLASH = 5
-"""chat: a tool-call fragment at an index that belongs to another call of the choice (`index_of` says where its own call
-belongs); and from the first of these on, every event with fragments, since a repair must see them all."""
-AFTER_FINISH = 6
-"""Output after the finish reason, after `[DONE]`/`message_stop` or after an error; or a second, different finish."""
-FOREIGN = 7
-"""JSON, but no event of this format."""
-MALFORMED = 8
-"""Not JSON, nested deeper than `MAX_DEPTH`, or of more than `MAX_VALUES` values."""
-START = 9
-"""messages: the first `message_start`."""
-RESTART = 10
-"""messages: another `message_start`; one answer starts once (SPEC 2.6)."""
-
-EXCESS = 11
-"""The event goes beyond `MAX_CALLS` or `MAX_KEPT_BYTES`; what is over is not kept, and the stream is to be cut."""
-
-MAX_DEPTH = 200  # SPEC 14.1
-MAX_VALUES = 100_000  # each becomes an object: an event of 16 MiB can hold eight million
-MAX_CALLS = 1024
-"""Tool calls of one answer, its choices, its tools' names: what a stream can make us remember, each to this number."""
-MAX_KEPT_BYTES = 1 << 20
-"""The same in bytes: of ids and names of calls together, and of a merged usage."""
-
-_BLANK = b" \t\n\r"
-_RAW_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+__all__ = [
+    "AFTER_FINISH",
+    "CLASH",
+    "DONE",
+    "ERROR",
+    "EXCESS",
+    "FINISH",
+    "FOREIGN",
+    "MALFORMED",
+    "MAX_CALLS",
+    "MAX_DEPTH",
+    "MAX_KEPT_BYTES",
+    "MAX_VALUES",
+    "RESTART",
+    "START",
+    "USAGE_ONLY",
+    "ChatState",
+    "ChatTap",
+    "Mark",
+    "MessagesState",
+    "MessagesTap",
+    "ResponsesState",
+    "ResponsesTap",
+    "check_size",
+    "decode",
+    "merge",
+    "refuse",
+]
 
 
 class _Start(msgspec.Struct):
@@ -65,157 +83,6 @@ class _Start(msgspec.Struct):
 
 
 _RAW_START = msgspec.json.Decoder(_Start)
-
-
-def refuse(constant: str) -> Any:
-    """NaN and its kind, which Python's decoder takes for numbers."""
-    raise ValueError(f"{constant} is not JSON")
-
-
-_TOLERANT = json.JSONDecoder(parse_constant=refuse)
-
-
-def check_size(data: bytes) -> None:
-    """Errors: ValueError where decoding `data` would cost too much."""
-    if nesting.fault(data, MAX_DEPTH, len(data) + 1) != nesting.FINE:
-        raise ValueError("nested too deeply")
-    if len(data) > MAX_VALUES and nesting.commas(data) >= MAX_VALUES:
-        raise ValueError("too many values")
-
-
-def decode(data: bytes) -> Any:
-    """Decode one JSON text, lone surrogates included (models do send half an emoji).
-
-    Errors: ValueError when it is not JSON, nested deeper than `MAX_DEPTH`, or of more than `MAX_VALUES` values.
-    """
-    check_size(data)
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError):
-        pass
-    try:
-        return _TOLERANT.decode(data.decode())
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _size(text: object) -> int:
-    """UTF-8 bytes of a string (a lone surrogate counts three, as its replacement would); 0 for anything else."""
-    return len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else 0
-
-
-def _word(text: object) -> bytes | None:
-    """A non-empty string as bytes that decode again, else None."""
-    return text.encode("utf-8", "replace") if isinstance(text, str) and text else None
-
-
-def _json_size(value: object) -> int:
-    """UTF-8 bytes of call arguments: of the text, or of the compact JSON where an object came in its place."""
-    if isinstance(value, dict | list):
-        return len(_compact(value)) if value else 0
-    return _size(value)
-
-
-def _compact(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def _raw(usage: dict[str, Any], find: Callable[[], msgspec.Raw]) -> bytes:
-    """The usage object's own bytes; written anew where a lone surrogate elsewhere in the event bars the way to them."""
-    try:
-        return bytes(find())
-    except (msgspec.MsgspecError, RecursionError):
-        return _compact(usage)
-
-
-def _index(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-class State:
-    """What both formats remember. `plain` says whether an ordinary delta can still pass without a judgement."""
-
-    def __init__(self) -> None:
-        self.events = 0
-        self.pings = 0
-        self.text_bytes = 0
-        self.thinking_bytes = 0
-        self.argument_bytes = 0
-        self.done = False
-        self.errored = False
-        self.tool_names: list[bytes] = []
-        self.response_id: bytes | None = None
-        self.model: bytes | None = None
-        self._excess = False  # of the event in hand
-        self._kept_bytes = 0
-
-    def _has_room(self, word: bytes) -> bool:
-        """Whether `word` may be kept; if not, the event in hand is one too many."""
-        if self._kept_bytes + len(word) > MAX_KEPT_BYTES:
-            self._excess = True
-            return False
-        self._kept_bytes += len(word)
-        return True
-
-    def _name(self, name: bytes) -> None:
-        """Remember the name of a tool that was called."""
-        if len(self.tool_names) >= MAX_CALLS:
-            self._excess = True
-        elif self._has_room(name):
-            self.tool_names.append(name)
-
-    def take(self, name: bytes, payload: bytes, start: int, end: int, marks: list[Mark]) -> None:
-        """Read one event, and add its marks."""
-        data = payload.strip(_BLANK)
-        if not data:
-            return
-        kinds: list[int] = []
-        if data == b"[DONE]":
-            self.events += 1
-            self._done(kinds)
-        else:
-            try:
-                value = decode(data)
-            except ValueError:
-                value = None
-                kinds.append(MALFORMED)
-            members: dict[str, Any] = value if isinstance(value, dict) else {}
-            if not kinds and not self._is_ours(members) and (name == b"ping" or members.get("type") == "ping"):
-                self.pings += 1
-                return
-            self.events += 1
-            if self._is_error(name, members):
-                self.errored = True
-                kinds = [ERROR]
-                self._note(data, members)
-            elif not kinds:
-                self._excess = False
-                self._read(name, data, members, kinds)
-                if self._excess:
-                    kinds = [EXCESS]
-        for kind in kinds:
-            marks.append((kind, start, end, payload))
-
-    def _is_error(self, name: bytes, members: dict[str, Any]) -> bool:
-        error = members.get("error")
-        return (
-            name == b"error"
-            or members.get("object") == "error"
-            or members.get("type") == "error"
-            or (isinstance(error, dict | str) and bool(error))
-        )
-
-    def _done(self, kinds: list[int]) -> None:
-        raise NotImplementedError
-
-    def _is_ours(self, members: dict[str, Any]) -> bool:
-        raise NotImplementedError
-
-    def _note(self, data: bytes, members: dict[str, Any]) -> None:
-        raise NotImplementedError
-
-    def _read(self, name: bytes, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
-        raise NotImplementedError
 
 
 class _Call:
@@ -267,19 +134,19 @@ class ChatState(State):
         """Keep id, model, tier and usage; the first id, model and tier win, the last usage does."""
         if not self._is_ours(members):
             return
-        self.response_id = self.response_id or _word(members.get("id"))
-        self.model = self.model or _word(members.get("model"))
-        self.service_tier = self.service_tier or _word(members.get("service_tier"))
+        self.response_id = self.response_id or word_of(members.get("id"))
+        self.model = self.model or word_of(members.get("model"))
+        self.service_tier = self.service_tier or word_of(members.get("service_tier"))
         usage = members.get("usage")
         if isinstance(usage, dict) and usage:
-            self.usage = _raw(usage, lambda: _RAW_MEMBERS.decode(data)["usage"])
+            self.usage = bytes_of(usage, lambda: RAW_MEMBERS.decode(data)["usage"])
             return
         # Kimi puts it into the choice, Groq into a member of its own.
         choices = members.get("choices")
         for holder in (*(choices if isinstance(choices, list) else ()), members.get("x_groq")):
             usage = holder.get("usage") if isinstance(holder, dict) else None
             if isinstance(usage, dict) and usage:
-                self.usage = _compact(usage)
+                self.usage = compact(usage)
 
     def _read(self, name: bytes, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
         if not self._is_ours(members):
@@ -295,7 +162,7 @@ class ChatState(State):
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):
             if not isinstance(choice, dict):
                 continue
-            number = _index(choice.get("index"))
+            number = number_of(choice.get("index"))
             number = position if number is None else number
             if number not in self.seen:
                 if len(self.seen) >= MAX_CALLS:
@@ -307,7 +174,7 @@ class ChatState(State):
                 has_data, has_clash = self._read_delta(number, delta)
                 clash = clash or has_clash
                 after = after or (has_data and (self.done or self.errored or number in self.finishes))
-            word = _word(choice.get("finish_reason"))
+            word = word_of(choice.get("finish_reason"))
             if word is not None:
                 if number in self.finishes:
                     after = after or self.finishes[number] != word
@@ -324,10 +191,10 @@ class ChatState(State):
     def _read_delta(self, choice: int, delta: dict[str, Any]) -> tuple[bool, bool]:
         """Count one delta; say whether it carries output, and whether its calls clash."""
         content = delta.get("content")
-        text, thinking = self._parts(content) if isinstance(content, list) else (_size(content), 0)
-        text += _size(delta.get("refusal"))
+        text, thinking = self._parts(content) if isinstance(content, list) else (text_size(content), 0)
+        text += text_size(delta.get("refusal"))
         # Some servers send the same reasoning under both names.
-        thinking += _size(delta.get("reasoning")) or _size(delta.get("reasoning_content"))
+        thinking += text_size(delta.get("reasoning")) or text_size(delta.get("reasoning_content"))
         arguments = 0
         clash = False
         calls = delta.get("tool_calls")
@@ -335,16 +202,16 @@ class ChatState(State):
         for fragment in fragments:
             function = fragment.get("function")
             function = function if isinstance(function, dict) else {}
-            arguments += _json_size(function.get("arguments"))
+            arguments += json_size(function.get("arguments"))
             if self._place(
-                choice, _index(fragment.get("index")), _word(fragment.get("id")), _word(function.get("name"))
+                choice, number_of(fragment.get("index")), word_of(fragment.get("id")), word_of(function.get("name"))
             ):
                 self.clashed = True
             clash = clash or self.clashed
         legacy = delta.get("function_call")
         if isinstance(legacy, dict):
-            arguments += _json_size(legacy.get("arguments"))
-            named = _word(legacy.get("name"))
+            arguments += json_size(legacy.get("arguments"))
+            named = word_of(legacy.get("name"))
             # Some servers repeat it on every chunk.
             if named is not None and self.tool_names[-1:] != [named]:
                 self._name(named)
@@ -358,12 +225,12 @@ class ChatState(State):
         text = thinking = 0
         for part in parts:
             if isinstance(part, dict):
-                text += _size(part.get("text"))
+                text += text_size(part.get("text"))
                 inner = part.get("thinking")
                 if isinstance(inner, list):
-                    thinking += sum(_size(piece.get("text")) for piece in inner if isinstance(piece, dict))
+                    thinking += sum(text_size(piece.get("text")) for piece in inner if isinstance(piece, dict))
                 else:
-                    thinking += _size(inner)
+                    thinking += text_size(inner)
         return text, thinking
 
     def _place(self, choice: int, index: int | None, ident: bytes | None, named: bytes | None) -> bool:
@@ -471,7 +338,7 @@ class MessagesState(State):
                 block = members.get("content_block")
                 if isinstance(block, dict):
                     self._count(block.get("text"), block.get("thinking"), block.get("input"), kinds)
-                    named = _word(block.get("name"))
+                    named = word_of(block.get("name"))
                     if named is not None:
                         self._name(named)
                 if not self.plain and not kinds:
@@ -489,7 +356,7 @@ class MessagesState(State):
                 kinds.append(FOREIGN)
 
     def _count(self, text: object, thinking: object, arguments: object, kinds: list[int]) -> None:
-        sizes = _size(text), _size(thinking), _json_size(arguments)
+        sizes = text_size(text), text_size(thinking), json_size(arguments)
         self.text_bytes += sizes[0]
         self.thinking_bytes += sizes[1]
         self.argument_bytes += sizes[2]
@@ -503,19 +370,19 @@ class MessagesState(State):
         self.started = True
         kinds.append(START if self.plain else AFTER_FINISH)
         if isinstance(message, dict):
-            self.response_id = _word(message.get("id"))
-            self.model = _word(message.get("model"))
+            self.response_id = word_of(message.get("id"))
+            self.model = word_of(message.get("model"))
             usage = message.get("usage")
             if isinstance(usage, dict) and usage:
-                self.usage_start = _raw(usage, lambda: _RAW_START.decode(data).message["usage"])
+                self.usage_start = bytes_of(usage, lambda: _RAW_START.decode(data).message["usage"])
 
     def _delta(self, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
         usage = members.get("usage")
         if isinstance(usage, dict) and usage:
-            raw = _raw(usage, lambda: _RAW_MEMBERS.decode(data)["usage"])
+            raw = bytes_of(usage, lambda: RAW_MEMBERS.decode(data)["usage"])
             self.usage_delta = raw if self.usage_delta is None else merge(self.usage_delta, raw)
         delta = members.get("delta")
-        word = _word(delta.get("stop_reason")) if isinstance(delta, dict) else None
+        word = word_of(delta.get("stop_reason")) if isinstance(delta, dict) else None
         if word is None or word == self.finish:
             return
         if self.plain:
@@ -538,7 +405,7 @@ def merge(first: bytes | None, second: bytes | None) -> bytes | None:
         earlier, later = decode(first), decode(second)
     except ValueError:
         return second
-    return _compact({**earlier, **{key: value for key, value in later.items() if value is not None}})
+    return compact({**earlier, **{key: value for key, value in later.items() if value is not None}})
 
 
 class Tap(State):
@@ -586,3 +453,7 @@ class ChatTap(Tap, ChatState):
 
 class MessagesTap(Tap, MessagesState):
     """Read one Anthropic messages stream on the side."""
+
+
+class ResponsesTap(Tap, ResponsesState):
+    """Read one OpenAI Responses stream on the side."""
