@@ -6,7 +6,7 @@ A count that the upstream did not state stays None (SPEC 7.2).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from arbiter.errors import Garbled
 from arbiter.model import Usage
 
 # One that ran out of tokens, or was filtered, has its reason for having said nothing.
-_OWN_ACCORD = ("stop", "end_turn")
+_OWN_ACCORD = ("stop", "end_turn", "completed")
 _WIDE_BYTES, _WIDE_VALUES = 1 << 20, 100_000
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_stream(
-    tap: reduce.ChatTap | reduce.MessagesTap,
+    tap: reduce.ChatTap | reduce.MessagesTap | reduce.ResponsesTap,
     *,
     first_event_ns: int,
     last_event_ns: int,
@@ -66,6 +66,8 @@ def of_stream(
     """The facts of a stream, as far as it came."""
     if isinstance(tap, reduce.ChatTap):
         usage = usages.chat(tap.usage, _text(tap.service_tier))
+    elif isinstance(tap, reduce.ResponsesTap):
+        usage = usages.responses(tap.usage, _text(tap.service_tier))
     else:
         usage = usages.messages(tap.usage_start, tap.usage_delta)
     return Facts(
@@ -141,8 +143,24 @@ class _Messages(msgspec.Struct):
     error: msgspec.Raw = _NOTHING
 
 
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    id: object = None
+    model: object = None
+    status: str | None = None
+    incomplete_details: _Incomplete | None = None
+    output: list[dict[str, Any]] | None = None
+    service_tier: object = None
+    usage: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
+
+
 _decode_chat = msgspec.json.Decoder(_Chat, strict=True).decode
 _decode_messages = msgspec.json.Decoder(_Messages, strict=True).decode
+_decode_response = msgspec.json.Decoder(_Response, strict=True).decode
 _check_json = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -207,6 +225,36 @@ def of_messages_answer(body: bytes) -> Facts:
         output_bytes=output,
         tool_names=tuple(names),
         error=_error(answer.error, answer.content is not None),
+    )
+
+
+def of_responses_answer(body: bytes) -> Facts:
+    """The facts of a unary Responses answer, or of a compaction. Errors: as `of_chat_answer`."""
+    answer = _decoded(_decode_response, body)
+    if answer is None:
+        return Facts()
+    output = thinking = 0
+    names: list[str] = []
+    for item in answer.output or ():
+        called = reduce.called_by(item)
+        if called is not None:
+            names.append(called.decode())
+        text, thought, arguments = reduce.sizes_of(item)
+        output += text + arguments
+        thinking += thought
+    reason = answer.incomplete_details.reason if answer.incomplete_details is not None else None
+    usage = usages.responses(bytes(answer.usage) or None, _word(answer.service_tier))
+    failed = answer.status in ("failed", "cancelled")
+    return Facts(
+        response_id=_word(answer.id),
+        model=_word(answer.model),
+        finish=reason if answer.status == "incomplete" and reason else answer.status,
+        usage=usage,
+        usage_source=usages.source(usage, finished=True),
+        thinking_bytes=thinking,
+        output_bytes=output,
+        tool_names=tuple(names),
+        error=_error(answer.error, answer.output is not None and not failed),
     )
 
 

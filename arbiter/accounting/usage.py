@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,7 +19,15 @@ def chat(raw: bytes | None, tier: str | None = None) -> Usage | None:
 
     `tier` is the answer's `service_tier`, which stands beside the usage in this format.
     """
-    found = _speedups.usage.chat(raw) if raw is not None else None
+    return _beside(_speedups.usage.chat(raw) if raw is not None else None, tier)
+
+
+def responses(raw: bytes | None, tier: str | None = None) -> Usage | None:
+    """Return the usage of an OpenAI Responses answer, or of a stream's terminal event. The rest is as for `chat`."""
+    return _beside(_speedups.usage.responses(raw) if raw is not None else None, tier)
+
+
+def _beside(found: tuple[Any, ...] | None, tier: str | None) -> Usage | None:
     if tier is None:
         return Usage(*found) if found is not None else None
     usage = Usage(*found) if found is not None else Usage()

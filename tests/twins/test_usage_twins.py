@@ -18,7 +18,7 @@ from arbiter.model import Usage
 
 VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "usage").glob("*.json"))
 FIELDS = Usage.__struct_fields__
-READ = {"openai-chat": "chat", "anthropic-messages": "messages"}
+READ = {"openai-chat": "chat", "anthropic-messages": "messages", "openai-responses": "responses"}
 
 
 def counts(**stated: int | str) -> tuple[int | str | None, ...]:
@@ -60,7 +60,8 @@ def test_both_conventions_give_the_same_input(usage: ModuleType) -> None:
     """OpenAI counts cached tokens inside its prompt, Anthropic beside its input: one request, one truth (SPEC 9.1)."""
     inside = usage.chat(b'{"prompt_tokens":2006,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":1920}}')
     beside = usage.messages(b'{"input_tokens":86,"cache_read_input_tokens":1920,"output_tokens":3}')
-    assert inside == beside == counts(input=86, cache_read=1920, output=3)
+    response = usage.responses(b'{"input_tokens":2006,"input_tokens_details":{"cached_tokens":1920},"output_tokens":3}')
+    assert inside == beside == response == counts(input=86, cache_read=1920, output=3)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,7 @@ def test_what_is_no_usage_is_none(usage: ModuleType, raw: bytes) -> None:
     """Nonsense in a usage costs the counts, never the answer."""
     assert usage.chat(raw) is None
     assert usage.messages(raw) is None
+    assert usage.responses(raw) is None
 
 
 def test_of_two_members_of_one_name_the_last_counts(usage: ModuleType) -> None:
@@ -100,7 +102,7 @@ def test_later_counts_replace_earlier_ones_and_add_nothing(usage: ModuleType) ->
 )  # fmt: skip
 def test_a_cost_is_exact_and_a_stated_zero_is_a_cost(usage: ModuleType, written: str, pd: int | None) -> None:
     """SPEC 9.3: money is an integer, and no float stands between its text and it."""
-    for read in (usage.chat, usage.messages):
+    for read in (usage.chat, usage.messages, usage.responses):
         found = read(b'{"input_tokens":1,"output_tokens":1,"cost":%b}' % written.encode())
         assert found == counts(input=1, output=1) if pd is None else found == counts(input=1, output=1, cost_pd=pd)
 
@@ -144,6 +146,7 @@ USAGES = st.fixed_dictionaries(
         ),
         "prompt_tokens_details": st.fixed_dictionaries({}, optional={"cache_creation": WRITES}) | DETAILS | NUMBERS,
         "completion_tokens_details": DETAILS | NUMBERS,
+        "input_tokens_details": st.fixed_dictionaries({}, optional={"cache_creation": WRITES}) | DETAILS | NUMBERS,
         "output_tokens_details": DETAILS | NUMBERS,
         "cache_creation": WRITES | NUMBERS,
         "cost": DETAILS | MONEY,
@@ -161,7 +164,7 @@ USAGES = st.fixed_dictionaries(
 def test_the_twins_agree_on_any_object(value: dict[str, Any], indent: int | None, escape: bool) -> None:
     """Likely names with unlikely values; no count is ever negative or a bool."""
     raw = json.dumps(value, indent=indent, ensure_ascii=escape).encode("utf-8", "replace")
-    for read in ("chat", "messages"):
+    for read in ("chat", "messages", "responses"):
         result = getattr(c_usage, read)(raw)
         assert result == getattr(py_usage, read)(raw)
         assert result is None or all(count is None or (type(count) is int and count >= 0) for count in result[:-1])
@@ -173,6 +176,7 @@ def test_the_twins_agree_on_noise(raw: bytes) -> None:
     for data in (raw, b'{"prompt_tokens":' + raw + b"}", b'{"prompt_tokens":1,"a":' + raw + b"}"):
         assert c_usage.chat(data) == py_usage.chat(data)
         assert c_usage.messages(data) == py_usage.messages(data)
+        assert c_usage.responses(data) == py_usage.responses(data)
 
 
 STATED = st.none() | st.integers(0, 9)

@@ -16,4 +16,6 @@ from arbiter._speedups.py.reduce import ChatTap as ChatTap
 from arbiter._speedups.py.reduce import Mark as Mark
 from arbiter._speedups.py.reduce import MessagesTap as MessagesTap
 from arbiter._speedups.py.reduce import ResponsesTap as ResponsesTap
+from arbiter._speedups.py.reduce import called_by as called_by
 from arbiter._speedups.py.reduce import merge as merge
+from arbiter._speedups.py.reduce import sizes_of as sizes_of

@@ -37,7 +37,9 @@ from arbiter._speedups.py.reduce import (
     ChatState,
     MessagesState,
     ResponsesState,
+    called_by,
     merge,
+    sizes_of,
 )
 from arbiter._speedups.py.sse import LIMIT_BYTES
 

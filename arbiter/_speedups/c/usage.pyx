@@ -21,11 +21,12 @@ cdef enum:  # slots: first where the counts of the object itself stand, then tho
     FIVE, HOUR, DETAIL_REASONING, DETAIL_THINKING
     AUDIO_INPUT, AUDIO_OUTPUT
     COST, COST_TOTAL, COST_INFERENCE, COST_TICKS, COST_ESTIMATED, OWN_KEY
+    IN_CACHED, IN_WRITE, IN_CREATION, IN_CREATION_INPUT, IN_AUDIO, OUT_REASONING, OUT_AUDIO  # a Responses answer's
     SLOTS
 
 
 cdef enum Part:
-    WHOLE, PROMPT_DETAILS, COMPLETION_DETAILS, OUTPUT_DETAILS, WRITES, COSTS, COST_DETAILS
+    WHOLE, PROMPT_DETAILS, COMPLETION_DETAILS, INPUT_DETAILS, OUTPUT_DETAILS, WRITES, COSTS, COST_DETAILS
 
 
 cdef struct Read:
@@ -92,8 +93,23 @@ cdef inline int _slot(Part part, const Text* key) noexcept nogil:
     elif part == COST_DETAILS:
         if called(key, b"upstream_inference_cost", 23):
             return COST_INFERENCE
+    elif part == INPUT_DETAILS:
+        if called(key, b"cached_tokens", 13):
+            return IN_CACHED
+        if called(key, b"cache_write_tokens", 18):
+            return IN_WRITE
+        if called(key, b"cache_creation_tokens", 21):
+            return IN_CREATION
+        if called(key, b"cache_creation_input_tokens", 27):
+            return IN_CREATION_INPUT
+        if called(key, b"audio_tokens", 12):
+            return IN_AUDIO
     elif called(key, b"thinking_tokens", 15):
         return DETAIL_THINKING
+    elif called(key, b"reasoning_tokens", 16):
+        return OUT_REASONING
+    elif called(key, b"audio_tokens", 12):
+        return OUT_AUDIO
     return -1
 
 
@@ -108,9 +124,11 @@ cdef inline Part _part(Part part, const Text* key, bint is_object) noexcept nogi
             return PROMPT_DETAILS
         if called(key, b"completion_tokens_details", 25):
             return COMPLETION_DETAILS
+        if called(key, b"input_tokens_details", 20):
+            return INPUT_DETAILS
         if called(key, b"output_tokens_details", 21):
             return OUTPUT_DETAILS
-    if (part == WHOLE or part == PROMPT_DETAILS) and called(key, b"cache_creation", 14):
+    if (part == WHOLE or part == PROMPT_DETAILS or part == INPUT_DETAILS) and called(key, b"cache_creation", 14):
         return WRITES
     return WHOLE
 
@@ -252,44 +270,66 @@ cdef tuple _messages(Read* read):
     )
 
 
-def chat(bytes raw not None):
-    """Read the `usage` of a chat answer or chunk. See the twin for the contract."""
-    cdef Read read
-    cdef long long rest, cache_read, cache_write, cached, output, reasoning, beyond
-    if not _read(raw, &read):
-        return reference.chat(raw)
+cdef tuple _inclusive(
+    Read* read, int prompt, int completion, long long detail_cached, long long cache_write, long long detail_reasoning,
+    int audio_input, int audio_output,
+):
     cdef long long* s = read.slots
-    if s[PROMPT] < 0 and s[COMPLETION] < 0:
-        return messages(raw)
-    cache_read = _first(s[DETAIL_CACHED], s[HIT], s[CACHED], s[CACHE_READ])
-    cache_write = _first(s[DETAIL_WRITE], s[DETAIL_CREATION], s[DETAIL_CREATION_INPUT], s[CACHE_CREATION])
-    cached = max(cache_read, 0) + max(cache_write, 0)
-    rest = s[PROMPT]
+    cdef long long cache_read = _first(detail_cached, s[HIT], s[CACHED], s[CACHE_READ])
+    cdef long long cached = max(cache_read, 0) + max(cache_write, 0)
+    cdef long long rest = s[prompt]
+    cdef long long output = s[completion]
+    cdef long long reasoning = _first(detail_reasoning, s[REASONING])
+    cdef long long beyond
     if rest >= 0:
         rest -= cached
-    output = s[COMPLETION]
-    reasoning = _first(s[DETAIL_REASONING], s[REASONING])
     if output >= 0 and reasoning > output:
         output += reasoning
-    elif s[PROMPT] >= 0 and output >= 0 and s[TOTAL] > s[PROMPT] + output:
-        beyond = s[TOTAL] - s[PROMPT] - output
+    elif s[prompt] >= 0 and output >= 0 and s[TOTAL] > s[prompt] + output:
+        beyond = s[TOTAL] - s[prompt] - output
         if beyond == reasoning:
             output += beyond
         elif beyond == cached:
-            rest = s[PROMPT]
+            rest = s[prompt]
         elif reasoning < 0:
             output += beyond
     return (
         _count(rest), _count(cache_read), _count(cache_write), _count(s[FIVE]), _count(s[HOUR]), _count(output),
-        _count(reasoning), _count(s[TOTAL]), _count(s[AUDIO_INPUT]), _count(s[AUDIO_OUTPUT]), _count(_cost(&read)),
-        _word(&read),
+        _count(reasoning), _count(s[TOTAL]), _count(s[audio_input]), _count(s[audio_output]), _count(_cost(read)),
+        _word(read),
     )
+
+
+def chat(bytes raw not None):
+    """Read the `usage` of a chat answer or chunk. See the twin for the contract."""
+    cdef Read read
+    if not _read(raw, &read) or read.met & (1 << INPUT_DETAILS):
+        return reference.chat(raw)
+    cdef long long* s = read.slots
+    if s[PROMPT] < 0 and s[COMPLETION] < 0:
+        return messages(raw)
+    cdef long long write = _first(s[DETAIL_WRITE], s[DETAIL_CREATION], s[DETAIL_CREATION_INPUT], s[CACHE_CREATION])
+    return _inclusive(
+        &read, PROMPT, COMPLETION, s[DETAIL_CACHED], write, s[DETAIL_REASONING], AUDIO_INPUT, AUDIO_OUTPUT
+    )
+
+
+def responses(bytes raw not None):
+    """Read the `usage` of a Responses answer. See the twin for the contract."""
+    cdef Read read
+    if not _read(raw, &read) or read.met & (1 << PROMPT_DETAILS):
+        return reference.responses(raw)
+    cdef long long* s = read.slots
+    if s[INPUT] < 0 and s[OUTPUT] < 0:
+        return chat(raw)
+    cdef long long write = _first(s[IN_WRITE], s[IN_CREATION], s[IN_CREATION_INPUT], s[CACHE_CREATION])
+    return _inclusive(&read, INPUT, OUTPUT, s[IN_CACHED], write, s[OUT_REASONING], IN_AUDIO, OUT_AUDIO)
 
 
 def messages(bytes raw not None):
     """Read the `usage` of an Anthropic answer, of `message_start` or of `message_delta`. See the twin."""
     cdef Read read
-    if not _read(raw, &read) or read.met & (1 << PROMPT_DETAILS):
+    if not _read(raw, &read) or read.met & (1 << PROMPT_DETAILS | 1 << INPUT_DETAILS):
         return reference.messages(raw)
     return _messages(&read)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from arbiter._speedups.py.reduce_responses import ResponsesState
+from arbiter._speedups.py.reduce_responses import ResponsesState, called_by, sizes_of
 from arbiter._speedups.py.reduce_state import (
     AFTER_FINISH,
     CLASH,
@@ -71,10 +71,12 @@ __all__ = [
     "MessagesTap",
     "ResponsesState",
     "ResponsesTap",
+    "called_by",
     "check_size",
     "decode",
     "merge",
     "refuse",
+    "sizes_of",
 ]
 
 

@@ -139,7 +139,34 @@ def chat(raw: bytes) -> Counts | None:
     prompt = _count(usage.get("prompt_tokens"))
     if prompt is None and _count(usage.get("completion_tokens")) is None:
         return _messages(usage)
-    details = _part(usage, "prompt_tokens_details")
+    return _inclusive(
+        usage,
+        prompt,
+        _count(usage.get("completion_tokens")),
+        _part(usage, "prompt_tokens_details"),
+        _part(usage, "completion_tokens_details"),
+    )
+
+
+def responses(raw: bytes) -> Counts | None:
+    """Read the `usage` of a Responses answer. None where it states nothing at all.
+
+    Shapes: its `input_tokens` hold what was cached, as a chat's `prompt_tokens` do, and not as Anthropic's of that name.
+    A server that answers with a chat's names is read as one.
+    """
+    usage = _members(raw)
+    prompt, output = _count(usage.get("input_tokens")), _count(usage.get("output_tokens"))
+    if prompt is None and output is None:
+        return chat(raw)
+    return _inclusive(
+        usage, prompt, output, _part(usage, "input_tokens_details"), _part(usage, "output_tokens_details")
+    )
+
+
+def _inclusive(
+    usage: dict[str, Any], prompt: int | None, output: int | None, details: dict[str, Any], parts: dict[str, Any]
+) -> Counts | None:
+    """The counts of a usage whose input holds what was cached; `details` are of its input, `parts` of its output."""
     written = _part(details, "cache_creation") or _part(usage, "cache_creation")
     cache_read = _first(
         details.get("cached_tokens"),
@@ -155,8 +182,6 @@ def chat(raw: bytes) -> Counts | None:
     )
     cached = (cache_read or 0) + (cache_write or 0)
     rest = None if prompt is None else prompt - cached
-    parts = _part(usage, "completion_tokens_details")
-    output = _count(usage.get("completion_tokens"))
     reasoning = _first(parts.get("reasoning_tokens"), usage.get("reasoning_tokens"))
     total = _count(usage.get("total_tokens"))
     if output is not None and reasoning is not None and reasoning > output:

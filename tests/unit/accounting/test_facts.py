@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from arbiter.accounting.facts import Facts, of_chat_answer, of_messages_answer
+from arbiter.accounting.facts import Facts, of_chat_answer, of_messages_answer, of_responses_answer
 from arbiter.errors import Garbled
 from arbiter.model import Usage
 
@@ -38,20 +38,37 @@ MESSAGES: dict[str, Any] = {
     "usage": {"input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 3},
 }
 
+RESPONSE: dict[str, Any] = {
+    "id": "resp_1",
+    "model": "m-1",
+    "status": "completed",
+    "error": None,
+    "incomplete_details": None,
+    "output": [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hmm"}], "encrypted_content": "gAAAA"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "é!", "annotations": []}]},
+        {"type": "function_call", "call_id": "call_1", "name": "run", "arguments": '{"a":1}'},
+    ],
+    "usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3},
+}
+
+ANSWERS = [(of_chat_answer, CHAT), (of_messages_answer, MESSAGES), (of_responses_answer, RESPONSE)]
+
 
 @pytest.mark.parametrize(
     ("read", "body", "finish"),
-    [(of_chat_answer, CHAT, "tool_calls"), (of_messages_answer, MESSAGES, "tool_use")],
-    ids=["chat", "messages"],
-)
-def test_both_formats_tell_the_same_facts(read: Any, body: Any, finish: str) -> None:
+    [(of_chat_answer, CHAT, "tool_calls"), (of_messages_answer, MESSAGES, "tool_use"),
+     (of_responses_answer, RESPONSE, "completed")],
+    ids=["chat", "messages", "responses"],
+)  # fmt: skip
+def test_all_formats_tell_the_same_facts(read: Any, body: Any, finish: str) -> None:
     facts = read(json.dumps(body, separators=(",", ":")).encode())
     assert (facts.model, facts.finish, facts.tool_names, facts.usage_source) == ("m-1", finish, ("run",), "provider")
     assert (facts.output_bytes, facts.thinking_bytes) == (3 + 7, 3)
     assert (facts.usage.input, facts.usage.cache_read, facts.usage.output) == (6, 4, 3)
 
 
-@pytest.mark.parametrize("read", [of_chat_answer, of_messages_answer])
+@pytest.mark.parametrize("read", [of_chat_answer, of_messages_answer, of_responses_answer])
 @pytest.mark.parametrize("body", [b"{}", b'{"choices":7,"content":"x"}', b'{"id":5,"model":[],"usage":"many"}'])
 def test_an_answer_of_another_shape_costs_its_facts_and_nothing_else(read: Any, body: bytes) -> None:
     """A count that nobody stated stays unknown, never 0 (SPEC 7.2)."""
@@ -59,14 +76,14 @@ def test_an_answer_of_another_shape_costs_its_facts_and_nothing_else(read: Any, 
     assert (facts.usage, facts.usage_source, facts.response_id) == (None, "missing", None)
 
 
-@pytest.mark.parametrize("read", [of_chat_answer, of_messages_answer])
+@pytest.mark.parametrize("read", [of_chat_answer, of_messages_answer, of_responses_answer])
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"id":'])
 def test_what_is_no_json_object_is_the_upstreams_fault(read: Any, body: bytes) -> None:
     with pytest.raises(Garbled):
         read(body)
 
 
-@pytest.mark.parametrize(("read", "body"), [(of_chat_answer, CHAT), (of_messages_answer, MESSAGES)])
+@pytest.mark.parametrize(("read", "body"), ANSWERS)
 def test_half_an_emoji_costs_no_fact(read: Any, body: Any) -> None:
     """Models do send it, and JSON allows it; it counts as the U+FFFD that a reader makes of it."""
     whole, half = (json.dumps(body).replace("!", text).encode() for text in ("\\ufffd", "\\ud83d"))
@@ -76,6 +93,31 @@ def test_half_an_emoji_costs_no_fact(read: Any, body: Any) -> None:
 def test_an_error_in_a_200_is_seen() -> None:
     assert of_chat_answer(b'{"error":{"message":"no"}}').error is not None
     assert of_chat_answer(b'{"error":null,"choices":[]}').error is None
+    failed = b'{"status":"failed","error":{"code":"server_error","message":"no"},"output":[]}'
+    assert of_responses_answer(failed).error is not None
+    assert of_responses_answer(failed.replace(b'"failed"', b'"completed"')).error is None
+
+
+def test_why_a_response_is_incomplete_is_its_finish() -> None:
+    body = {**RESPONSE, "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    assert of_responses_answer(json.dumps(body).encode()).finish == "max_output_tokens"
+
+
+@pytest.mark.parametrize(
+    ("output", "is_speechless"),
+    [
+        ([{"type": "reasoning", "summary": []}], True),
+        ([{"type": "reasoning", "summary": []}, {"type": "web_search_call"}], False),
+        ([{"type": "compaction", "encrypted_content": "gAAAA"}], False),
+        ([{"type": "custom_tool_call", "name": "p", "input": ""}], False),
+        ([{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}], False),
+    ],
+)
+def test_a_response_is_speechless_that_only_thought(output: list[dict[str, Any]], is_speechless: bool) -> None:
+    """SPEC 4.7. A compaction, and a tool that the provider runs, say something."""
+    usage = {"input_tokens": 1, "output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 9}}
+    body = {**RESPONSE, "output": output, "usage": usage}
+    assert of_responses_answer(json.dumps(body).encode()).is_speechless is is_speechless
 
 
 def test_an_answer_of_countless_values_is_passed_unread() -> None:
