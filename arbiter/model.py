@@ -66,11 +66,15 @@ class Audio(msgspec.Struct, frozen=True):
 
 
 class Thinking(msgspec.Struct, frozen=True):
-    """Reasoning text. `signature` proves it to Anthropic; `spelling` is the member an OpenAI-like server used."""
+    """Reasoning text. `signature` proves it to Anthropic; `spelling` is the member an OpenAI-like server used.
+
+    `item` is the whole of it as raw JSON where it came from a client of OpenAI's Responses, to go back there as it is.
+    """
 
     text: str
     signature: str | None = None
     spelling: str | None = None
+    item: bytes | None = None
 
 
 class RedactedThinking(msgspec.Struct, frozen=True):
@@ -84,12 +88,16 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """One call. `arguments` is JSON text as the model wrote it, and so perhaps invalid; `{}` where it wrote none."""
+    """One call. `arguments` is JSON text as the model wrote it, and so perhaps invalid; `{}` where it wrote none.
+
+    A call of a tool that `is_free` has its input there, which is any text.
+    """
 
     id: str
     name: str
     arguments: str
     cache: CacheMark | None = None
+    is_free: bool = False
 
 
 class ToolResult(msgspec.Struct, frozen=True):
@@ -132,14 +140,35 @@ class Message(msgspec.Struct, frozen=True):
         return self.content
 
 
+class Grammar(msgspec.Struct, frozen=True):
+    """What free text is held to: a `definition` in the language `syntax` (`lark`, `regex`)."""
+
+    syntax: str
+    definition: str
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    """A group of tools, in a format that has groups. Everywhere else its name is the beginning of theirs."""
+
+    name: str
+    description: str
+
+
 class Tool(msgspec.Struct, frozen=True):
-    """A function the model may call. `parameters` is its JSON Schema as raw JSON, None where it has none."""
+    """A function the model may call. `parameters` is its JSON Schema as raw JSON, None where it has none.
+
+    One that `is_free` takes any text in place of arguments, or only what its `grammar` allows. `name` is whole also for
+    a tool of a `namespace`.
+    """
 
     name: str
     description: str | None = None
     parameters: bytes | None = None
     strict: bool | None = None
     cache: CacheMark | None = None
+    is_free: bool = False
+    grammar: Grammar | None = None
+    namespace: Namespace | None = None
 
 
 class OpaqueTool(msgspec.Struct, frozen=True):
@@ -167,12 +196,14 @@ class ToolChoice(msgspec.Struct, frozen=True):
 class Reasoning(msgspec.Struct, frozen=True):
     """How much the model should think, in the words of whoever asked.
 
-    `effort` is a level (`low`, `high`, ...); `mode` is Anthropic's switch, with `budget` in tokens.
+    `effort` is a level (`low`, `high`, ...); `mode` is Anthropic's switch, with `budget` in tokens; `summary` is how
+    much of its thoughts OpenAI shall tell.
     """
 
     effort: str | None = None
     mode: Literal["enabled", "disabled", "adaptive"] | None = None
     budget: int | None = None
+    summary: str | None = None
 
 
 class OutputShape(msgspec.Struct, frozen=True):
@@ -186,7 +217,10 @@ class OutputShape(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for an answer, without the spelling of any format. None means: not said."""
+    """One request for an answer, without the spelling of any format. None means: not said.
+
+    `previous_id` names an answer of the provider's whose conversation this one goes on with.
+    """
 
     model: str
     messages: tuple[Message, ...]
@@ -207,10 +241,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     choices: int | None = None
     reasoning: Reasoning | None = None
     output: OutputShape | None = None
+    verbosity: str | None = None
     user: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     service_tier: str | None = None
     cache_key: str | None = None
+    store: bool | None = None
+    previous_id: str | None = None
     stream: bool = False
     include_usage: bool = False
 
@@ -345,10 +382,11 @@ class CallStarted(msgspec.Struct, frozen=True):
     index: int
     id: str
     name: str
+    is_free: bool = False
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """A slice of the arguments of call `index`, as JSON text cut anywhere."""
+    """A slice of the arguments of call `index`, as JSON text cut anywhere; of its input, where that is free text."""
 
     index: int
     arguments: str
@@ -497,7 +535,7 @@ class _Fold:
             if event.index in self._calls:
                 raise Garbled(f"the upstream opened tool call {event.index} twice")
             self._calls[event.index] = (len(self.parts), event, [])
-            self.parts.append(ToolCall(event.id, event.name, ""))
+            self.parts.append(ToolCall(event.id, event.name, "", is_free=event.is_free))
         elif type(event) is CallDelta:
             if event.index not in self._calls:
                 raise Garbled(f"the upstream sent arguments for tool call {event.index}, which it never opened")
@@ -519,7 +557,8 @@ class _Fold:
     def whole(self) -> tuple[Part, ...]:
         self.close()
         for place, call, slices in self._calls.values():
-            self.parts[place] = ToolCall(call.id, call.name, "".join(slices) or "{}")
+            arguments = "".join(slices) or ("" if call.is_free else "{}")
+            self.parts[place] = ToolCall(call.id, call.name, arguments, is_free=call.is_free)
         return tuple(self.parts)
 
 
@@ -577,7 +616,7 @@ def unfold(answer: Answer) -> Iterator[Event]:
         elif isinstance(part, RedactedThinking):
             yield ThinkingRedacted(part.data)
         elif isinstance(part, ToolCall):
-            yield CallStarted(calls, part.id, part.name)
+            yield CallStarted(calls, part.id, part.name, part.is_free)
             yield CallDelta(calls, part.arguments)
             calls += 1
     yield from (TextDelta("", one) for one in logprobs)

@@ -28,7 +28,7 @@ class Route:
     format: Format | None = None
 
 
-CHAT, MESSAGES = FORMATS["openai-chat"], FORMATS["anthropic-messages"]
+CHAT, MESSAGES, RESPONSES = (FORMATS[name] for name in ("openai-chat", "anthropic-messages", "openai-responses"))
 
 API: dict[str, dict[str, Route]] = {
     "/chat/completions": {"POST": Route("chat", "/chat/completions", endpoints.generate, CHAT)},
@@ -38,7 +38,7 @@ API: dict[str, dict[str, Route]] = {
     # Not built yet, and said in the client's own words: an SDK shows nobody the body of a stranger's 404.
     "/responses": {
         "GET": Route("websocket", "/responses", endpoints.websocket),
-        "POST": Route("responses", "/responses", endpoints.not_built),
+        "POST": Route("responses", "/responses", endpoints.generate, RESPONSES),
     },
     "/responses/compact": {"POST": Route("responses", "/responses/compact", endpoints.not_built)},
     "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.not_built)},

@@ -76,6 +76,7 @@ class Ask:
                 raise TooLarge(f"the request body has more than {MAX_VALUES:,} values, too many to translate")
             request = self.format.parse_request(self.opened.members)
             if not request.messages:
-                raise BadRequest("messages: there must be at least one", param="messages")
+                name = "messages" if "messages" in self.opened.members else "input"
+                raise BadRequest(f"{name}: there must be at least one", param=name)
             self._request = request
         return self._request

@@ -22,10 +22,11 @@ from arbiter.model import Event, collect, unfold
 from arbiter.routing.plan import Rung
 from arbiter.wire import faults, native
 from arbiter.wire.course import Course
+from arbiter.wire.disguises import unmasked
 from arbiter.wire.format import FORMATS, Format, Writer
 from arbiter.wire.native import NativeStream
 from arbiter.wire.places import place_of
-from arbiter.wire.translated import Heard, TranslatedStream, renamed
+from arbiter.wire.translated import Heard, TranslatedStream
 
 EVENTS = "text/event-stream"
 _SLICE_BYTES = 128 << 10
@@ -76,7 +77,8 @@ def choose(ask: Ask, rung: Rung) -> Lane:
     Errors: BadRequest and ProtocolUnsupported where the request cannot be told to the upstream.
     """
     provider = rung.provider
-    if provider.relay == "native" and provider.wire in (ask.format.name, "any"):
+    is_native = provider.relay == "native" and provider.wire in (ask.format.name, "any")
+    if is_native and ask.format.name in _READ:
         return NativeLane(ask, rung)
     if ask.counts_tokens:
         if provider.wire != ask.format.name:
@@ -137,6 +139,13 @@ class NativeLane:
 
 
 _READ = {native.CHAT: facts.of_chat_answer, native.MESSAGES: facts.of_messages_answer}
+_READ_TRANSLATED = {**_READ, "openai-responses": facts.of_responses_answer}
+
+
+_NOT_KEPT = (
+    "previous_response_id: this model is asked in another API, which keeps no answers; send the whole conversation in "
+    "`input`, or ask for a model of a provider with `api: responses`"
+)
 
 
 class TranslatedLane:
@@ -145,7 +154,7 @@ class TranslatedLane:
     name = "translated"
     kind: str | None = EVENTS
     sets_marks = True
-    __slots__ = ("_ask", "_model", "_names", "_provider", "body", "fidelity", "format")
+    __slots__ = ("_ask", "_disguises", "_model", "_provider", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
         provider = rung.provider
@@ -154,15 +163,18 @@ class TranslatedLane:
         self._model = rung.model
         self.format = ask.format if provider.wire == "any" else FORMATS[provider.wire]
         self.fidelity = "rebuilt" if self.format is ask.format else "translated"
+        asked = ask.request()
+        if asked.previous_id is not None and self.format is not ask.format:
+            raise ProtocolUnsupported(_NOT_KEPT, param="previous_response_id")
         request = msgspec.structs.replace(
-            ask.request(),
+            asked,
             model=rung.model,
             stream=ask.stream,
             include_usage=ask.stream,  # SPEC 2.5; the writer knows what the client asked for
         )
-        self._names = self.format.short_names(request)
         try:
             self.body = self.format.build_request(request, rung.target)
+            self._disguises = self.format.disguised(request)
         except PartUnsupported as error:
             place = place_of(error.part, ask.opened.members, ask.format.parse_request)
             raise ProtocolUnsupported(f"{place}: {error}" if place else str(error), param=place) from error
@@ -172,12 +184,17 @@ class TranslatedLane:
         return _target(self._provider, self.format, self.format.path)
 
     def course(self) -> TranslatedStream:
-        return TranslatedStream(self.format.reader(self._ask.limits.event), self._writer(), self._names)
+        return TranslatedStream(self.format.reader(self._ask.limits.event), self._writer(), self._disguises)
 
     def _writer(self) -> Writer:
         ask = self._ask
-        asked_usage = ask.request().include_usage
-        return ask.format.writer(ask.trace_id, self._model, now_ms() // 1000, include_usage=asked_usage)
+        return ask.format.writer(
+            ask.trace_id,
+            self._model,
+            now_ms() // 1000,
+            include_usage=ask.request().include_usage,
+            asked=ask.opened.members,
+        )
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         assert isinstance(course, TranslatedStream)
@@ -196,18 +213,18 @@ class TranslatedLane:
             events, found = await self._gathered(body)
             read = partial(collect, events)
         else:
-            found = _READ[self.format.name](body)
+            found = _READ_TRANSLATED[self.format.name](body)
             read = partial(self.format.parse_answer, body)
         try:
             answer = read()
         except ArbiterError as error:
             return Whole(b"", found, error=error)
-        answer = renamed(answer, self._names)
+        answer = unmasked(answer, self._disguises)
         ask = self._ask
         if ask.stream:
             writer = self._writer()
             return Whole(b"".join(map(writer.write, unfold(answer))), found, EVENTS)
-        told = ask.format.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000)
+        told = ask.format.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000, asked=ask.opened.members)
         return Whole(told, found, "application/json")
 
     async def _gathered(self, body: bytes) -> tuple[list[Event], Facts]:

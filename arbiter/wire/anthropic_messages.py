@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from arbiter.model import Request
 from arbiter.wire import faults
 from arbiter.wire.messages_answer import write_answer
-from arbiter.wire.messages_build import build_request
+from arbiter.wire.messages_build import build_request, disguised
 from arbiter.wire.messages_errors import ERROR_TYPES, status_of, write_error, write_error_event
 from arbiter.wire.messages_parse import FORMAT, parse_request
 from arbiter.wire.messages_reader import MessagesReader, parse_answer
@@ -14,6 +13,7 @@ from arbiter.wire.messages_writer import MessagesWriter
 __all__ = [
     "ERROR_TYPES",
     "build_request",
+    "disguised",
     "keepalive",
     "name",
     "parse_answer",
@@ -22,19 +22,12 @@ __all__ = [
     "parse_request",
     "path",
     "reader",
-    "short_names",
     "status_of",
     "write_answer",
     "write_error",
     "write_error_event",
     "writer",
 ]
-
-
-def short_names(request: Request) -> dict[str, str]:
-    """Return the tool names that this format cannot take: the name that is sent to the one that the client knows."""
-    return {}
-
 
 name = FORMAT
 path = "/messages"

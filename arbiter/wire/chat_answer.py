@@ -11,7 +11,7 @@ from arbiter import _speedups
 from arbiter.model import Answer, Finish, Refusal, Thinking, ToolCall, Usage
 from arbiter.wire.chat_messages import build_call
 from arbiter.wire.chat_parse import REASONING
-from arbiter.wire.json import encode
+from arbiter.wire.json import NO_MEMBERS, Members, encode
 
 FINISH_IN = {
     "stop": Finish.STOP,
@@ -79,7 +79,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     return built
 
 
-def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> bytes:
+def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, asked: Members = NO_MEMBERS) -> bytes:
     """Return the unary body for a client; `model` stands in where the upstream named none.
 
     Its id is built from `trace_id` (SPEC 1.4), so it is never used twice.

@@ -2,7 +2,7 @@
 
 Members leave in a fixed order and nothing random enters, so that a conversation which only grew has the same bytes up
 to its last turn (SPEC 2.4). What this format cannot say is either left out as docs/formats.md declares, or, where the
-request would change its meaning, refused. What a server of this format takes differs; `chat_models` tells.
+request would change its meaning, refused. What a server of this format takes differs; `openai_models` tells.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import OutputShape, Request, Target, Tool
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.chat_messages import build_messages, type_of
-from arbiter.wire.chat_models import Dialect, dialect, effort
-from arbiter.wire.chat_names import sent_name, sent_user, short_names
 from arbiter.wire.chat_parse import FORMAT
-from arbiter.wire.chat_schema import is_strict, whole_schema
+from arbiter.wire.disguises import Disguises, as_functions
 from arbiter.wire.json import encode
+from arbiter.wire.openai_models import Dialect, dialect, effort
+from arbiter.wire.openai_names import renamed, sent_name, sent_user
+from arbiter.wire.openai_schema import is_strict, whole_schema
 
 _NOBODY = Target()
 
@@ -34,6 +35,8 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     takes = dialect(request.model)
+    if not takes.free_text:
+        request = as_functions(request)
     if takes.stops is not None and len(request.stop) > takes.stops:
         raise ProtocolUnsupported(f"{request.model} takes at most {takes.stops} stop sequences", param="stop")
     messages = without_attribution(request.messages)
@@ -62,6 +65,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         "reasoning_effort": word,
         "thinking": {"type": "disabled"} if switched_off else None,
         "response_format": _build_shape(request.output) if request.output is not None else None,
+        "verbosity": request.verbosity if takes.verbosity else None,
         "user": sent_user(request.user) if request.user is not None and takes.user else None,
         "metadata": dict(request.metadata) or None,
         "service_tier": request.service_tier if request.service_tier != "standard_only" else None,
@@ -75,17 +79,26 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     return encode(body)
 
 
+def disguised(request: Request) -> Disguises:
+    """Return the tools that are sent under another name, or as functions although they take free text."""
+    shortened = renamed(request)
+    if dialect(request.model).free_text:
+        return shortened
+    free = {sent_name(tool.name): tool for tool in request.tools if isinstance(tool, Tool) and tool.is_free}
+    return {**shortened, **free}
+
+
 def _limit(asked: int | None, most: int | None) -> int | None:
     """Return how much the model may write: agents ask for 64,000 tokens, and a model that cannot refuses."""
     return asked if asked is None or most is None else min(asked, most)
 
 
 def _build_tools(request: Request) -> list[Any]:
-    sent = {name: short for short, name in short_names(request).items()}
+    renamed(request)  # refuses what could not be told apart
     built: list[Any] = []
     for i, tool in enumerate(request.tools):
         if isinstance(tool, Tool):
-            built.append(_build_tool(tool, sent.get(tool.name, tool.name)))
+            built.append(_build_tool(tool))
         elif tool.format == FORMAT:
             built.append(Raw(tool.raw))
         elif not tool.needless:
@@ -105,10 +118,11 @@ def _build_choice(request: Request, takes: Dialect, *, tools: bool) -> dict[str,
             raise BadRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
         return {}
     built: dict[str, Any] = {}
+    free = {tool.name for tool in request.tools if isinstance(tool, Tool) and tool.is_free}
     if choice is not None and choice.mode == "tool":
-        built["tool_choice"] = _named(choice.name or "")
+        built["tool_choice"] = _named(choice.name or "", free)
     elif choice is not None and choice.allowed:
-        allowed = {"mode": choice.mode, "tools": [_named(name) for name in choice.allowed]}
+        allowed = {"mode": choice.mode, "tools": [_named(name, free) for name in choice.allowed]}
         built["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
     elif choice is not None:
         built["tool_choice"] = choice.mode
@@ -117,14 +131,20 @@ def _build_choice(request: Request, takes: Dialect, *, tools: bool) -> dict[str,
     return built
 
 
-def _named(name: str) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": sent_name(name)}}
+def _named(name: str, free: set[str]) -> dict[str, Any]:
+    kind = "custom" if name in free else "function"
+    return {"type": kind, kind: {"name": sent_name(name)}}
 
 
-def _build_tool(tool: Tool, name: str) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": name}
+def _build_tool(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": sent_name(tool.name)}
     if tool.description is not None:
         function["description"] = tool.description
+    if tool.is_free:
+        if tool.grammar is not None:
+            grammar = {"syntax": tool.grammar.syntax, "definition": tool.grammar.definition}
+            function["format"] = {"type": "grammar", "grammar": grammar}
+        return {"type": "custom", "custom": function}
     if tool.parameters is not None:
         function["parameters"] = Raw(whole_schema(tool.parameters))
     if tool.strict is not None:

@@ -40,13 +40,18 @@ class Function(msgspec.Struct):
     arguments: Raw = ABSENT
 
 
+class Custom(msgspec.Struct):
+    name: Any = None
+    input: Any = None
+
+
 class CallSlice(msgspec.Struct):
     """One entry of `tool_calls`: of a delta, or a whole one of a message. The index -1 is that of a `function_call`."""
 
     index: int | None = None
     id: Any = None
     function: Function | None = None
-    type: Any = None
+    custom: Custom | None = None
 
 
 _ENDS = BLANK + '"]}'
@@ -56,10 +61,12 @@ _ID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]")
 class _Call:
     """A call under way. Arguments that come before its name wait in `held`."""
 
-    __slots__ = ("digest", "held", "id", "is_minted", "name", "number", "place", "span")
+    __slots__ = ("_is_fed", "digest", "held", "id", "is_free", "is_minted", "name", "number", "place", "span")
 
-    def __init__(self, id: str, place: int | None) -> None:
+    def __init__(self, id: str, place: int | None, *, is_free: bool = False) -> None:
         self.id = id
+        self.is_free = is_free  # its input is any text, and so is never known to be whole
+        self._is_fed = False
         self.is_minted = False  # the upstream gave none
         self.name = ""
         self.place = place
@@ -71,7 +78,7 @@ class _Call:
     @property
     def is_fed(self) -> bool:
         """Has it arguments?"""
-        return self.span.opener != ""
+        return self._is_fed if self.is_free else self.span.opener != ""
 
     @property
     def is_whole(self) -> bool:
@@ -79,6 +86,9 @@ class _Call:
 
     def feed(self, arguments: str) -> str:
         """Take a slice; return what of it is said: no blanks in front, and nothing that only repeats the end."""
+        if self.is_free:
+            self._is_fed = True
+            return arguments
         arguments = arguments if self.is_fed else arguments.lstrip(BLANK)
         said = self.span.feed(arguments)
         if arguments[len(said) :].strip(_ENDS):
@@ -138,14 +148,16 @@ class Calls:
         function = one.function
         id, name = word(one.id), word(function.name) if function is not None else None
         arguments = argument_slice(function.arguments) if function is not None else ""
+        if one.custom is not None:
+            name, arguments = word(one.custom.name), word(one.custom.input) or ""
         if arguments == "{}" and function is not None and bytes(function.arguments)[:1] == b"{":
             arguments = ""  # an object that slices may yet fill; a call without arguments gets one anyhow
         is_new = is_new and one.index is None and id is None and name is not None
         known = None if is_new else self._known(one.index, id, name, arguments)
         if known is None:
-            if function is None and id is None:
+            if function is None and one.custom is None and id is None:
                 return  # says nothing
-            known = self._begin(one.index, id, name, events)
+            known = self._begin(one.index, id, name, events, is_free=one.custom is not None)
         if one.index is not None:
             self._at[one.index] = known
         self._add(known, name or "", arguments, events)
@@ -178,7 +190,9 @@ class Calls:
             return None
         return here
 
-    def _begin(self, index: int | None, id: str | None, name: str | None, events: list[Event]) -> _Call:
+    def _begin(
+        self, index: int | None, id: str | None, name: str | None, events: list[Event], *, is_free: bool
+    ) -> _Call:
         if len(self._all) >= reduce.MAX_CALLS:
             raise Garbled(f"the upstream sent more than {reduce.MAX_CALLS:,} tool calls")
         latest = self._all[-1] if self._all else None
@@ -189,7 +203,7 @@ class Calls:
         is_new = id is not None and id not in self._by_id
         # A server without call ids, or with bare numbers: the result must still find its call, and no other turn's.
         own = f"call_{self._mark}_{len(self._all)}"
-        call = _Call(id if id is not None and is_new and not id.isdecimal() else own, index)
+        call = _Call(id if id is not None and is_new and not id.isdecimal() else own, index, is_free=is_free)
         call.is_minted = not is_new
         if id is None and name is None and here is not None:
             call.name = here.name  # new arguments behind whole ones: the same function, called again
@@ -224,7 +238,7 @@ class Calls:
         call.number = len(self._opened)
         self._opened.append(call)
         self._waiting -= 1
-        events.append(CallStarted(call.number, call.id, call.name))
+        events.append(CallStarted(call.number, call.id, call.name, call.is_free))
         if call.held:
             self._feed(call, call.held.decode("utf-8", "surrogatepass"), events)
             call.held.clear()

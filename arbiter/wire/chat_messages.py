@@ -29,9 +29,10 @@ from arbiter.model import (
     ToolCall,
     ToolResult,
 )
-from arbiter.wire.chat_models import Dialect
-from arbiter.wire.chat_names import sent_call_id, sent_name
 from arbiter.wire.chat_parse import FORMAT
+from arbiter.wire.openai_models import Dialect
+from arbiter.wire.openai_names import sent_call_id, sent_name
+from arbiter.wire.openai_parts import bare, file_data, file_name, image_url, joined, sayable
 
 BRIDGE = {"role": "assistant", "content": "OK."}
 """What stands between results and the user's words where a server lets only an assistant follow a tool."""
@@ -100,13 +101,13 @@ def _build_result(result: ToolResult, message: Message, held: list[Any], dialect
     call_id = sent_call_id(result.call_id, dialect)
     content = result.content
     if not isinstance(content, str):
-        parts = _sayable(content)
+        parts = sayable(content, FORMAT)
         others = [part for part in parts if type(part) is not Text]
         if others:
             held.append({"type": "text", "text": f"Attached to the result of {call_id}:"})
             held += [build_part(part) for part in others]
         texts = tuple(part for part in parts if type(part) is Text)
-        content = _joined(texts) or ("Attached below." if others else "")
+        content = joined(texts) or ("Attached below." if others else "")
     if result.is_error:
         content = f"Error: {content}"  # there is no member for it; the model would take the failure for an answer
     return _with_name({"role": "tool", "tool_call_id": call_id, "content": content}, message)
@@ -125,8 +126,6 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
     for part in message.content:
         if type(part) is ToolCall:
             calls.append(build_call(_sent(part, dialect)))
-        elif type(part) is Opaque and part.format == FORMAT and type_of(part.raw) == "custom":
-            calls.append(Raw(part.raw))
         elif type(part) is Thinking:
             spelling = part.spelling or dialect.reasoning
             if dialect.reasoning is not None and spelling is not None and part.text:
@@ -148,10 +147,12 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
 
 
 def _sent(call: ToolCall, dialect: Dialect) -> ToolCall:
-    return ToolCall(sent_call_id(call.id, dialect), sent_name(call.name), call.arguments)
+    return ToolCall(sent_call_id(call.id, dialect), sent_name(call.name), call.arguments, is_free=call.is_free)
 
 
 def build_call(call: ToolCall) -> dict[str, Any]:
+    if call.is_free:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -160,33 +161,8 @@ def build_content(content: str | tuple[Part, ...]) -> str | list[Any]:
 
     Several texts are one string with blank lines between them: many servers take an array from users only, or never.
     """
-    if isinstance(content, str):
-        return content
-    if len(content) == 1 and type(content[0]) is Text:
-        return content[0].text
-    parts = _sayable(content)
-    texts = tuple(part for part in parts if type(part) is Text)
-    if len(texts) == len(parts):
-        return _joined(texts)
-    return [build_part(part) for part in parts]
-
-
-def _sayable(parts: tuple[Part, ...]) -> list[Part]:
-    """Return the parts with text in place of what can be said as text, and without those that say nothing."""
-    said: list[Part] = []
-    for part in parts:
-        if type(part) is Opaque and part.format != FORMAT and part.text is not None:
-            part = Text(part.text)
-        elif type(part) is File and part.text is not None:
-            # OpenAI takes PDFs as files, and few other servers take any.
-            part = Text(f"{part.filename}:\n\n{part.text}" if part.filename else part.text)
-        if not (type(part) is Text and not part.text):
-            said.append(part)
-    return said
-
-
-def _joined(texts: tuple[Text, ...]) -> str:
-    return "\n\n".join(part.text for part in texts)
+    parts = bare(content, FORMAT)
+    return parts if isinstance(parts, str) else [build_part(part) for part in parts]
 
 
 def build_part(part: Part) -> Any:
@@ -194,7 +170,7 @@ def build_part(part: Part) -> Any:
     if type(part) is Text:
         return {"type": "text", "text": part.text}
     if type(part) is Image:
-        image: dict[str, str | None] = {"url": part.url or f"data:{part.media_type};base64,{part.data}"}
+        image: dict[str, str | None] = {"url": image_url(part)}
         if part.detail is not None:
             image["detail"] = part.detail
         return {"type": "image_url", "image_url": image}
@@ -223,12 +199,7 @@ def _build_file(file: File) -> dict[str, str]:
         return (
             {"file_id": file.file_id} if file.filename is None else {"filename": file.filename, "file_id": file.file_id}
         )
-    # OpenAI refuses data without a name.
-    name = file.filename or ("document.pdf" if file.media_type in (None, "application/pdf") else "document")
-    if file.url is not None:
-        return {"filename": name, "file_data": file.url}
-    data = file.data or ""
-    return {"filename": name, "file_data": f"data:{file.media_type};base64,{data}" if file.media_type else data}
+    return {"filename": file_name(file), "file_data": file.url if file.url is not None else file_data(file)}
 
 
 class _Source(msgspec.Struct, frozen=True):

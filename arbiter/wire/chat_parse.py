@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from arbiter.errors import ProtocolUnsupported
 from arbiter.model import (
     CacheMark,
+    Grammar,
     Message,
     Opaque,
     OpaqueTool,
@@ -51,10 +51,31 @@ class _Function(msgspec.Struct):
     cache_control: CacheControl | None = None
 
 
+class _Grammar(msgspec.Struct):
+    syntax: str
+    definition: str
+
+
+class _InputFormat(msgspec.Struct):
+    type: str = "text"
+    grammar: _Grammar | None = None
+
+
+class _Custom(msgspec.Struct):
+    """A tool that takes free text, or a call of one."""
+
+    name: str
+    input: str = ""
+    description: str | None = None
+    format: _InputFormat | None = None
+    cache_control: CacheControl | None = None
+
+
 class _Call(msgspec.Struct):
     type: str = "function"
     id: str = ""
     function: _Function | None = None
+    custom: _Custom | None = None
 
 
 class _Message(msgspec.Struct):
@@ -73,6 +94,7 @@ class _Message(msgspec.Struct):
 class _Tool(msgspec.Struct):
     type: str = ""
     function: _Function | None = None
+    custom: _Custom | None = None
     input_schema: Raw = ABSENT  # Anthropic's
     cache_control: CacheControl | None = None
 
@@ -88,11 +110,13 @@ class _Allowed(msgspec.Struct):
 
 class _Allowing(msgspec.Struct):
     function: _Named | None = None
+    custom: _Named | None = None
 
 
 class _ToolChoice(msgspec.Struct):
     type: str
     function: _Named | None = None
+    custom: _Named | None = None
     allowed_tools: _Allowed | None = None
 
 
@@ -135,11 +159,13 @@ class _Request(msgspec.Struct):
     n: int | None = None
     reasoning_effort: str | None = None
     response_format: _ResponseFormat | None = None
+    verbosity: str | None = None
     user: str | None = None
     safety_identifier: str | None = None  # what OpenAI wants in its place
     metadata: dict[str, str] | None = None
     service_tier: str | None = None
     prompt_cache_key: str | None = None
+    store: bool | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
 
@@ -184,10 +210,12 @@ def _parse(body: _Request) -> Request:
         choices=body.n,
         reasoning=Reasoning(effort=body.reasoning_effort) if body.reasoning_effort is not None else None,
         output=_parse_shape(shape) if shape is not None else None,
+        verbosity=body.verbosity,
         user=body.user if body.user is not None else body.safety_identifier,
         metadata=tuple((body.metadata or {}).items()),
         service_tier=body.service_tier,
         cache_key=body.prompt_cache_key,
+        store=body.store,
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
     )
@@ -253,6 +281,8 @@ def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, c
 
 def _parse_call(raw: Raw, path: str) -> Part:
     call = decode(_CALL, raw, path)
+    if call.type == "custom" and call.custom is not None:
+        return ToolCall(call.id, call.custom.name, call.custom.input, is_free=True)
     if call.type != "function" or call.function is None:
         return Opaque(FORMAT, bytes(raw))
     return ToolCall(call.id, call.function.name, _arguments(call.function))
@@ -278,6 +308,8 @@ def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
         raise blame(path, "", f"this is Anthropic's shape of a tool; /v1/chat/completions takes {takes}")
     if not tool.type:
         raise blame(path, "", "Object missing required field `type`")
+    if tool.type == "custom" and tool.custom is not None:
+        return _parse_custom(tool.custom, tool.cache_control)
     if tool.type != "function" or tool.function is None:
         return OpaqueTool(FORMAT, bytes(raw))
     return _parse_function(tool.function, tool.cache_control, f"{path}function.")
@@ -292,6 +324,14 @@ def _parse_function(function: _Function, control: CacheControl | None, path: str
         raise blame(path, "parameters", f"Expected `object`, got `{_category(parameters)}`")
     cache = CacheMark(control.ttl) if control is not None else None
     return Tool(function.name, function.description, parameters, function.strict, cache)
+
+
+def _parse_custom(custom: _Custom, control: CacheControl | None) -> Tool:
+    control = control if control is not None else custom.cache_control
+    held = custom.format.grammar if custom.format is not None else None
+    grammar = Grammar(held.syntax, held.definition) if held is not None else None
+    cache = CacheMark(control.ttl) if control is not None else None
+    return Tool(custom.name, custom.description, cache=cache, is_free=True, grammar=grammar)
 
 
 def _category(raw: bytes) -> str:
@@ -314,13 +354,13 @@ def _parse_choice(choice: str | _ToolChoice | _Named | None) -> ToolChoice | Non
     if isinstance(choice, _Named):
         return ToolChoice("tool", choice.name)
     if choice.allowed_tools is not None:
-        allowed = tuple(one.function.name for one in choice.allowed_tools.tools if one.function is not None)
+        named = [one.function or one.custom for one in choice.allowed_tools.tools]
+        allowed = tuple(one.name for one in named if one is not None)
         if choice.allowed_tools.mode != "required":
             return ToolChoice("auto", allowed=allowed)
         return ToolChoice("tool", allowed[0]) if len(allowed) == 1 else ToolChoice("required", allowed=allowed)
-    if choice.type == "custom":
-        raise ProtocolUnsupported("tool_choice: a custom tool cannot be chosen here", param="tool_choice")
-    return ToolChoice("tool", choice.function.name) if choice.function is not None else _mode(choice.type, ".type")
+    chosen = choice.function or choice.custom
+    return ToolChoice("tool", chosen.name) if chosen is not None else _mode(choice.type, ".type")
 
 
 def _mode(word: str, place: str) -> ToolChoice:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from arbiter.model import Audio, CacheMark, File, Image, Opaque, Part, Refusal, Text
-from arbiter.wire.inline import data_url, text_in
+from arbiter.model import Audio, CacheMark, File, Opaque, Part, Refusal, Text
 from arbiter.wire.json import blame, decode
+from arbiter.wire.openai_parts import file_of, image_of
 
 FORMAT = "openai-chat"
 
@@ -62,10 +62,7 @@ def parse_part(raw: Raw, path: str) -> Part:
         return Text(part.text, cache)
     if part.type == "image_url" and part.image_url is not None:
         image = part.image_url if isinstance(part.image_url, _ImageUrl) else _ImageUrl(part.image_url)
-        inline = data_url(image.url)
-        if inline is not None:
-            return Image(media_type=inline[0], data=inline[1], detail=image.detail, cache=cache)
-        return Image(url=image.url, detail=image.detail, cache=cache)
+        return image_of(image.url, image.detail, cache)
     if part.type == "file" and part.file is not None:
         return _parse_file(part.file, cache)
     if part.type == "input_audio" and part.input_audio is not None:
@@ -78,17 +75,6 @@ def parse_part(raw: Raw, path: str) -> Part:
 
 
 def _parse_file(file: _File, cache: CacheMark | None) -> File:
-    data = file.file_data
-    if data is None:
+    if file.file_data is None:
         return File(file_id=file.file_id, filename=file.filename, cache=cache)
-    if data.startswith(("http://", "https://")):
-        return File(url=data, filename=file.filename, cache=cache)
-    inline = data_url(data)
-    if inline is None:
-        return File(data=data, filename=file.filename, cache=cache)
-    media_type, data = inline
-    if media_type == "text/plain":
-        text = text_in(data)
-        if text is not None:
-            return File(media_type="text/plain", text=text, filename=file.filename, cache=cache)
-    return File(media_type=media_type, data=data, filename=file.filename, cache=cache)
+    return file_of(file.file_data, file.filename, cache)

@@ -213,8 +213,6 @@ class ChatReader(EventReader):
         if refusal is not None:
             events.append(RefusalDelta(refusal))
         for position, one in enumerate(said.tool_calls or ()):
-            if one.type == "custom":
-                continue  # of a tool that does not cross, so nobody asked for it
             # Several in one chunk, without index or id, are told apart by nothing but that each has its name.
             self._calls.read(one, events, is_new=position > 0)
         if said.function_call is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arbiter.errors import Garbled
+from arbiter.errors import ArbiterError, Garbled
 from arbiter.model import (
     CallDelta,
     CallStarted,
@@ -33,10 +33,10 @@ from arbiter.model import (
     UsageReported,
 )
 from arbiter.wire.chat_answer import FINISH_OUT, write_usage
-from arbiter.wire.chat_errors import write_error_event
 from arbiter.wire.chat_parse import REASONING
-from arbiter.wire.json import encode
+from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.moulds import NO_MOULDS, Moulds
+from arbiter.wire.openai_errors import body_of
 
 _TAIL = b',"finish_reason":null}]}\n\n'
 
@@ -44,10 +44,18 @@ _TAIL = b',"finish_reason":null}]}\n\n'
 class ChatWriter:
     """Write one client stream. `include_usage`: the client asked for the usage chunk.
 
-    `model` stands in where the upstream named none.
+    `model` stands in where the upstream named none. `asked` is another format's business.
     """
 
-    def __init__(self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True) -> None:
+    def __init__(
+        self,
+        trace_id: str,
+        model: str,
+        created_s: int,
+        *,
+        include_usage: bool = True,
+        asked: Members = NO_MEMBERS,
+    ) -> None:
         self._trace_id = trace_id
         self._model = model
         self._created_s = created_s
@@ -58,6 +66,7 @@ class ChatWriter:
         self._delta = b""  # of every chunk with a delta
         self._moulds = NO_MOULDS
         self._calls: dict[int, bool] = {}  # those that opened: has it arguments?
+        self._free: set[int] = set()  # those of them whose input is free text
         self._usage: Usage | None = None
 
     def write(self, event: Event) -> bytes:
@@ -137,6 +146,10 @@ class ChatWriter:
             raise Garbled(f"tool call {call.index} opens where number {len(self._calls)} is due")
         self._calls[call.index] = False
         self._moulds = self._moulds._replace(arguments=None, call=-1)
+        if call.is_free:
+            self._free.add(call.index)
+            custom = {"name": call.name, "input": ""}
+            return self._call(call.index, {"id": call.id, "type": "custom", "custom": custom})
         function = {"name": call.name, "arguments": ""}
         return self._call(call.index, {"id": call.id, "type": "function", "function": function})
 
@@ -146,9 +159,14 @@ class ChatWriter:
                 raise Garbled(f"the upstream sent arguments for tool call {event.index}, which it never opened")
             self._calls[event.index] = True
             if event.index == next(reversed(self._calls)):
-                mould = self._mould(f'{{"tool_calls":[{{"index":{event.index},"function":{{"arguments":', "}}]}")
+                kind, member = self._slices(event.index)
+                mould = self._mould(f'{{"tool_calls":[{{"index":{event.index},"{kind}":{{"{member}":', "}}]}")
                 self._moulds = self._moulds._replace(arguments=mould, call=event.index)
-        return self._call(event.index, {"function": {"arguments": event.arguments}})
+        kind, member = self._slices(event.index)
+        return self._call(event.index, {kind: {member: event.arguments}})
+
+    def _slices(self, call: int) -> tuple[str, str]:
+        return ("custom", "input") if call in self._free else ("function", "arguments")
 
     def _call(self, index: int, members: dict[str, Any]) -> bytes:
         return self._chunk({"tool_calls": [{"index": index, **members}]})
@@ -158,7 +176,7 @@ class ChatWriter:
 
     def _finish(self, finish: Finish) -> bytes:
         self._moulds = NO_MOULDS
-        bare = [index for index, has_arguments in self._calls.items() if not has_arguments]
+        bare = [index for index, has_any in self._calls.items() if not has_any and index not in self._free]
         filled = b"".join(self._call(index, {"function": {"arguments": "{}"}}) for index in bare)
         return filled + self._delta + b'{},"finish_reason":"%b"}]}\n\n' % FINISH_OUT[finish].encode()
 
@@ -167,3 +185,8 @@ class ChatWriter:
         if self._include_usage and self._usage is not None and self._usage.is_stated:
             usage = self._head + b',"choices":[],"usage":' + encode(write_usage(self._usage)) + b"}\n\n"
         return usage + b"data: [DONE]\n\n"
+
+
+def write_error_event(error: ArbiterError, trace_id: str) -> bytes:
+    """Return the event that ends a stream which failed. No `[DONE]` follows it (SPEC 2.7)."""
+    return b"data: " + encode(body_of(error)) + b"\n\n"

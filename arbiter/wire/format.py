@@ -5,27 +5,25 @@
     parse_answer   write_answer      a unary answer: JSON <-> Answer
     parse_error    write_error       a failure: upstream status and body -> UpstreamStatus; any error -> client answer
 
-A request also has its `path` (of the endpoint, below the format's base) and `short_names` (of tools that this format
-cannot take by their own: the name that is sent to the one that the client knows); a stream has `write_error_event`,
-`parse_error_event` and `keepalive`.
+A request also has its `path` (of the endpoint, below the format's base) and `disguised` (the tools that this format
+cannot take as they are, by the name that is sent); a stream has `write_error_event`, `parse_error_event` and
+`keepalive`. Who writes an answer is handed the members of the client's request in `asked`, for a format that repeats
+them.
 
 Each module spells its own format and knows no other; they meet in `model`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
-
-import msgspec
 
 from arbiter.errors import ArbiterError, InStreamError, UpstreamStatus
 from arbiter.model import Answer, Event, Request, Target
-from arbiter.wire import anthropic_messages, openai_chat
+from arbiter.wire import anthropic_messages, openai_chat, openai_responses
+from arbiter.wire.disguises import Disguises
+from arbiter.wire.json import Members
 from arbiter.wire.moulds import Carrier, Moulds
-
-Members = Mapping[str, msgspec.Raw]
-"""A JSON object one level deep: member names to the raw JSON of their values."""
 
 
 class Reader(Protocol):
@@ -80,15 +78,19 @@ class Format(Protocol):
 
     def build_request(self, request: Request, target: Target = ...) -> bytes: ...
 
-    def short_names(self, request: Request) -> dict[str, str]: ...
+    def disguised(self, request: Request) -> Disguises: ...
 
     def reader(self, limit: int = ...) -> Reader: ...
 
-    def writer(self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True) -> Writer: ...
+    def writer(
+        self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True, asked: Members = ...
+    ) -> Writer: ...
 
     def parse_answer(self, body: bytes) -> Answer: ...
 
-    def write_answer(self, answer: Answer, trace_id: str, model: str, created_s: int) -> bytes: ...
+    def write_answer(
+        self, answer: Answer, trace_id: str, model: str, created_s: int, *, asked: Members = ...
+    ) -> bytes: ...
 
     def parse_error(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus: ...
 
@@ -99,4 +101,8 @@ class Format(Protocol):
     def write_error_event(self, error: ArbiterError, trace_id: str) -> bytes: ...
 
 
-FORMATS: dict[str, Format] = {openai_chat.name: openai_chat, anthropic_messages.name: anthropic_messages}
+FORMATS: dict[str, Format] = {
+    openai_chat.name: openai_chat,
+    anthropic_messages.name: anthropic_messages,
+    openai_responses.name: openai_responses,
+}

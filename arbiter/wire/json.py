@@ -6,6 +6,8 @@ What is said of a fault names its place, the type that belongs there and the typ
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -20,6 +22,11 @@ ABSENT = msgspec.Raw()
 """The default of a member that stays raw. (msgspec reads `Raw | None` as if only null were allowed.)"""
 
 T = TypeVar("T")
+
+Members = Mapping[str, msgspec.Raw]
+"""A JSON object one level deep: member names to the raw JSON of their values."""
+
+NO_MEMBERS: Members = MappingProxyType({})
 
 _AT_BYTE = re.compile(r" \(byte (\d+)\)\Z")
 

@@ -10,7 +10,7 @@ from msgspec import Raw
 from arbiter import _speedups
 from arbiter._speedups import nesting
 from arbiter.model import Answer, Finish, RedactedThinking, Refusal, Text, Thinking, ToolCall, Usage
-from arbiter.wire.json import encode
+from arbiter.wire.json import NO_MEMBERS, Members, encode
 
 FINISH_IN = {
     "end_turn": Finish.STOP,
@@ -95,7 +95,7 @@ def call_block(id: str, name: str, input: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": id, "name": name, "input": input, "caller": {"type": "direct"}}
 
 
-def write_answer(answer: Answer, trace_id: str, model: str, created_s: int) -> bytes:
+def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, asked: Members = NO_MEMBERS) -> bytes:
     """Return the unary body for a client; `model` stands in where the upstream named none.
 
     Its id is built from `trace_id` (SPEC 1.4), so it is never used twice. An answer that says nothing has an empty

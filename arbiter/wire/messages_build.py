@@ -16,6 +16,7 @@ from msgspec import Raw
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Message, OpaqueTool, OutputShape, Request, Target, Tool, ToolChoice
 from arbiter.wire.attribution import without_attribution
+from arbiter.wire.disguises import Disguises, as_functions
 from arbiter.wire.json import encode
 from arbiter.wire.messages_blocks import blocks_of, mark, opened, type_of
 from arbiter.wire.messages_marks import owner, place
@@ -43,6 +44,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     """
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
+    request = as_functions(request)
     can = abilities_of(request.model)
     max_tokens = _max_tokens(request, target, can)
     settled = settle(request, can, max_tokens)
@@ -77,6 +79,11 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     }
     body.update((name, value) for name, value in optional.items() if value is not None)
     return encode(body)
+
+
+def disguised(request: Request) -> Disguises:
+    """Return the tools that are sent as functions although they take free text. Names go out as they are."""
+    return {tool.name: tool for tool in request.tools if isinstance(tool, Tool) and tool.is_free}
 
 
 def _max_tokens(request: Request, target: Target, can: Abilities | None) -> int:

@@ -46,7 +46,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
-from arbiter.wire.json import encode
+from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.messages_answer import FINISH_OUT, WRAP, call_block, text_block, write_message, write_usage
 from arbiter.wire.messages_errors import write_error_event
 from arbiter.wire.moulds import NO_MOULDS, Moulds
@@ -82,10 +82,18 @@ class _Waiting:
 class MessagesWriter:
     """Write one client stream. `model` stands in where the upstream named none.
 
-    `created_s` and `include_usage` are other formats' business; this one always tells.
+    `created_s`, `include_usage` and `asked` are other formats' business; this one always tells.
     """
 
-    def __init__(self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True) -> None:
+    def __init__(
+        self,
+        trace_id: str,
+        model: str,
+        created_s: int,
+        *,
+        include_usage: bool = True,
+        asked: Members = NO_MEMBERS,
+    ) -> None:
         self._trace_id = trace_id
         self._model = model
         self._order = Order()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from arbiter.wire import faults
 from arbiter.wire.chat_answer import write_answer
-from arbiter.wire.chat_build import build_request
-from arbiter.wire.chat_errors import ERROR_TYPES, UPSTREAM_CODES, status_of, write_error, write_error_event
-from arbiter.wire.chat_names import short_names
+from arbiter.wire.chat_build import build_request, disguised
 from arbiter.wire.chat_parse import FORMAT, parse_request
 from arbiter.wire.chat_reader import ChatReader, parse_answer
-from arbiter.wire.chat_writer import ChatWriter
+from arbiter.wire.chat_writer import ChatWriter, write_error_event
+from arbiter.wire.openai_errors import ERROR_TYPES, UPSTREAM_CODES, status_of, write_error
 
 __all__ = [
     "ERROR_TYPES",
     "UPSTREAM_CODES",
     "build_request",
+    "disguised",
     "keepalive",
     "name",
     "parse_answer",
@@ -23,7 +23,6 @@ __all__ = [
     "parse_request",
     "path",
     "reader",
-    "short_names",
     "status_of",
     "write_answer",
     "write_error",

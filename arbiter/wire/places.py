@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -14,7 +15,8 @@ from arbiter.wire.json import encode
 _MESSAGES = msgspec.json.Decoder(list[dict[str, Raw]])
 _CONTENT = msgspec.json.Decoder(list[Raw])
 
-_WHOSE = ("role", "name", "tool_call_id")
+_WHOSE = ("role", "name", "tool_call_id", "type", "call_id")
+_INSIDE = ("content", "output")
 _WORD_BYTES = 256
 MAX_ENTRIES = 2000  # some 20 us each; others wait meanwhile
 Parse = Callable[[Mapping[str, Raw]], Request]
@@ -24,26 +26,41 @@ def place_of(part: object, members: Mapping[str, Raw], parse: Parse) -> str | No
     """Return the path of the first entry of a content that `parse` reads as `part`, or as a result that holds it.
 
     Shapes: None where there is none, as for what stands in `system`, or it is not among the first MAX_ENTRIES. Each
-    entry is read again, in a request of its own.
+    entry is read again, in a request of its own. An item of Responses may be the part itself.
     """
+    name = "messages" if "messages" in members else "input"
     left = MAX_ENTRIES
-    for i, message in enumerate(_MESSAGES.decode(members["messages"])):
-        try:
-            content = _CONTENT.decode(message.get("content", b"[]"))
-        except msgspec.ValidationError:
-            continue  # a bare string
-        # What else a message holds may be large, and would be read again with each entry.
-        bare = {name: message[name] for name in _WHOSE if name in message and _is_word(message[name])}
-        for j, raw in enumerate(content[:left]):
-            alone = {"model": members["model"], "messages": Raw(encode([{**bare, "content": [raw]}]))}
+    try:
+        entries = _MESSAGES.decode(members.get(name, b"[]"))
+    except msgspec.ValidationError:
+        return None  # a bare string
+    for i, entry in enumerate(entries):
+        if left <= 0:
+            return None
+        for alone, place in _apart(entry, left):
             try:
-                found = parse(alone)
+                found = parse({"model": members["model"], name: Raw(encode([alone]))})
             except ArbiterError:
                 continue
-            if any(_holds(one, part) for message_of in found.messages for one in message_of.parts()):
-                return f"messages[{i}].content[{j}]"
-        left = max(0, left - len(content))
+            if any(_holds(one, part) for message in found.messages for one in message.parts()):
+                return f"{name}[{i}]{place}"
+            left -= 1
     return None
+
+
+def _apart(entry: dict[str, Raw], most: int) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield a message or an item with one part of its content each, and where that is; or it itself, if it has none."""
+    inside = next((name for name in _INSIDE if name in entry), "")
+    try:
+        content = _CONTENT.decode(entry.get(inside, b"[]"))
+    except msgspec.ValidationError:
+        return  # a bare string
+    # What else it holds may be large, and would be read again with each part.
+    bare = {name: raw for name, raw in entry.items() if name in _WHOSE and _is_word(raw)}
+    for j, raw in enumerate(content[:most]):
+        yield {**bare, inside: [raw]}, f".{inside}[{j}]"
+    if not inside:
+        yield dict(entry), ""
 
 
 def _is_word(raw: Raw) -> bool:

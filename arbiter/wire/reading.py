@@ -14,17 +14,49 @@ from typing import TypeVar
 
 import msgspec
 
-from arbiter._speedups import nesting, reduce
+from arbiter._speedups import nesting, reduce, sse
+from arbiter._speedups.py.carry import is_event
 from arbiter.errors import Cut, Garbled
 from arbiter.model import Ended, Event, Failed, Order, Stage, Started
 from arbiter.wire.json import present
-from arbiter.wire.moulds import Carrier
+from arbiter.wire.moulds import Carrier, Mould
 
 MAX_DEPTH = 200  # SPEC 14.1
 MAX_ANSWER_VALUES = 2_000_000
 """Values of a whole answer: log probabilities of a long one are some 60 for each of its tokens."""
 
 T = TypeVar("T")
+
+
+class Frames:
+    """Splits an upstream stream into events, and moves none of them."""
+
+    def __init__(self, limit: int = sse.LIMIT_BYTES) -> None:
+        self._reader = sse.SSEReader(limit)
+        self.events = 0
+        self.text_bytes = self.thinking_bytes = self.argument_bytes = 0  # of what was moved
+
+    def open(self, data: bytes) -> None:
+        self._reader.open(data)
+
+    def end(self) -> None:
+        self._reader.end()
+
+    def next(self) -> tuple[bytes, bytes] | None:
+        event = self._reader.next()
+        self.events += event is not None and is_event(*event)
+        return event
+
+    def take(self) -> bytes:
+        return b""
+
+    def kept(self) -> bytes:
+        return b""
+
+    def aim(
+        self, text: Mould, reasoning_content: Mould, reasoning: Mould, arguments: Mould, place: int, keep: bool
+    ) -> None:
+        """Nothing is moved, whatever could be."""
 
 
 class EventReader(ABC):

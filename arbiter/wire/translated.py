@@ -12,7 +12,6 @@ import msgspec
 
 from arbiter.errors import ArbiterError, Garbled, InStreamError
 from arbiter.model import (
-    Answer,
     CallDelta,
     CallStarted,
     Ended,
@@ -22,11 +21,11 @@ from arbiter.model import (
     Started,
     TextDelta,
     ThinkingDelta,
-    ToolCall,
     Usage,
     UsageReported,
 )
 from arbiter.wire.course import Ending
+from arbiter.wire.disguises import Disguises, Unmasking
 from arbiter.wire.format import Reader, Writer
 
 
@@ -74,13 +73,13 @@ def _size(text: str) -> int:
 class TranslatedStream:
     """One upstream stream on its way to a client of another format (`wire.course.Course`).
 
-    `names` maps tool names as they were sent to the client's own, where the upstream's format could not take those.
+    `disguises` are the tools that the upstream knows in another shape than the client.
     """
 
-    __slots__ = ("_error", "_frames", "_is_silent", "_names", "_reader", "_writer", "ending", "finish_inferred",
+    __slots__ = ("_error", "_frames", "_is_silent", "_reader", "_unmasking", "_writer", "ending", "finish_inferred",
                  "heard", "is_bare", "last_words", "protocol_fault", "repairs")  # fmt: skip
 
-    def __init__(self, reader: Reader, writer: Writer, names: dict[str, str]) -> None:
+    def __init__(self, reader: Reader, writer: Writer, disguises: Disguises) -> None:
         self.ending = Ending.OPEN
         self.finish_inferred = False
         self.is_bare = False
@@ -91,7 +90,7 @@ class TranslatedStream:
         self._reader = reader
         self._frames = reader.frames
         self._writer = writer
-        self._names = names
+        self._unmasking = Unmasking(disguises) if disguises else None
         self.heard = Heard()
         self._error: ArbiterError | None = None
 
@@ -179,10 +178,9 @@ class TranslatedStream:
                 self._stop(event.error)
                 return False
             self._is_silent = False
-            if type(event) is CallStarted and event.name in self._names:
-                event = CallStarted(event.index, event.id, self._names[event.name])
-            self.heard.take(event)
-            out.append(self._writer.write(event))
+            for told in self._unmasking.take(event) if self._unmasking is not None else (event,):
+                self.heard.take(told)
+                out.append(self._writer.write(told))
             if type(event) is Ended:
                 self.finish_inferred = event.inferred
                 self.ending = Ending.COMPLETE
@@ -199,7 +197,8 @@ class TranslatedStream:
 
     def _aim(self) -> None:
         frames, moulds = self._frames, self._writer.moulds()
-        place = self._reader.place_of(moulds.call) if moulds.arguments is not None else -1
+        is_seen = self._unmasking is not None and self._unmasking.changes(moulds.call)
+        place = self._reader.place_of(moulds.call) if moulds.arguments is not None and not is_seen else -1
         frames.aim(
             moulds.text,
             moulds.reasoning_content,
@@ -216,14 +215,3 @@ class TranslatedStream:
 
 
 _decode_str = msgspec.json.Decoder(str).decode
-
-
-def renamed(answer: Answer, names: dict[str, str]) -> Answer:
-    """`answer` with its tool calls under the client's own names."""
-    if not names:
-        return answer
-    parts = tuple(
-        msgspec.structs.replace(part, name=names.get(part.name, part.name)) if type(part) is ToolCall else part
-        for part in answer.parts
-    )
-    return msgspec.structs.replace(answer, parts=parts)

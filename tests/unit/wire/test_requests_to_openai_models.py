@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Message, Request, Target, Tool, ToolCall, ToolChoice, ToolResult
 from arbiter.wire import anthropic_messages, openai_chat
-from arbiter.wire.chat_names import sent_name, short_names
+from arbiter.wire.openai_names import sent_name, short_names
 
 TOOL = {"name": "f", "input_schema": {"type": "object", "properties": {}}}
 

@@ -1,4 +1,4 @@
-"""OpenAI Chat errors: every class of SPEC 4.8 as a client of this format knows it."""
+"""OpenAI's errors, of both of its formats: every class of SPEC 4.8 as a client of them knows it."""
 
 from __future__ import annotations
 
@@ -48,27 +48,25 @@ UPSTREAM_CODES: dict[ErrorClass, str] = {
 and stops at `insufficient_quota`. Every other class, and every error of our own, has the class itself as its code."""
 
 
+def code_of(error: ArbiterError) -> str:
+    """Return `error.code`."""
+    code: str = error.code
+    return UPSTREAM_CODES.get(error.code, code) if isinstance(error, UpstreamStatus | InStreamError) else code
+
+
 def status_of(error: ArbiterError) -> int:
     """Return the HTTP status for `error`. Only Anthropic has a 529; here a busy upstream is a 503."""
     return 503 if error.code is ErrorClass.OVERLOADED else error.status
 
 
 def write_error(error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Return status, headers and body that tell a client of this format about `error`, before anything was sent."""
+    """Return status, headers and body that tell a client about `error`, before anything was sent."""
     status = status_of(error)
     headers = [("content-type", "application/json"), *error.headers]
     faults.add_retry_after(headers, status, error)
-    return status, headers, encode(_body(error))
+    return status, headers, encode(body_of(error))
 
 
-def write_error_event(error: ArbiterError, trace_id: str) -> bytes:
-    """Return the event that ends a stream which failed. No `[DONE]` follows it (SPEC 2.7)."""
-    return b"data: " + encode(_body(error)) + b"\n\n"
-
-
-def _body(error: ArbiterError) -> dict[str, object]:
-    code: str = error.code
-    if isinstance(error, UpstreamStatus | InStreamError):
-        code = UPSTREAM_CODES.get(error.code, code)
-    inner = {"message": str(error), "type": ERROR_TYPES[error.code], "param": error.param, "code": code}
+def body_of(error: ArbiterError) -> dict[str, object]:
+    inner = {"message": str(error), "type": ERROR_TYPES[error.code], "param": error.param, "code": code_of(error)}
     return {"error": inner}

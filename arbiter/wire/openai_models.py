@@ -46,6 +46,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     sampling: bool = True  # `temperature` and `top_p`
     parallel: bool = True  # `parallel_tool_calls`
     top_k: bool = True
+    free_text: bool = False  # tools that take free text
+    verbosity: bool = False
     user: bool = True
     stops: int | None = None
     call_ids: Literal["any", "40", "9"] = "40"  # how long an id of a call may be; 9 means exactly 9, letters and digits
@@ -58,6 +60,10 @@ def _openai(*efforts: str, **members: object) -> Dialect:
     idle = efforts[0] if efforts else None
     common = {"limit": "max_completion_tokens", "reasoning": None, "sampling": False, "top_k": False, "stops": 4}
     return msgspec.convert(common | {"efforts": efforts, "idle": idle} | members, Dialect)
+
+
+def _gpt_5(*efforts: str, **members: object) -> Dialect:
+    return _openai(*efforts, free_text=True, verbosity=True, **members)
 
 
 def _plain_openai(cap: int | None) -> Dialect:
@@ -74,10 +80,10 @@ _RULES: tuple[tuple[str, Dialect], ...] = (
     (r"gpt-4|chatgpt", _plain_openai(None)),
     (r"gpt-\d+(\.\d+)?-chat", _openai(sampling=True)),
     (r"o\d|codex-", _openai("low", "medium", "high", parallel=False)),
-    (r"gpt-5(?![.\d])", _openai("minimal", "low", "medium", "high")),
-    (r"gpt-5\.1(?!\d)", _openai("none", "low", "medium", "high")),
-    (r"gpt-5\.[2-5](?!\d)", _openai("none", "low", "medium", "high", "xhigh", tools_idle=True)),
-    (r"gpt-([5-9]|\d\d)", _openai("none", "low", "medium", "high", "xhigh", "max", tools_idle=True)),
+    (r"gpt-5(?![.\d])", _gpt_5("minimal", "low", "medium", "high")),
+    (r"gpt-5\.1(?!\d)", _gpt_5("none", "low", "medium", "high")),
+    (r"gpt-5\.[2-5](?!\d)", _gpt_5("none", "low", "medium", "high", "xhigh", tools_idle=True)),
+    (r"gpt-([5-9]|\d\d)", _gpt_5("none", "low", "medium", "high", "xhigh", "max", tools_idle=True)),
     (
         rf"(open-|labs-)?({_MISTRAL})",
         Dialect(reasoning=None, top_k=False, user=False, call_ids="9", user_after_tool=False),
@@ -102,8 +108,9 @@ def dialect(model: str) -> Dialect:
     maker, slash, name = model.lower().rpartition("/")
     for pattern, found in _FAMILIES:
         if pattern.match(name):
-            # A name with its maker is asked of somebody else, who does not share the maker's limits on tools.
-            return msgspec.structs.replace(found, tools_idle=False) if slash and maker else found
+            # A name with its maker is asked of somebody else, who has neither the maker's limits on tools nor all kinds
+            # of them.
+            return msgspec.structs.replace(found, tools_idle=False, free_text=False) if slash and maker else found
     return _UNKNOWN
 
 

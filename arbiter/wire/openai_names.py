@@ -1,7 +1,7 @@
 """Names and ids that OpenAI's format would refuse, made to fit: each a function of the name alone.
 
 So the same call has the same id in every turn (SPEC 2.4), and its result finds it. A shortened tool name must be read
-back in answers: `short_names` says which is whose.
+back in answers: `renamed` says which is whose.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 
 from arbiter.errors import BadRequest
 from arbiter.model import Request, Tool
-from arbiter.wire.chat_models import Dialect
+from arbiter.wire.openai_models import Dialect
 
-MAX_CALL_ID = 40
+MAX_CALL_ID = 40  # in a chat
 MAX_NAME = 64
 MAX_USER = 64
 
@@ -31,14 +31,14 @@ def sent_name(name: str) -> str:
     return f"{_FOREIGN.sub('_', name[: MAX_NAME - 13])}_{digest}"
 
 
-def short_names(request: Request) -> dict[str, str]:
-    """Return the tools whose name is not sent as it is: sent name -> the client's. Empty for nearly every request.
+def renamed(request: Request) -> dict[str, Tool]:
+    """Return the tools whose name is not sent as it is, by the sent one. Empty for nearly every request.
 
     Errors: BadRequest where two tools would be sent under one name.
     """
-    tools = [tool.name for tool in request.tools if isinstance(tool, Tool)]
-    shortened = {sent: name for name in tools if (sent := sent_name(name)) != name}
-    if shortened and not shortened.keys().isdisjoint(tools):
+    tools = [tool for tool in request.tools if isinstance(tool, Tool)]
+    shortened = {sent: tool for tool in tools if (sent := sent_name(tool.name)) != tool.name}
+    if shortened and not shortened.keys().isdisjoint(tool.name for tool in tools):
         raise BadRequest("two tools have names that cannot be told apart in 64 characters", param="tools")
     return shortened
 
@@ -47,9 +47,12 @@ def sent_call_id(call_id: str, dialect: Dialect) -> str:
     """Return the id of a call, and of its result, as it is sent."""
     if dialect.call_ids == "9":
         return call_id if _NINE.match(call_id) else _nine(call_id)
-    if dialect.call_ids == "any" or len(call_id) <= MAX_CALL_ID:
-        return call_id
-    return f"call_{_digest(call_id)[: MAX_CALL_ID - 5]}"
+    return call_id if dialect.call_ids == "any" else short_call_id(call_id, MAX_CALL_ID)
+
+
+def short_call_id(call_id: str, most: int) -> str:
+    """Return the id of a call in at most so many characters, which are at least 40."""
+    return call_id if len(call_id) <= most else f"call_{_digest(call_id)[: MAX_CALL_ID - 5]}"
 
 
 def sent_user(user: str) -> str:

@@ -1,0 +1,250 @@
+"""OpenAI Responses answers, outwards: `Answer` -> the response object; and what streams share of it.
+
+A response repeats what was asked. Settings are repeated as the client wrote them; what it left out has the vendor's
+defaults, and where only the provider could tell, null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from arbiter import _speedups
+from arbiter.model import Answer, Finish, Refusal, Text, Thinking, ToolCall, Usage
+from arbiter.wire.json import NO_MEMBERS, Members, encode
+from arbiter.wire.responses_parse import namespaces
+
+COMPLETED, INCOMPLETE = "completed", "incomplete"
+
+_REASONS = {  # why an answer is incomplete
+    Finish.LENGTH: "max_output_tokens",
+    Finish.CONTEXT_WINDOW: "max_output_tokens",
+    Finish.CONTENT_FILTER: "content_filter",
+}
+_FINISH_IN = {"max_output_tokens": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
+
+
+def finish_of(word: str, has_calls: bool) -> Finish:
+    """Return what the status of a response, or the reason why it is incomplete, means."""
+    return _FINISH_IN.get(word, Finish.TOOL_CALLS if has_calls else Finish.STOP)
+
+
+def status_of(finish: Finish) -> str:
+    return INCOMPLETE if finish in _REASONS else COMPLETED
+
+
+def read_usage(raw: bytes | None) -> Usage | None:
+    """Return a usage object in neutral counts, None where it is none."""
+    found = _speedups.usage.responses(raw) if raw is not None else None
+    return Usage(*found) if found is not None else None
+
+
+def write_usage(usage: Usage | None) -> dict[str, Any] | None:
+    """Return usage as this format counts: the input includes what was cached. A number it demands is 0 if unknown."""
+    if usage is None or not usage.is_stated:
+        return None
+    read, output = usage.all_input() or 0, usage.output or 0
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read or 0,
+            "cache_write_tokens": usage.cache_write or 0,
+        },
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+        "total_tokens": usage.total if usage.total is not None else read + output,
+    }
+
+
+_REPEATED: dict[str, Any] = {  # in this order, with what a member is where the client left it out
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": "auto",
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+_NULLABLE = frozenset(name for name, default in _REPEATED.items() if default is None)
+
+
+class Head:
+    """The response object of one answer, but for what comes of it: its status, its output and its usage."""
+
+    def __init__(self, trace_id: str, model: str, created_s: int, asked: Members) -> None:
+        self._first = {"id": f"resp_{trace_id}", "object": "response", "created_at": created_s}
+        self._model = model
+        repeated = {name: _repeated(name, default, asked) for name, default in _REPEATED.items()}
+        self._repeated = encode(repeated)[1:-1]
+
+    def build(
+        self,
+        status: str,
+        output: bytes,
+        *,
+        finish: Finish | None = None,
+        usage: Usage | None = None,
+        error: dict[str, Any] | None = None,
+    ) -> bytes:
+        """Return the whole of it as JSON; `output` is the inside of the list of its items."""
+        reason = _REASONS.get(finish) if finish is not None else None
+        ahead = {
+            **self._first,
+            "status": status,
+            "error": error,
+            "incomplete_details": {"reason": reason} if reason is not None else None,
+            "model": self._model,
+        }
+        behind = {"usage": write_usage(usage)}
+        return b'%b,%b,"output":[%b],%b' % (encode(ahead)[:-1], self._repeated, output, encode(behind)[1:])
+
+
+def _repeated(name: str, default: Any, asked: Members) -> Any:
+    raw = bytes(asked.get(name, b""))
+    if not raw or (raw == b"null" and name not in _NULLABLE):
+        return default
+    if name == "tools":
+        return [_repeated_tool(one) for one in _TOOLS.decode(raw)]
+    return Raw(raw)
+
+
+class _Tool(msgspec.Struct):
+    type: str = ""
+    strict: Raw = Raw()
+    parameters: Raw = Raw()
+
+
+_TOOLS = msgspec.json.Decoder(list[Raw])
+_TOOL = msgspec.json.Decoder(_Tool)
+
+
+def _repeated_tool(raw: Raw) -> Raw:
+    """Return a tool as the vendor repeats it: a function says whether it is strict, and what it takes."""
+    tool = _TOOL.decode(raw)
+    if tool.type != "function":
+        return raw
+    missing = [
+        b',"%b":%b' % (name, value)
+        for name, found, value in ((b"parameters", tool.parameters, b"null"), (b"strict", tool.strict, b"true"))
+        if not bytes(found)
+    ]
+    return Raw(bytes(raw).rstrip()[:-1].rstrip() + b"".join(missing) + b"}") if missing else raw
+
+
+# --- Items ------------------------------------------------------------------------------------------------------------
+
+
+class Names:
+    """The names of items and of what was called in them, in one answer."""
+
+    def __init__(self, trace_id: str, asked: Members) -> None:
+        self._trace_id = trace_id
+        self._namespaces = namespaces(asked)
+
+    def id(self, kind: str, place: int) -> str:
+        """Return the id of the item at a place of the output. It is never used twice (SPEC 2.7)."""
+        return f"{kind}_{self._trace_id}_{place}"
+
+    def call(self, name: str) -> dict[str, str]:
+        """Return how a call names its tool."""
+        found = self._namespaces.get(name)
+        return {"name": name} if found is None else {"namespace": found[0], "name": found[1]}
+
+
+MESSAGE, CALL, FREE_CALL, REASONING = "msg", "fc", "ctc", "rs"
+"""How the ids of items begin, by what they are."""
+
+
+def text_part(text: Any, logprobs: list[Raw] | None = None) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
+
+
+def refusal_part(text: Any) -> dict[str, Any]:
+    return {"type": "refusal", "refusal": text}
+
+
+def summary_part(text: Any) -> dict[str, Any]:
+    return {"type": "summary_text", "text": text}
+
+
+def message_item(id: str, status: str, content: list[Any]) -> dict[str, Any]:
+    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def reasoning_item(id: str, summary: list[Any]) -> dict[str, Any]:
+    return {"id": id, "type": "reasoning", "summary": summary}
+
+
+def call_item(id: str, status: str, call_id: str, named: dict[str, str], arguments: Any) -> dict[str, Any]:
+    called = {"id": id, "type": "function_call", "status": status, "call_id": call_id}
+    return {**called, **named, "arguments": arguments}
+
+
+def free_call_item(id: str, status: str, call_id: str, named: dict[str, str], input: Any) -> dict[str, Any]:
+    called = {"id": id, "type": "custom_tool_call", "status": status, "call_id": call_id}
+    return {**called, **named, "input": input}
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[Raw] | None = None
+
+
+_LOGPROBS = msgspec.json.Decoder(_Logprobs)
+
+
+def read_logprobs(raw: bytes) -> bytes | None:
+    """Return log probabilities in the neutral shape, which is a chat's; None where there are none."""
+    return b'{"content":%b,"refusal":null}' % raw if raw[:1] == b"[" and raw.strip() != b"[]" else None
+
+
+def write_logprobs(raw: bytes) -> list[Raw]:
+    """Return neutral log probabilities as this format has them."""
+    return _LOGPROBS.decode(raw).content or []
+
+
+def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, asked: Members = NO_MEMBERS) -> bytes:
+    """Return the unary body for a client; `model` stands in where the upstream named none.
+
+    Its id is built from `trace_id` (SPEC 1.4), so it is never used twice.
+    """
+    finish = answer.finish or Finish.STOP
+    status = status_of(finish)
+    names = Names(trace_id, asked)
+    logprobs = [one for raw in answer.logprobs for one in write_logprobs(raw)]
+    items: list[dict[str, Any]] = []
+    for part in answer.parts:
+        place = len(items)
+        if type(part) is Text or type(part) is Refusal:
+            said = refusal_part(part.text) if type(part) is Refusal else text_part(part.text, logprobs)
+            if type(part) is Text:
+                logprobs = []
+            if items and items[-1]["type"] == "message":
+                items[-1]["content"].append(said)
+            else:
+                items.append(message_item(names.id(MESSAGE, place), status, [said]))
+        elif type(part) is Thinking:
+            if part.text:
+                items.append(reasoning_item(names.id(REASONING, place), [summary_part(part.text)]))
+        elif type(part) is ToolCall:
+            named = names.call(part.name)
+            if part.is_free:
+                items.append(free_call_item(names.id(FREE_CALL, place), status, part.id, named, part.arguments))
+            else:
+                items.append(call_item(names.id(CALL, place), status, part.id, named, part.arguments))
+    head = Head(trace_id, answer.model or model, created_s, asked)
+    return head.build(status, encode(items)[1:-1], finish=finish, usage=answer.usage)

@@ -1,0 +1,160 @@
+"""The input of an OpenAI Responses request, outwards: messages -> a flat list of items.
+
+Nothing is moved: each message becomes its items where it stands, in the order of its parts, so a conversation that grew
+has the same bytes up to where it grew (SPEC 2.4). Instructions at the head are `instructions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from arbiter.errors import PartUnsupported, ProtocolUnsupported
+from arbiter.model import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    OpaqueTool,
+    Part,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from arbiter.wire.openai_names import sent_name, short_call_id
+from arbiter.wire.openai_parts import bare, file_data, file_name, image_url
+from arbiter.wire.responses_items import FORMAT
+from arbiter.wire.responses_parse import short_name
+
+MAX_CALL_ID = 64
+
+_IN_CONTENT = ("input_", "output_")  # how the types of parts begin; items have others
+
+
+class Conversation:
+    """Builds the items of one request, whose `tools` say what was called."""
+
+    def __init__(self, tools: tuple[Tool | OpaqueTool, ...]) -> None:
+        self._grouped = {tool.name: tool for tool in tools if isinstance(tool, Tool) and tool.namespace is not None}
+        self._free: set[str] = set()  # calls whose input was free text, by id
+
+    def build(self, messages: tuple[Message, ...]) -> tuple[str | None, list[Any]]:
+        """Return the instructions, where the first message is such, and the items of the others.
+
+        Errors: PartUnsupported where a part has no place in this format.
+        """
+        instructions = None
+        if len(messages) > 1 and messages[0].role == "system":
+            said = bare(messages[0].content, FORMAT)
+            if isinstance(said, str):
+                instructions, messages = said, messages[1:]
+        return instructions, [item for message in messages for item in self._items(message)]
+
+    def _items(self, message: Message) -> Iterator[Any]:
+        if message.role == "tool":
+            for part in message.parts():
+                yield self._result(part)
+        elif message.role == "assistant":
+            yield from self._said(message)
+        else:
+            yield {"role": message.role, "content": _content(message.content)}
+
+    def _said(self, message: Message) -> Iterator[Any]:
+        if isinstance(message.content, str):
+            yield _message(message.content)
+            return
+        for part in message.content:
+            if type(part) is Text or type(part) is Refusal:
+                if part.text:
+                    yield _message(part.text)
+            elif type(part) is ToolCall:
+                yield self._call(part)
+            elif type(part) is Thinking:
+                if part.item is not None:
+                    yield Raw(part.item)  # whoever made it wants it back; of others nothing can be told here
+            elif type(part) is Opaque and part.format == FORMAT and not type_of(part.raw).startswith(_IN_CONTENT):
+                yield Raw(part.raw)
+            elif type(part) is Opaque and part.format != FORMAT and part.text is not None:
+                if part.text:
+                    yield _message(part.text)
+            elif type(part) is not RedactedThinking:
+                yield {"role": "assistant", "content": [_part(part)]}
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        if call.is_free:
+            self._free.add(call.id)
+        built = {"type": "custom_tool_call" if call.is_free else "function_call"}
+        built["call_id"] = short_call_id(call.id, MAX_CALL_ID)
+        tool = self._grouped.get(call.name)
+        if tool is not None and tool.namespace is not None:
+            built |= {"namespace": tool.namespace.name, "name": short_name(tool)}
+        else:
+            built["name"] = sent_name(call.name)
+        built["input" if call.is_free else "arguments"] = call.arguments
+        return built
+
+    def _result(self, part: Part) -> dict[str, Any]:
+        if type(part) is not ToolResult:
+            raise ProtocolUnsupported("a message of role tool without a tool result")
+        content = _content(part.content)
+        if part.is_error:  # there is no member for it; the model would take the failure for an answer
+            if isinstance(content, str):
+                content = f"Error: {content}"
+            else:
+                content.insert(0, {"type": "input_text", "text": "Error:"})
+        kind = "custom_tool_call_output" if part.call_id in self._free else "function_call_output"
+        return {"type": kind, "call_id": short_call_id(part.call_id, MAX_CALL_ID), "output": content}
+
+
+def _message(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _content(content: str | tuple[Part, ...]) -> str | list[Any]:
+    parts = bare(content, FORMAT)
+    return parts if isinstance(parts, str) else [_part(part) for part in parts]
+
+
+def _part(part: Part) -> Any:
+    """Return one part of a content. Cache marks stay behind."""
+    if type(part) is Text:
+        return {"type": "input_text", "text": part.text}
+    if type(part) is Image:
+        return {"type": "input_image", "image_url": image_url(part), "detail": part.detail or "auto"}
+    if type(part) is File:
+        return {"type": "input_file", **_file(part)}
+    if type(part) is Refusal:
+        return {"type": "refusal", "refusal": part.text}
+    if type(part) is Opaque and part.format == FORMAT:
+        return Raw(part.raw)
+    what = type_of(part.raw) if type(part) is Opaque else type(part).__name__
+    raise PartUnsupported(f"a part of type {what} cannot be told to this upstream, which speaks OpenAI Responses", part)
+
+
+def _file(file: File) -> dict[str, str]:
+    if file.file_id is not None:
+        built = {"file_id": file.file_id}
+    elif file.url is not None:
+        built = {"file_url": file.url}
+    else:
+        return {"filename": file_name(file), "file_data": file_data(file)}
+    return built if file.filename is None else {"filename": file.filename, **built}
+
+
+class _Typed(msgspec.Struct):
+    type: str | None = None
+
+
+_TYPED = msgspec.json.Decoder(_Typed)
+
+
+def type_of(raw: bytes) -> str:
+    """Return the type that a raw item, part or tool gives itself."""
+    return _TYPED.decode(raw).type or "item_reference"
