@@ -1,7 +1,7 @@
 """OpenAI Responses answers, outwards: `Answer` -> the response object; and what streams share of it.
 
 A response repeats what was asked. Settings are repeated as the client wrote them; what it left out has the vendor's
-defaults, and where only the provider could tell, null.
+defaults. The tier is not among them: whether another vendor has it, and gave it, nobody knows.
 """
 
 from __future__ import annotations
@@ -66,10 +66,7 @@ _REPEATED: dict[str, Any] = {  # in this order, with what a member is where the 
     "metadata": {},
     "parallel_tool_calls": True,
     "previous_response_id": None,
-    "prompt_cache_key": None,
     "reasoning": {"effort": None, "summary": None},
-    "safety_identifier": None,
-    "service_tier": "auto",
     "store": True,
     "temperature": 1.0,
     "text": {"format": {"type": "text"}},
@@ -78,9 +75,9 @@ _REPEATED: dict[str, Any] = {  # in this order, with what a member is where the 
     "top_logprobs": 0,
     "top_p": 1.0,
     "truncation": "disabled",
-    "user": None,
 }
 _NULLABLE = frozenset(name for name, default in _REPEATED.items() if default is None)
+_IF_SAID = ("prompt_cache_key", "safety_identifier", "user")
 
 
 class Head:
@@ -90,6 +87,7 @@ class Head:
         self._first = {"id": f"resp_{trace_id}", "object": "response", "created_at": created_s}
         self._model = model
         repeated = {name: _repeated(name, default, asked) for name, default in _REPEATED.items()}
+        repeated.update((name, asked[name]) for name in _IF_SAID if bytes(asked.get(name, b"null")) != b"null")
         self._repeated = encode(repeated)[1:-1]
 
     def build(
@@ -110,8 +108,10 @@ class Head:
             "incomplete_details": {"reason": reason} if reason is not None else None,
             "model": self._model,
         }
-        behind = {"usage": write_usage(usage)}
-        return b'%b,%b,"output":[%b],%b' % (encode(ahead)[:-1], self._repeated, output, encode(behind)[1:])
+        told = write_usage(usage)
+        behind = {"usage": told} if told is not None else {}
+        ending = b",%b" % encode(behind)[1:] if behind else b"}"
+        return b'%b,%b,"output":[%b]%b' % (encode(ahead)[:-1], self._repeated, output, ending)
 
 
 def _repeated(name: str, default: Any, asked: Members) -> Any:

@@ -143,8 +143,14 @@ class ResponsesWriter:
             return self._say(event.text) if event.text else b""
         if not self._order.admit(event):
             return b""
-        opening = b"" if self._head is not None else self._open(event)
-        return opening + self._write(event)
+        if self._head is not None:
+            return self._write(event)
+        opening = self._open(event)
+        try:
+            return opening + self._write(event)
+        except Garbled:
+            self._head, self._number = None, 0  # the client has seen nothing
+            raise
 
     def moulds(self) -> Moulds:
         """Return what may be moved past the writer: nothing, as each event has its number."""
@@ -200,15 +206,13 @@ class ResponsesWriter:
     # --- Messages and thoughts ----------------------------------------------------------------------------------------
 
     def _write_text(self, event: TextDelta | RefusalDelta) -> bytes:
-        logprobs = event.logprobs if type(event) is TextDelta else None
-        if not event.text and logprobs is None:
+        raw = event.logprobs if type(event) is TextDelta else None
+        logprobs = answer.write_logprobs(raw) if raw is not None else []
+        if not event.text and not logprobs:
             return b""
         before = self._enter(_REFUSAL if type(event) is RefusalDelta else _TEXT)
-        if logprobs is None:
-            return before + self._say(event.text)
-        found = answer.write_logprobs(logprobs)
-        self._logprobs += found
-        return before + self._say(event.text, found)
+        self._logprobs += logprobs
+        return before + self._say(event.text, logprobs)
 
     def _enter(self, part: str) -> bytes:
         """Be inside of a part of that kind: close what is open, and open it if it is not."""

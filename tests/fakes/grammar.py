@@ -66,6 +66,7 @@ def chat(stream: bytes, *, include_usage: bool = True) -> Told:
     constant: tuple[Any, ...] | None = None
     blocks: list[tuple[str, str]] = []
     calls: dict[int, list[str]] = {}
+    free: set[int] = set()
     opened = False
     for name, data in events:
         assert name == "" and ending == "open", "something follows the end"
@@ -102,20 +103,23 @@ def chat(stream: bytes, *, include_usage: bool = True) -> Told:
             if delta.get(member):
                 add(blocks, member, delta[member])
         for call in delta.get("tool_calls", ()):
-            index, function = call["index"], call["function"]
+            kind, member = ("custom", "input") if "custom" in call else ("function", "arguments")
+            index, called = call["index"], call[kind]
             if "id" in call:
                 assert index == len(calls), "calls are numbered without gaps, and open once"
-                assert call["type"] == "function" and isinstance(function["name"], str)
-                calls[index] = [function["name"], call["id"], function["arguments"]]
+                assert call["type"] == kind and isinstance(called["name"], str)
+                calls[index] = [called["name"], call["id"], called[member]]
+                free |= {index} if kind == "custom" else set()
             else:
-                assert index in calls and set(function) == {"arguments"}, "a slice of a call that never opened"
-                calls[index][2] += function["arguments"]
+                assert index in calls and set(called) == {member}, "a slice of a call that never opened"
+                assert (index in free) == (kind == "custom"), "a call is of one kind"
+                calls[index][2] += called[member]
         if choice["finish_reason"] is not None:
             finish = choice["finish_reason"]
             assert finish in FINISH_REASONS and delta == {}
     assert ending != "complete" or opened
     if ending == "complete":
-        assert all(call[2] for call in calls.values()), "a call without arguments"
+        assert all(call[2] or index in free for index, call in calls.items()), "a call without arguments"
         assert len({call[1] for call in calls.values()}) == len(calls), "two calls share an id"
         assert (finish == "tool_calls") <= bool(calls)
     blocks += [("call", json.dumps(call)) for call in calls.values()]
@@ -212,4 +216,132 @@ def add(blocks: list[tuple[str, str]], kind: str, text: str) -> None:
         blocks.append((kind, text))
 
 
-JUDGES = {"openai-chat": chat, "anthropic-messages": messages}
+_PARTS = {  # by the type of a part: the member with its text, and how its events begin
+    "output_text": ("text", "response.output_text", "content_part"),
+    "refusal": ("refusal", "response.refusal", "content_part"),
+    "summary_text": ("text", "response.reasoning_summary_text", "reasoning_summary_part"),
+}
+_INPUTS = {
+    "function_call": ("arguments", "response.function_call_arguments"),
+    "custom_tool_call": ("input", "response.custom_tool_call_input"),
+}
+
+
+class _Item:
+    """One item of a response while it comes: what it began as, its finished parts, and the part that is open."""
+
+    def __init__(self, item: dict[str, Any]) -> None:
+        self.item = item
+        self.said = ""
+        self.parts: list[dict[str, Any]] = []
+        self.part: dict[str, Any] | None = None
+        self.is_said = False  # its arguments, or the text of the open part, ended
+        self.whole: dict[str, Any] | None = None
+
+    def begin(self, event: dict[str, Any]) -> None:
+        assert self.part is None and not self.is_said
+        self.part, self.said = event["part"], ""
+        member, _, kind = _PARTS[event["part"]["type"]]
+        assert event["part"][member] == "" and event["type"] == f"response.{kind}.added"
+        self.check(event)
+
+    def check(self, event: dict[str, Any]) -> None:
+        assert event["item_id"] == self.item["id"] and self.whole is None
+        if self.part is not None:
+            index = "summary_index" if self.part["type"] == "summary_text" else "content_index"
+            assert event[index] == len(self.parts)
+
+    def take(self, event: dict[str, Any]) -> None:
+        self.check(event)
+        if self.part is not None:
+            member, stem, kind = _PARTS[self.part["type"]]
+        else:
+            member, stem = _INPUTS[self.item["type"]]
+            kind = ""
+        if event["type"] == f"{stem}.delta":
+            assert (event["delta"] or event["logprobs"]) and not self.is_said
+            self.said += event["delta"]
+        elif event["type"] == f"{stem}.done":
+            assert event[member] == self.said and not self.is_said
+            self.is_said = True
+        else:
+            assert event["type"] == f"response.{kind}.done" and self.is_said and self.part is not None
+            assert event["part"][member] == self.said
+            self.parts.append(event["part"])
+            self.part, self.is_said = None, False
+
+    def end(self, whole: dict[str, Any]) -> None:
+        assert self.whole is None and self.part is None
+        assert {**self.item, "status": 0} | {"content": 0, "summary": 0, "arguments": 0, "input": 0} == {
+            **whole,
+            "status": 0,
+        } | {"content": 0, "summary": 0, "arguments": 0, "input": 0}
+        if self.item["type"] in _INPUTS:
+            assert self.is_said and whole[_INPUTS[self.item["type"]][0]] == self.said
+        else:
+            assert self.parts and whole["content" if self.item["type"] == "message" else "summary"] == self.parts
+        self.whole = whole
+
+    def blocks(self) -> list[tuple[str, str]]:
+        kind = self.item["type"]
+        if kind in _INPUTS:
+            named = [self.item.get("namespace"), self.item["name"], self.item["call_id"]]
+            return [(kind, json.dumps([*named, self.said]))]
+        parts = [*self.parts, *([] if self.part is None else [{**self.part, "text": self.said, "refusal": self.said}])]
+        return [(part["type"], part[_PARTS[part["type"]][0]]) for part in parts]
+
+
+def responses(stream: bytes) -> Told:
+    """Judge an OpenAI Responses stream. Errors: AssertionError."""
+    ending, finish, usage = "open", None, None
+    items: list[_Item] = []
+    constant: Any = None
+    failed = False
+    for number, (name, data) in enumerate(frames(stream)):
+        assert ending == "open", "something follows the end"
+        event = strict(data)
+        kind = event["type"]
+        assert kind == name, "the event's name is its type"
+        assert event["sequence_number"] == number or failed or kind == "error"
+        assert not failed or kind == "response.failed", "nothing but the failed response follows an error"
+        if kind == "error":
+            assert isinstance(event["message"], str)
+            failed = True
+            continue
+        if "response" in event:
+            response = event["response"]
+            same = {name: value for name, value in response.items() if name in ("id", "created_at", "model", "tools")}
+            assert response["object"] == "response" and response["id"].startswith("resp_")
+            if kind == "response.failed":
+                assert response["status"] == "failed" and isinstance(response["error"]["code"], str)
+                ending = "error"
+                continue
+            assert constant in (None, same)
+            constant = same
+        if number < 2:
+            assert kind == ("response.created", "response.in_progress")[number]
+            assert response["status"] == "in_progress" and response["output"] == [] and "usage" not in response
+        elif kind in ("response.completed", "response.incomplete"):
+            assert all(item.whole is not None for item in items), "an item that never ended"
+            assert response["output"] == [item.whole for item in items]
+            assert kind == f"response.{response['status']}"
+            assert (response["incomplete_details"] is not None) == (kind == "response.incomplete")
+            finish = response["status"] if kind == "response.completed" else response["incomplete_details"]["reason"]
+            ending, usage = "complete", response.get("usage")
+        elif kind == "response.output_item.added":
+            item = event["item"]
+            assert event["output_index"] == len(items), "items are numbered without gaps"
+            assert item["id"] not in [one.item["id"] for one in items]
+            items.append(_Item(item))
+        elif kind == "response.output_item.done":
+            items[event["output_index"]].end(event["item"])
+        elif kind.endswith("_part.added"):
+            items[event["output_index"]].begin(event)
+        else:
+            items[event["output_index"]].take(event)
+    ids = [item.item["call_id"] for item in items if "call_id" in item.item]
+    assert ending != "complete" or len(set(ids)) == len(ids), "two calls share an id"
+    return Told(ending, [block for item in items for block in item.blocks()], finish, usage)
+
+
+JUDGES = {"openai-chat": chat, "anthropic-messages": messages, "openai-responses": responses}

@@ -20,6 +20,7 @@ from arbiter.model import (
     File,
     Finish,
     Finished,
+    Grammar,
     Image,
     Message,
     Opaque,
@@ -46,7 +47,7 @@ from arbiter.model import (
     UsageReported,
 )
 
-CHAT, MESSAGES = "openai-chat", "anthropic-messages"
+CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic-messages", "openai-responses"
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 spoken_words = words.filter(str.strip)  # Anthropic takes no text that is only blanks
@@ -59,11 +60,11 @@ schemas = objects.map(lambda text: json.dumps({"type": "object", "properties": j
 
 def marks(wire: str) -> st.SearchStrategy[CacheMark | None]:
     """Cache marks, where the format sends them upstream."""
-    return st.none() if wire == CHAT else st.none() | st.builds(CacheMark, st.sampled_from([None, "5m", "1h"]))
+    return st.none() if wire != MESSAGES else st.none() | st.builds(CacheMark, st.sampled_from([None, "5m", "1h"]))
 
 
 def pictures(wire: str) -> st.SearchStrategy[Part]:
-    detail = st.sampled_from([None, "low"]) if wire == CHAT else st.none()
+    detail = st.sampled_from([None, "low"]) if wire != MESSAGES else st.none()
     by_url = st.builds(Image, url=st.just("https://pictures.example/a.png"), detail=detail, cache=marks(wire))
     media = st.just("image/png")
     return by_url | st.builds(Image, media_type=media, data=base64s, detail=detail, cache=marks(wire))
@@ -71,11 +72,12 @@ def pictures(wire: str) -> st.SearchStrategy[Part]:
 
 def files(wire: str) -> st.SearchStrategy[Part]:
     # A chat gives data a name where it has none, and says plain text as text.
-    named = {"filename": words if wire == CHAT else st.none() | words, "cache": marks(wire)}
+    named = {"filename": words if wire != MESSAGES else st.none() | words, "cache": marks(wire)}
     by_id = named | {"filename": st.none() | words}
+    by_url = named if wire == CHAT else by_id
     kinds = [
         st.builds(File, media_type=st.just("application/pdf"), data=st.just("JVBERi0="), **named),  # type: ignore[arg-type]
-        st.builds(File, url=st.just("https://files.example/a.pdf"), **named),  # type: ignore[arg-type]
+        st.builds(File, url=st.just("https://files.example/a.pdf"), **by_url),  # type: ignore[arg-type]
         st.builds(File, file_id=names, **by_id),  # type: ignore[arg-type]
     ]
     if wire == MESSAGES:
@@ -84,7 +86,7 @@ def files(wire: str) -> st.SearchStrategy[Part]:
 
 
 def opaques(wire: str) -> st.SearchStrategy[Part]:
-    kind = "video_url" if wire == CHAT else "search_result"
+    kind = {CHAT: "video_url", MESSAGES: "search_result", RESPONSES: "input_video"}[wire]
     return st.just(Opaque(wire, json.dumps({"type": kind, "x": [1, {"y": "z"}]}).encode()))
 
 
@@ -97,8 +99,8 @@ def contents(wire: str, *, more: bool = True) -> st.SearchStrategy[str | tuple[P
     if wire == CHAT and more:
         parts.append(st.builds(Audio, base64s, st.just("wav")))
     several = st.lists(st.one_of(parts), min_size=1, max_size=4)
-    if wire == CHAT:
-        # Text alone leaves a chat as a bare string, in however many parts it came (SPEC 2.4).
+    if wire != MESSAGES:
+        # Text alone leaves OpenAI's formats as a bare string, in however many parts it came (SPEC 2.4).
         several = (
             several.filter(lambda found: not all(isinstance(part, Text) for part in found)) if more else st.nothing()
         )
@@ -108,9 +110,20 @@ def contents(wire: str, *, more: bool = True) -> st.SearchStrategy[str | tuple[P
 @st.composite
 def said(draw: st.DrawFn, wire: str) -> str | tuple[Part, ...]:
     """What an assistant said, with its calls at the end."""
-    calls = draw(st.lists(st.builds(ToolCall, names, names, objects, marks(wire)), max_size=3))
+    made = st.builds(ToolCall, names, names, objects, marks(wire))
+    if wire == RESPONSES:
+        made |= st.builds(ToolCall, names, names, st.text(max_size=5), is_free=st.just(True))
+    calls = draw(st.lists(made, max_size=3))
+    if wire == RESPONSES:
+        if not calls and draw(st.booleans()):
+            return draw(spoken_words)
+        item = st.builds(thought_item, words) | st.just(Opaque(wire, b'{"type":"brand_new_call","x":[1]}'))
+        spoken: list[Part] = draw(st.lists(item | texts(wire), min_size=1, max_size=3))
+        if not calls and len(spoken) == 1 and isinstance(spoken[0], Text):
+            return spoken[0].text
+        return (*spoken, *calls)
     if wire == CHAT:
-        spoken: list[Part] = draw(st.lists(texts(wire), max_size=1))
+        spoken = draw(st.lists(texts(wire), max_size=1))
         if draw(st.booleans()):
             spoken.insert(0, Thinking(draw(words), spelling=draw(st.sampled_from(["reasoning_content", "reasoning"]))))
         if draw(st.booleans()):
@@ -123,6 +136,11 @@ def said(draw: st.DrawFn, wire: str) -> str | tuple[Part, ...]:
     return (*spoken, *calls)
 
 
+def thought_item(text: str) -> Thinking:
+    item = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": text}]}
+    return Thinking(text, item=json.dumps(item).encode())
+
+
 @st.composite
 def turns(draw: st.DrawFn, wire: str) -> list[Message]:
     """One turn: the user, the assistant with calls, their results."""
@@ -132,7 +150,7 @@ def turns(draw: st.DrawFn, wire: str) -> list[Message]:
     for part in built[-1].parts():
         if isinstance(part, ToolCall):
             failed = st.sampled_from([None, True, False]) if wire == MESSAGES else st.none()
-            content = draw(contents(wire, more=wire == MESSAGES))
+            content = draw(contents(wire, more=wire != CHAT))
             built.append(Message("tool", (ToolResult(part.id, content, draw(failed), draw(marks(wire))),)))
     if built[-1].role == "tool" and wire == MESSAGES:
         # The user's words share the message of the results, and so are blocks.
@@ -167,21 +185,27 @@ def unmarked(request: Request) -> str:
 def tools(wire: str) -> st.SearchStrategy[Tool | OpaqueTool]:
     flag = st.sampled_from([None, True, False])
     parameters = schemas if wire == MESSAGES else st.none() | schemas
-    raw = json.dumps({"type": "custom", "custom": {"name": "g"}} if wire == CHAT else {"type": "bash_20250124"})
-    return st.builds(Tool, names, st.none() | words, parameters, flag, marks(wire)) | st.just(
-        OpaqueTool(wire, raw.encode())
-    )
+    if wire == RESPONSES:
+        flag = st.booleans()  # it is always said
+    raw = json.dumps({"type": "bash_20250124" if wire == MESSAGES else "brand_new", "x": {"y": 1}})
+    functions = st.builds(Tool, names, st.none() | words, parameters, flag, marks(wire))
+    opaque = st.just(OpaqueTool(wire, raw.encode()))
+    if wire != RESPONSES:  # most of a chat's servers do not take free text
+        return functions | opaque
+    grammars = st.none() | st.builds(Grammar, st.sampled_from(["lark", "regex"]), words)
+    free = st.builds(Tool, names, st.none() | words, is_free=st.just(True), grammar=grammars)
+    return functions | opaque | free
 
 
 def shared(wire: str) -> dict[str, st.SearchStrategy[object]]:
-    """The members of a request that both formats carry."""
+    """The members of a request that all formats carry, but for `top_k` and `stop`, which Responses lacks."""
     return {
         "tools": st.lists(tools(wire), min_size=1, max_size=3).map(tuple),
         "max_output": st.integers(1, 10**6),
         "temperature": st.none() | st.floats(0, 2),
         "top_p": st.none() | st.floats(0, 1),
-        "top_k": st.none() | st.integers(1, 100),
-        "stop": st.lists(spoken_words, max_size=3).map(tuple),
+        "top_k": st.none() | st.integers(1, 100) if wire != RESPONSES else st.none(),
+        "stop": st.lists(spoken_words, max_size=3 if wire != RESPONSES else 0).map(tuple),
         "user": st.none() | words,
         "stream": st.booleans(),
     }
@@ -194,7 +218,32 @@ def requests(draw: st.DrawFn, wire: str) -> Request:
     members["tool_choice"] = draw(st.sampled_from([choice, ToolChoice("tool", "f")]))
     flag = st.sampled_from([None, True, False])
     output = st.builds(OutputShape, st.just("json_schema"), schemas)
-    if wire == CHAT:
+    shapes = st.sampled_from([None, OutputShape("text"), OutputShape("json_object")])
+    if wire == RESPONSES:
+        logs = draw(st.sampled_from([None, True]))
+        members |= {
+            "parallel_tools": draw(flag),
+            "logprobs": logs,
+            "top_logprobs": draw(st.integers(0, 20)) if logs else None,
+            "reasoning": draw(
+                st.none()
+                | st.builds(Reasoning, st.sampled_from(["low", "high"]), summary=st.sampled_from([None, "auto"]))
+            ),
+            "output": draw(
+                shapes | st.builds(OutputShape, st.just("json_schema"), schemas, names, st.none() | words, flag)
+            ),
+            "verbosity": draw(st.sampled_from([None, "low"])),
+            "metadata": draw(st.dictionaries(names, words, max_size=2).map(lambda found: tuple(found.items()))),
+            "service_tier": draw(st.sampled_from([None, "auto", "flex"])),
+            "cache_key": draw(st.none() | names),
+            "store": draw(st.booleans()),
+            "previous_id": draw(st.none() | names),
+            "include_usage": True,
+        }
+        head = st.lists(
+            st.builds(Message, st.just("developer"), contents(wire, more=False)), max_size=2
+        ) | spoken_words.map(lambda text: [Message("system", text)])
+    elif wire == CHAT:
         members |= {
             "parallel_tools": draw(flag),
             "seed": draw(st.none() | st.integers(0, 2**31)),
@@ -206,7 +255,7 @@ def requests(draw: st.DrawFn, wire: str) -> Request:
             "choices": draw(st.sampled_from([None, 1])),
             "reasoning": draw(st.none() | st.builds(Reasoning, st.sampled_from(["low", "high"]))),
             "output": draw(
-                st.sampled_from([None, OutputShape("text"), OutputShape("json_object")])
+                shapes
                 | st.builds(OutputShape, st.just("json_schema"), st.none() | schemas, names, st.none() | words, flag)
             ),
             "metadata": draw(st.dictionaries(names, words, max_size=2).map(lambda found: tuple(found.items()))),
@@ -235,7 +284,7 @@ def requests(draw: st.DrawFn, wire: str) -> Request:
         head = st.lists(st.builds(Message, st.just("system"), contents(wire, more=False)), max_size=1)
     conversation = draw(st.lists(turns(wire), min_size=1, max_size=3))
     # To Anthropic, instructions in the middle leave as the user's, and an answer that has begun loses its last blanks.
-    between = [Message("system", draw(words))] if wire == CHAT else []
+    between = [Message("system", draw(words))] if wire != MESSAGES else []
     end = [Message("user", draw(spoken_words))] if wire == MESSAGES else []
     said_all = [*conversation[0], *between, *(message for turn in conversation[1:] for message in turn), *end]
     said_all = numbered(said_all)
@@ -244,10 +293,10 @@ def requests(draw: st.DrawFn, wire: str) -> Request:
 
 @st.composite
 def usages(draw: st.DrawFn, wire: str) -> Usage:
-    """Usage as a format can say it: chat always has a total, Messages alone tells writes by lifetime."""
+    """Usage as a format can say it: OpenAI's always have a total, Messages alone tells writes by lifetime."""
     fresh, read, write, output = draw(st.tuples(*[st.integers(0, 10**6)] * 4))
-    reasoning = draw(st.none() | st.integers(0, output))
-    if wire == CHAT:
+    reasoning = draw(st.none() | st.integers(0, output)) if wire != RESPONSES else draw(st.integers(0, output))
+    if wire != MESSAGES:
         return Usage(fresh, read, write, None, None, output, reasoning, fresh + read + write + output)
     split = draw(st.integers(0, write))
     return Usage(fresh, read, write, split, write - split, output, reasoning, None)
@@ -258,7 +307,12 @@ def streams(draw: st.DrawFn, wire: str) -> list[Event]:
     """A whole stream, as a reader of `wire` would tell it."""
     events: list[Event] = [Started("x", "m")]
     calls = 0
-    kinds = ["text", "thinking", "call"] + (["refusal"] if wire == CHAT else ["redacted"])
+    kinds = [
+        "text",
+        "thinking",
+        "call",
+        *{CHAT: ["refusal", "free"], MESSAGES: ["redacted"]}.get(wire, ["refusal", "free"]),
+    ]
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=5)):
         slices: Sequence[str] = draw(st.lists(words, min_size=1, max_size=3))
         if kind == "text":
@@ -270,8 +324,14 @@ def streams(draw: st.DrawFn, wire: str) -> list[Event]:
             events += [ThinkingDelta(one, spelling) for one in slices]
             if wire == MESSAGES:
                 events.append(ThinkingSigned(draw(names)))
+            elif wire == RESPONSES and draw(st.booleans()):
+                events.append(ThinkingSigned(""))
         elif kind == "redacted":
             events.append(ThinkingRedacted(draw(names)))
+        elif kind == "free":
+            events.append(CallStarted(calls, f"c{calls}", draw(names), True))
+            events += [CallDelta(calls, one) for one in slices]
+            calls += 1
         else:
             arguments = draw(objects)
             cut = draw(st.integers(0, len(arguments)))
@@ -280,7 +340,7 @@ def streams(draw: st.DrawFn, wire: str) -> list[Event]:
             calls += 1
     if calls:
         finish = Finish.TOOL_CALLS
-    elif wire == CHAT:
+    elif wire != MESSAGES:
         finish = draw(st.sampled_from([Finish.STOP, Finish.LENGTH, Finish.CONTENT_FILTER]))
     else:
         finish = draw(st.sampled_from([one for one in Finish if one is not Finish.TOOL_CALLS]))

@@ -139,7 +139,7 @@ def test_a_request_is_built_or_refused(wire: str, data: st.DataObject) -> None:
     for upstream in FORMATS.values():
         try:
             request = FORMATS[wire].parse_request(native.open_body(body).members)
-            upstream.short_names(request)
+            upstream.disguised(request)
             built = upstream.build_request(request, target)
         except ClientError:
             continue

@@ -12,9 +12,9 @@ from msgspec import Raw
 from arbiter.model import Message, OutputShape, Request, Target, Text, Thinking, Tool, ToolCall, ToolChoice, ToolResult
 from arbiter.wire import anthropic_messages as messages
 from arbiter.wire import openai_chat as chat
-from arbiter.wire.openai_schema import MAX_STRICT_BYTES, is_strict
 from arbiter.wire.messages_blocks import input_of
 from arbiter.wire.messages_schema import MAX_VALUES, closed
+from arbiter.wire.openai_schema import MAX_STRICT_BYTES, is_strict
 
 MANY = 30_000
 """What took a step for each pair would take a minute or more."""

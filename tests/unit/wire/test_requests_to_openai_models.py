@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Message, Request, Target, Tool, ToolCall, ToolChoice, ToolResult
 from arbiter.wire import anthropic_messages, openai_chat
-from arbiter.wire.openai_names import sent_name, short_names
+from arbiter.wire.openai_names import renamed, sent_name
 
 TOOL = {"name": "f", "input_schema": {"type": "object", "properties": {}}}
 
@@ -280,14 +280,14 @@ def test_names_that_openai_refuses_are_shortened_and_found_again() -> None:
     found = [tool["function"]["name"] for tool in body["tools"]]
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in found) and len(set(found)) == len(names)
     assert found[0] == "Bash"
-    back = short_names(request)
-    assert [back.get(name, name) for name in found] == names and len(back) == 4
+    back = renamed(request)
+    assert [back[name].name if name in back else name for name in found] == names and len(back) == 4
     assert body["tool_choice"]["function"]["name"] == found[1]
     assert body["messages"][0]["tool_calls"][0]["function"]["name"] == found[1]
 
 
-def test_most_requests_have_no_short_names() -> None:
-    assert short_names(Request(model="m", messages=(), tools=(Tool("Bash"), Tool("a" * 64)))) == {}
+def test_most_requests_have_no_renamed() -> None:
+    assert renamed(Request(model="m", messages=(), tools=(Tool("Bash"), Tool("a" * 64)))) == {}
 
 
 def test_two_tools_never_share_a_name() -> None:

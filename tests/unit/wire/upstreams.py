@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from arbiter.model import Answer, Finish, Part, RedactedThinking, Refusal, Text, Thinking, ToolCall, Usage
-from tests.unit.wire.neutral import CHAT, MESSAGES, names, objects
+from tests.unit.wire.neutral import CHAT, MESSAGES, RESPONSES, names, objects
 
 # Text that must be escaped, text that must not be, and half an emoji, which becomes U+FFFD.
 words = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('"\\\n\t\x00é日🎈'), min_size=1, max_size=9)
@@ -71,6 +71,9 @@ def usage_of(draw: st.DrawFn, wire: str) -> tuple[Usage, dict[str, Any]]:
         told: dict[str, Any] = {"prompt_tokens": fresh + read, "completion_tokens": output}
         told |= {"prompt_tokens_details": {"cached_tokens": read}, "completion_tokens_details": None}
         return Usage(input=fresh, cache_read=read, output=output), told
+    if wire == RESPONSES:
+        told = {"input_tokens": fresh + read, "output_tokens": output, "input_tokens_details": {"cached_tokens": read}}
+        return Usage(input=fresh, cache_read=read, output=output), {**told, "output_tokens_details": None}
     told = {"input_tokens": fresh, "cache_read_input_tokens": read, "output_tokens": output}
     return Usage(input=fresh, cache_read=read, output=output), {**told, "cache_creation_input_tokens": None}
 
@@ -356,4 +359,108 @@ def call_events(draw: st.DrawFn, index: int, block: dict[str, Any], arguments: s
     return block_events(draw, index, start, [empty, *slices] if draw(st.booleans()) else slices)
 
 
-STREAMS = {CHAT: chat(), MESSAGES: messages()}
+# --- OpenAI Responses -------------------------------------------------------------------------------------------------
+
+RESPONSES_NOISE = [
+    b": hello\n\n",
+    b'data: {"type":"ping"}\n\n',
+    b'event: response.something_new\ndata: {"type":"response.something_new","output_index":3}\n\n',
+]
+REASONS = {None: Finish.STOP, "max_output_tokens": Finish.LENGTH, "content_filter": Finish.CONTENT_FILTER}
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> Stream:
+    """A stream of OpenAI's Responses, as some server sends it: with or without indexes, numbers, names and deltas."""
+    dumps = dumped(draw)
+    events: list[dict[str, Any]] = []
+    output: list[dict[str, Any]] = []
+    parts: list[Part] = []
+    placed = draw(st.sampled_from(["index", "id", "both"]))
+    kinds = st.sampled_from(["message", "thought", "call", "free", "builtin"])
+    for kind in draw(st.lists(kinds, max_size=5)):
+        id = f"item_{len(output)}"
+        at = {"index": {"output_index": len(output)}, "id": {"item_id": id}}
+        where = {**at["index"], **at["id"]} if placed == "both" else at[placed]
+        beginning, whole = response_item(draw, kind, id, parts)
+        added = {"type": "response.output_item.added", "item": beginning, **where}
+        done = {"type": "response.output_item.done", "item": whole, **where}
+        events += [added, *({**one, **where} for one in item_deltas(draw, whole)), done]
+        output.append(whole)
+    has_calls = any(isinstance(part, ToolCall) for part in parts)
+    reason = draw(st.sampled_from([None, None, "max_output_tokens", "content_filter"]))
+    finish = Finish.TOOL_CALLS if has_calls and reason is None else REASONS[reason]
+    usage, told = usage_of(draw, RESPONSES)
+    head = {"id": "resp_1", "object": "response", "model": "m", "status": "in_progress"}
+    details = {"reason": reason} if reason is not None else None
+    status = "completed" if reason is None else "incomplete"
+    body = {**head, "status": status, "output": output, "usage": told, "incomplete_details": details, "error": None}
+    starts = [{"type": f"response.{word}", "response": head} for word in ("created", "in_progress")]
+    only_whole = draw(st.integers(0, 9)) == 0
+    end = {"type": f"response.{status}", "response": body}
+    events = [*starts, *([] if only_whole else events), end]
+    if draw(st.booleans()):
+        events = [{**event, "sequence_number": n} for n, event in enumerate(events)]
+    named = draw(st.booleans())
+    written = [(event["type"] if named else "", dumps(event)) for event in events]
+    answer = Answer(id="resp_1", model="m", parts=tuple(parts), finish=finish, usage=usage)
+    return Stream(sse(draw, written, RESPONSES_NOISE), answer, dumps(body).encode())
+
+
+def response_item(draw: st.DrawFn, kind: str, id: str, parts: list[Part]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An item as it begins, and whole; what it means is added to `parts`."""
+    if kind == "message":
+        said = draw(st.lists(st.tuples(st.sampled_from(["output_text", "refusal"]), words), min_size=1, max_size=2))
+        content = [{"type": one, "text" if one == "output_text" else "refusal": text} for one, text in said]
+        for one, text in said:
+            if one == "output_text":
+                add(parts, Text(text))
+            elif parts and isinstance(parts[-1], Refusal):
+                parts[-1] = Refusal(parts[-1].text + text)
+            else:
+                parts.append(Refusal(text))
+        item: dict[str, Any] = {"type": "message", "id": id, "role": "assistant", "content": content}
+        return {**item, "content": []}, item
+    if kind == "thought":
+        member, one = draw(st.sampled_from([("summary", "summary_text"), ("content", "reasoning_text")]))
+        texts = draw(st.lists(words, max_size=2))
+        if texts:
+            parts.append(Thinking("\n\n".join(texts)))
+        item = {"type": "reasoning", "id": id, "summary": [], member: [{"type": one, "text": text} for text in texts]}
+        return {"type": "reasoning", "id": id, "summary": []}, item
+    if kind == "builtin":
+        item = {"type": "web_search_call", "id": id, "status": "completed", "action": {"type": "search", "query": "q"}}
+        return item, item
+    call_id, name = draw(ids), draw(names)
+    is_free = kind == "free"
+    arguments = draw(words if is_free else objects)
+    parts.append(ToolCall(call_id, name, arguments, is_free=is_free))
+    member = "input" if is_free else "arguments"
+    item = {"type": "custom_tool_call" if is_free else "function_call", "id": id, "call_id": call_id, "name": name}
+    return {**item, member: ""}, {**item, member: arguments}
+
+
+def item_deltas(draw: st.DrawFn, item: dict[str, Any]) -> list[dict[str, Any]]:
+    """What comes between an item's beginning and its end; nothing of some servers, and nothing of some items."""
+    if draw(st.integers(0, 5)) == 0:
+        return []
+    said: list[tuple[str, dict[str, int], str]] = []
+    for place, part in enumerate(item.get("content", ())):
+        if part["type"] == "reasoning_text":
+            said.append(("reasoning_text", {"content_index": place}, part["text"]))
+        else:
+            member = "text" if part["type"] == "output_text" else "refusal"
+            said.append((part["type"], {"content_index": place}, part[member]))
+    for place, part in enumerate(item.get("summary", ())):
+        said.append(("reasoning_summary_text", {"summary_index": place}, part["text"]))
+    for member, kind in (("arguments", "function_call_arguments"), ("input", "custom_tool_call_input")):
+        if member in item:
+            said.append((kind, {}, item[member]))
+    return [
+        {"type": f"response.{kind}.delta", **where, "delta": one}
+        for kind, where, text in said
+        for one in cut(draw, text)
+    ]
+
+
+STREAMS = {CHAT: chat(), MESSAGES: messages(), RESPONSES: responses()}
