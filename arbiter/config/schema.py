@@ -254,6 +254,13 @@ class Provider(Section):
             "`echo` is built in, needs no network and speaks both."
         ),
     ]
+    api: Annotated[
+        Literal["chat", "responses"],
+        doc(
+            "Which of OpenAI's two APIs an `openai` or `ollama` provider is asked in where the client's is neither: "
+            "`chat` is what every server has; in `responses` OpenAI's own models also think where there are tools."
+        ),
+    ] = "chat"
     endpoint: Annotated[
         str | None,
         doc(

@@ -13,6 +13,7 @@ from arbiter.model import (
     Audio,
     CacheMark,
     File,
+    Grammar,
     Image,
     Message,
     Opaque,
@@ -114,7 +115,8 @@ def test_what_a_chat_assistant_said_is_understood() -> None:
         ToolCall("c", "f", "{}"),
     )
     custom = {"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}
-    assert isinstance(chat_message(role="assistant", tool_calls=[custom]).content[0], Opaque)
+    assert chat_message(role="assistant", tool_calls=[custom]).content == (ToolCall("c", "f", "x", is_free=True),)
+    assert isinstance(chat_message(role="assistant", tool_calls=[{"id": "c", "type": "new"}]).content[0], Opaque)
 
 
 def test_a_chat_tool_message_is_a_result() -> None:
@@ -123,12 +125,16 @@ def test_a_chat_tool_message_is_a_result() -> None:
     assert parts == Message("tool", (ToolResult("c", (Text("sun"),)),))
 
 
+GRAMMAR = {"syntax": "lark", "definition": "start: x"}
+
+
 def test_chat_parameters_are_understood() -> None:
     request = parse(
         chat,
         tools=[
             {"type": "function", "function": {"name": "f", "parameters": {"b": 1, "a": 2}, "strict": True}},
-            {"type": "custom", "custom": {"name": "g"}},
+            {"type": "custom", "custom": {"name": "g", "format": {"type": "grammar", "grammar": GRAMMAR}}},
+            {"type": "brand_new"},
         ],
         tool_choice={"type": "function", "function": {"name": "f"}},
         parallel_tool_calls=False,
@@ -150,7 +156,8 @@ def test_chat_parameters_are_understood() -> None:
         messages=(),
         tools=(
             Tool("f", parameters=b'{"b": 1, "a": 2}', strict=True),
-            OpaqueTool("openai-chat", b'{"type": "custom", "custom": {"name": "g"}}'),
+            Tool("g", is_free=True, grammar=Grammar("lark", "start: x")),
+            OpaqueTool("openai-chat", b'{"type": "brand_new"}'),
         ),
         tool_choice=ToolChoice("tool", "f"),
         parallel_tools=False,
@@ -262,7 +269,7 @@ def test_messages_parameters_are_understood() -> None:
         ({"temperature": "hot"}, "temperature"),
     ],
 )
-@BOTH
+@pytest.mark.parametrize("wire", [chat, messages], ids=["chat", "messages"])
 def test_a_wrong_type_is_the_callers_fault_and_has_a_place(wire: Format, body: dict[str, Any], place: str) -> None:
     """SPEC 14.2: a 400 that names the path of the fault."""
     with pytest.raises(BadRequest) as caught:

@@ -380,8 +380,8 @@ def test_a_schema_is_an_objects() -> None:
 
 
 def test_tools_that_only_openai_has_are_refused_by_name() -> None:
-    with pytest.raises(ProtocolUnsupported, match="type custom") as caught:
-        sent(user("x"), tools=[function(), {"type": "custom", "custom": {"name": "g"}}])
+    with pytest.raises(ProtocolUnsupported, match="type brand_new") as caught:
+        sent(user("x"), tools=[function(), {"type": "brand_new"}])
     assert caught.value.param == "tools[1]"
     with pytest.raises(ProtocolUnsupported, match=r"tools\[0\]: .*1 to 128 letters"):
         sent(user("x"), tools=[function("mcp.read file")])
