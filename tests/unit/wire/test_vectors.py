@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from arbiter.errors import ArbiterError
-from arbiter.model import Target, collect
+from arbiter.model import Answer, Refusal, Target, Text, ToolCall, collect
 from arbiter.wire.format import FORMATS
 from tests.fakes.vectors import CASES, read, usage, written
 
@@ -44,6 +44,16 @@ def test_usage_is_normalised(case: Path) -> None:
     assert usage(case) == json.loads((case / "usage.json").read_text())
 
 
+def said(answer: Answer) -> str:
+    """Its words; Anthropic's refusals are text."""
+    return "".join(part.text for part in answer.parts if isinstance(part, Text | Refusal))
+
+
+def calls(answer: Answer) -> list[ToolCall]:
+    """Its calls. No client of Anthropic's has tools that take free text."""
+    return [part for part in answer.parts if isinstance(part, ToolCall)]
+
+
 @EACH
 def test_what_a_client_gets_says_the_same(case: Path) -> None:
     """Each client's bytes, read again, fold into the upstream's answer: its words, its calls, its reason."""
@@ -59,9 +69,8 @@ def test_what_a_client_gets_says_the_same(case: Path) -> None:
                 collect(events)
             continue
         got = collect(events)
-        assert got.text() == want.text() and got.finish in (want.finish, "stop")
-        calls = [[part for part in answer.parts if hasattr(part, "arguments")] for answer in (got, want)]
-        assert calls[0] == calls[1]
+        assert said(got) == said(want) and got.finish in (want.finish, "stop")
+        assert calls(got) == calls(want) or (client == "anthropic-messages" and any(one.is_free for one in calls(want)))
 
 
 @EACH
