@@ -122,19 +122,18 @@ class _Input:
             plain = _PLAIN.match(text)
             assert plain is not None, "it also matches nothing"
             end = plain.end()
-            half = _HALF.search(text, 0, end)
-            if half is not None and end == len(text):
-                end = half.start()  # its other half may follow
-            told.append(_unescaped(text[:end]))
-            text = text[end:]
-            if text[:1] == '"':
-                self._is_whole, text = True, ""
-            elif text and not (_UNFINISHED.match(text) or _HALF.match(text)):
-                told.append(text[0])  # an escape that is none
-                text = text[1:]
-                continue
-            self._held = text
-            return "".join(told)
+            rest = text[end:]
+            if not rest or _UNFINISHED.match(rest):
+                half = _HALF.search(text, 0, end)
+                end = half.start() if half is not None else end  # its other half may follow
+                self._held = text[end:]
+                break
+            if rest[0] == '"':
+                self._is_whole, self._held = True, ""
+                break
+            told.append(_unescaped(text[:end]) + rest[0])  # an escape that is none
+            text = rest[1:]
+        return "".join(told) + _unescaped(text[:end])
 
 
 def _unescaped(text: str) -> str:

@@ -12,8 +12,8 @@ from arbiter.errors import ArbiterError
 from arbiter.model import Part, Request, ToolResult
 from arbiter.wire.json import encode
 
-_MESSAGES = msgspec.json.Decoder(list[dict[str, Raw]])
-_CONTENT = msgspec.json.Decoder(list[Raw])
+_LIST = msgspec.json.Decoder(list[Raw])
+_ENTRY = msgspec.json.Decoder(dict[str, Raw])
 
 _WHOSE = ("role", "name", "tool_call_id", "type", "call_id")
 _INSIDE = ("content", "output")
@@ -31,7 +31,7 @@ def place_of(part: object, members: Mapping[str, Raw], parse: Parse) -> str | No
     name = "messages" if "messages" in members else "input"
     left = MAX_ENTRIES
     try:
-        entries = _MESSAGES.decode(members.get(name, b"[]"))
+        entries = _LIST.decode(members.get(name, b"[]"))
     except msgspec.ValidationError:
         return None  # a bare string
     for i, entry in enumerate(entries):
@@ -48,11 +48,12 @@ def place_of(part: object, members: Mapping[str, Raw], parse: Parse) -> str | No
     return None
 
 
-def _apart(entry: dict[str, Raw], most: int) -> Iterator[tuple[dict[str, Any], str]]:
+def _apart(raw_entry: Raw, most: int) -> Iterator[tuple[Any, str]]:
     """Yield a message or an item with one part of its content each, and where that is; or it itself, if it has none."""
+    entry = _ENTRY.decode(raw_entry)
     inside = next((name for name in _INSIDE if name in entry), "")
     try:
-        content = _CONTENT.decode(entry.get(inside, b"[]"))
+        content = _LIST.decode(entry.get(inside, b"[]"))
     except msgspec.ValidationError:
         return  # a bare string
     # What else it holds may be large, and would be read again with each part.
@@ -60,7 +61,7 @@ def _apart(entry: dict[str, Raw], most: int) -> Iterator[tuple[dict[str, Any], s
     for j, raw in enumerate(content[:most]):
         yield {**bare, inside: [raw]}, f".{inside}[{j}]"
     if not inside:
-        yield dict(entry), ""
+        yield raw_entry, ""
 
 
 def _is_word(raw: Raw) -> bool:

@@ -18,7 +18,7 @@ from arbiter.config.load import DEMO, parse
 from arbiter.config.reference import Key, keys
 from arbiter.config.schema import Config
 from arbiter.errors import ArbiterError, ErrorClass
-from arbiter.wire import chat_errors, messages_errors
+from arbiter.wire import openai_errors, messages_errors
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / "arbiter.example.yaml").read_text("utf-8")
@@ -237,7 +237,7 @@ def test_every_error_class_is_documented_once_and_no_other() -> None:
 @pytest.mark.parametrize("code", list(ErrorClass))
 def test_an_error_is_documented_as_each_format_spells_it(code: ErrorClass) -> None:
     _, _, chat, messages, meaning = rows()[code]
-    assert chat == f"`{chat_errors.ERROR_TYPES[code]}`"
+    assert chat == f"`{openai_errors.ERROR_TYPES[code]}`"
     assert messages == f"`{messages_errors.ERROR_TYPES[code]}`"
     assert meaning
 
