@@ -305,12 +305,14 @@ def _set_apart(snapshot: Snapshot) -> str:
     """What was chosen of how requests are sent: of a provider, of its model, or of conversations."""
     rows: list[tuple[str, str, object]] = []
     for provider in snapshot.providers.values():
-        for key in ("relay", "prompt_cache", "prompt_cache_ttl", "attribution", "speechless"):
+        for key in ("relay", "responses_api", "prompt_cache", "prompt_cache_ttl", "attribution", "speechless"):
             if (value := getattr(provider, key)) != _DEFAULTS[key]:
                 rows.append((provider.name, key, value))
         for model in provider.models:
             if model.max_output is not None:
                 rows.append((f"{provider.name}/{model.id}", "max_output_tokens", model.max_output))
+            if model.api is not None:
+                rows.append((f"{provider.name}/{model.id}", "api", model.api))
     resolved = snapshot.redacted()
     for section, default in (("session_affinity", _AFFINITY), ("sessions", _SESSIONS)):
         for key, value in resolved[section].items():

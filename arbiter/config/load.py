@@ -329,7 +329,13 @@ class _Resolver:
             if isinstance(entry, str):
                 model = Model(entry, entry)
             else:
-                model = Model(entry.id, entry.upstream or entry.id, entry.max_output_tokens, _cache(entry.cache))
+                model = Model(
+                    entry.id,
+                    entry.upstream or entry.id,
+                    entry.max_output_tokens,
+                    _cache(entry.cache),
+                    entry.api,
+                )
             for text in (model.id, model.upstream):
                 check_identifier(text, partial(self.error, here))
             if model.id in models:
@@ -355,6 +361,7 @@ class _Resolver:
             accounts=pool,
             models=tuple(models.values()),
             relay=written.relay,
+            responses_api=written.responses_api,
             prompt_cache=written.prompt_cache,
             prompt_cache_ttl=written.prompt_cache_ttl,
             attribution=written.attribution,
@@ -389,6 +396,10 @@ class _Resolver:
         if written.timeouts.headers_s is not None and written.timeouts.first_event_s:
             self.warnings.append(
                 f"{join(path, 'timeouts.headers')}: has no effect; first_event is set, and is the limit of both"
+            )
+        if _WIRES[written.type] != "openai-chat" and written.responses_api != "auto":
+            self.warnings.append(
+                f"{join(path, 'responses_api')}: has no effect; only providers of OpenAI's format have a choice"
             )
         if _WIRES[written.type] == "openai-chat":
             for option, default in (("prompt_cache", "auto"), ("prompt_cache_ttl", "5m")):

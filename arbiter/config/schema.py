@@ -118,6 +118,13 @@ class Model(Section):
     cache: Annotated[Cache, doc("What differs in its prompt cache from the provider's `cache`.")] = field(
         default_factory=Cache
     )
+    api: Annotated[
+        Literal["chat", "responses", "messages"] | None,
+        doc(
+            "The API that it is asked through, whatever the client speaks. Default: chat completions for `openai` and "
+            "`ollama`, and for Responses as `responses_api` says; Messages for `anthropic`."
+        ),
+    ] = None
 
 
 class Timeouts(Section):
@@ -232,7 +239,7 @@ class RequestLimits(Section):
 
 
 class Provider(Section):
-    not_built = frozenset({"auth", "auto_models", "responses_api"})
+    not_built = frozenset({"auth", "auto_models"})
     hints: ClassVar[dict[str, str]] = {
         "max_output_tokens": "it stands with a model: `models: [{ id: …, max_output_tokens: … }]`",
         **instead("endpoint", "base_url", "baseURL", "url", "api_base"),
@@ -290,6 +297,14 @@ class Provider(Section):
             "docs/formats.md names, other members are lost, and `n` above 1 is refused."
         ),
     ] = "native"
+    responses_api: Annotated[
+        Literal["auto", "native", "transcode"],
+        doc(
+            "How OpenAI's Responses are asked for: at the provider's own `/responses` (`native`), or through its chat "
+            "completions (`transcode`). `auto`: at its own where it has a key, and for 15 minutes through chat once it "
+            "answered 404, 405 or 501 there."
+        ),
+    ] = "auto"
     prompt_cache: Annotated[
         Literal["auto", "client", "arbiter", "off"],
         doc(

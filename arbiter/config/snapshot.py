@@ -94,17 +94,23 @@ class CacheFacts:
         return {"floor": self.floor, "minimum": self.minimum, "ttl": ttl}
 
 
+APIS = {"chat": "openai-chat", "responses": "openai-responses", "messages": "anthropic-messages"}
+"""The format of each API that a model may be asked through."""
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """A declared model: `id` is what clients say, `upstream` what the provider is sent.
 
-    `max_output` is the most it writes, in tokens; None where nobody said.
+    `max_output` is the most it writes, in tokens; None where nobody said. `api` is what it is asked through, a key of
+    `APIS`; None where the provider's format says.
     """
 
     id: str
     upstream: str
     max_output: int | None = None
     cache: CacheFacts = CacheFacts()
+    api: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,7 @@ class Provider:
     accounts: tuple[Account, ...] = (Account(),)
     models: tuple[Model, ...] = ()
     relay: Literal["native", "rebuild"] = "native"
+    responses_api: Literal["auto", "native", "transcode"] = "auto"
     prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
     prompt_cache_ttl: Literal["5m", "1h"] = "5m"
     attribution: Literal["auto", "keep", "drop"] = "auto"
@@ -546,11 +553,13 @@ def _redacted(provider: Provider) -> dict[str, Any]:
                 "id": model.id,
                 "upstream": model.upstream,
                 "max_output_tokens": model.max_output,
+                **({"api": model.api} if model.api is not None else {}),
                 **({"cache": model.cache.shown()} if model.cache != CacheFacts() else {}),
             }
             for model in provider.models
         ],
         "relay": provider.relay,
+        "responses_api": provider.responses_api,
         "prompt_cache": provider.prompt_cache,
         "prompt_cache_ttl": provider.prompt_cache_ttl,
         "attribution": provider.attribution,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from arbiter.config.snapshot import Client, Provider
+from arbiter.config.snapshot import APIS, Client, Provider
 from arbiter.model import Target
 
 
@@ -29,13 +29,16 @@ ANYONE = Caller()
 class Rung:
     """One target of a climb: whom to ask, and under which name the model goes by there.
 
-    `max_output` is what the operator says that the model writes at most. `url` is the provider's, `target` what
+    `api` is the API that the operator named for the model, `wire` the format that it is asked in: that API's, else the
+    provider's. `max_output` is what the operator says that the model writes at most. `url` is the provider's, `target` what
     a builder of its requests is told of it, `name` "provider/model" as state and metrics know it; all worked out once.
     """
 
     provider: Provider
     model: str
     max_output: int | None = None
+    api: str | None = None
+    wire: str = field(init=False)
     url: str = field(init=False)
     target: Target = field(init=False)
     name: str = field(init=False)
@@ -48,6 +51,7 @@ class Rung:
             max_output=self.max_output,
             drop_attribution=provider.drops_attribution,
         )
+        object.__setattr__(self, "wire", APIS[self.api] if self.api is not None else provider.wire)
         object.__setattr__(self, "url", provider.url)
         object.__setattr__(self, "target", target)
         object.__setattr__(self, "name", f"{provider.name}/{self.model}")

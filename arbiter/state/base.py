@@ -7,7 +7,7 @@ is ever stored. Durations go in and come out as seconds from now: which clock th
 implementation's own business.
 
 What outlives what (SPEC 5.8): pins, artefacts, day counters, measures and pauses survive a restart of the gateway;
-cooldowns, breakers and refused keys survive a reload (refused keys do not) and a worker's death, and end with the
+cooldowns, breakers, missing endpoints and refused keys survive a reload (refused keys do not) and a worker's death, and end with the
 gateway. `standing` is everything small that a request needs to know; it is one object until something in it changes.
 """
 
@@ -82,6 +82,8 @@ class Standing:
     breakers: Mapping[str, Breaker] = field(default_factory=dict)
     refused: frozenset[AccountName] = frozenset()
     pauses: Mapping[tuple[str, str], Pause] = field(default_factory=dict)  # by (scope, name)
+    lacking: Mapping[str, float] = field(default_factory=dict)
+    """Base URLs without an endpoint for Responses, and until when (monotonic clock of this host) that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class State(Protocol):
         """Why the workers do not share their state at the moment; empty when they do (or never were to)."""
 
     def standing(self) -> Standing:
-        """Cooldowns, breakers, refused keys and pauses, as every worker sees them. Costs one look-up."""
+        """Cooldowns, breakers, refused keys, pauses and missing endpoints, as every worker sees them. Costs one
+        look-up."""
 
     def pin(self, slot: bytes) -> Pin | None:
         """The live pin of a conversation."""
@@ -135,6 +138,9 @@ class State(Protocol):
     def refuse(self, account: AccountName) -> None:
         """The provider refused this account's key; it is not used again until the configuration is reloaded."""
 
+    def lack(self, url: str, for_s: float) -> None:
+        """What is at this base URL has no endpoint for Responses; nobody asks it for one for so long (SPEC 6.1)."""
+
     def admit(self, name: str, per_minute: int, per_day: int) -> float:
         """Count one request against the limits of `name` (0: no limit), and return 0; or count nothing and return the
         seconds until one is allowed again."""
@@ -165,7 +171,7 @@ class Administered(State, Protocol):
     """What the administration may do besides. Each returns how many entries it touched."""
 
     def clear_cooldowns(self, provider: str | None = None) -> int:
-        """Forget cooldowns and breakers, of one provider or of all."""
+        """Forget cooldowns and breakers, of one provider or of all; then missing endpoints, too."""
 
     def clear_pins(self, provider: str | None = None) -> int:
         """Forget pins: all, or those to one provider."""

@@ -2,7 +2,7 @@
 
 Theory of operation. Five databases:
 
-- `standing`: cooldowns, breakers, refused keys, pauses, and a generation that every change of these raises in the same
+- `standing`: cooldowns, breakers, refused keys, pauses, missing endpoints, and a generation that every change of these raises in the same
   transaction. They are few, so a process keeps all of them decoded, and reads them again when the generation is
   another one. That is one look-up a request, and a change is seen by whoever asks next, in any process.
 - `pins` and `artefacts`: by 16 bytes of a hash.
@@ -110,6 +110,7 @@ class LmdbState:
         breakers: dict[str, Breaker] = {}
         refused: set[AccountName] = set()
         pauses: dict[tuple[str, str], Pause] = {}
+        lacking: dict[str, float] = {}
         boot = self._boot
         with txn.cursor(self._standing) as cursor:
             for key, raw in cursor:
@@ -123,9 +124,12 @@ class LmdbState:
                 elif kind == records.REFUSED:
                     if (refusal := records.read_refused(raw)) and refusal.boot == boot:
                         refused.add(refusal.account)
+                elif kind == records.LACK:
+                    if (lack := records.read_lack(raw)) and lack.boot == boot:
+                        lacking[lack.url] = lack.until
                 elif kind == records.PAUSE and (pause := records.read_pause(raw)):
                     pauses[pause.scope, pause.name] = pause
-        return Standing(cooldowns, breakers, frozenset(refused), pauses)
+        return Standing(cooldowns, breakers, frozenset(refused), pauses, lacking)
 
     def _put_standing(self, txn: Transaction, key: bytes, record: object) -> None:
         txn.put(key, encode(record), db=self._standing)
@@ -184,6 +188,11 @@ class LmdbState:
             with self._env.begin() as txn:
                 record = records.RefusedRecord(self._boot, account)
                 self._put_standing(txn, records.key(records.REFUSED, *account), record)
+
+    def lack(self, url: str, for_s: float) -> None:
+        record = records.LackRecord(self._boot, url, self._monotonic() + for_s)
+        with self._env.begin() as txn:
+            self._put_standing(txn, records.key(records.LACK, url), record)
 
     # --- conversations ------------------------------------------------------------------------------------------------
 
@@ -377,7 +386,7 @@ class LmdbState:
             if key[:1] == records.BREAKER:
                 breaker = records.read_breaker(raw)
                 return provider is None or (breaker is not None and breaker.provider == provider)
-            return False
+            return key[:1] == records.LACK and provider is None
 
         return self._clear_standing(is_meant)
 
@@ -457,6 +466,9 @@ class LmdbState:
         if key[:1] == records.REFUSED:
             refused = records.read_refused(raw)
             return refused is None or refused.boot != self._boot
+        if key[:1] == records.LACK:
+            lack = records.read_lack(raw)
+            return lack is None or lack.boot != self._boot or lack.until <= now
         return False
 
     def _is_over_measure(self, key: bytes, raw: bytes) -> bool:

@@ -35,6 +35,7 @@ class Memory:
         self._breakers: dict[str, Breaker] = {}
         self._refused: set[AccountName] = set()
         self._pauses: dict[tuple[str, str], Pause] = {}
+        self._lacking: dict[str, float] = {}
         self._standing: Standing | None = None
         self._counts: dict[str, rules.Count] = {}
         self._busy: dict[str, tuple[float, dict[str, int]]] = {}
@@ -49,6 +50,7 @@ class Memory:
         self._breakers = dict(standing.breakers)
         self._refused = set(standing.refused)
         self._pauses = dict(standing.pauses)
+        self._lacking = dict(standing.lacking)
         self._standing = standing
 
     def adopt_pauses(self, pauses: Mapping[tuple[str, str], Pause]) -> None:
@@ -61,7 +63,11 @@ class Memory:
     def standing(self) -> Standing:
         if self._standing is None:
             self._standing = Standing(
-                dict(self._cooldowns), dict(self._breakers), frozenset(self._refused), dict(self._pauses)
+                dict(self._cooldowns),
+                dict(self._breakers),
+                frozenset(self._refused),
+                dict(self._pauses),
+                dict(self._lacking),
             )
         return self._standing
 
@@ -111,6 +117,10 @@ class Memory:
         if account not in self._refused:
             self._refused.add(account)
             self._standing = None
+
+    def lack(self, url: str, for_s: float) -> None:
+        self._lacking[url] = self._monotonic() + for_s
+        self._standing = None
 
     def admit(self, name: str, per_minute: int, per_day: int) -> float:
         if not per_minute and not per_day:
@@ -163,8 +173,11 @@ class Memory:
             del self._cooldowns[account]
         for name in names:
             del self._breakers[name]
+        lacking = len(self._lacking) if provider is None else 0
+        if lacking:
+            self._lacking.clear()
         self._standing = None
-        return len(accounts) + len(names)
+        return len(accounts) + len(names) + lacking
 
     def clear_pins(self, provider: str | None = None) -> int:
         slots = [slot for slot, record in self.pins.items() if provider in (None, record.value.provider)]
@@ -203,12 +216,13 @@ class Memory:
         self._samples = {worker: live for worker, live in samples.items() if live}
         self._cooldowns = {account: rest for account, rest in self._cooldowns.items() if rest.until > now}
         self._breakers = {name: it for name, it in self._breakers.items() if not rules.is_forgotten(it, now)}
+        self._lacking = {url: until for url, until in self._lacking.items() if until > now}
         self._standing = None
         return before - self._size()
 
     def _size(self) -> int:
         size = len(self.pins) + len(self.artefacts) + len(self._counts) + len(self._busy) + len(self._samples)
-        return size + len(self._cooldowns) + len(self._breakers)
+        return size + len(self._cooldowns) + len(self._breakers) + len(self._lacking)
 
 
 def _keep(records: dict[bytes, Dated[_Value]], key: bytes, record: Dated[_Value]) -> None:

@@ -23,7 +23,7 @@ _VALUES_KNOWN = 1000
 
 # The first byte of a key in `standing`, and all of the generation's.
 GENERATION, TRIAL = b"g", b"t"
-COOLDOWN, BREAKER, REFUSED, PAUSE = b"c", b"b", b"r", b"p"
+COOLDOWN, BREAKER, REFUSED, PAUSE, LACK = b"c", b"b", b"r", b"p", b"l"
 # The first byte of a key in `measures`; the worker's name follows.
 BUSY, SAMPLES = b"b", b"s"
 
@@ -56,6 +56,12 @@ class BreakerRecord(msgspec.Struct, array_like=True, frozen=True):
 class RefusedRecord(msgspec.Struct, array_like=True, frozen=True):
     boot: str
     account: AccountName
+
+
+class LackRecord(msgspec.Struct, array_like=True, frozen=True):
+    boot: str
+    url: str
+    until: float  # on the monotonic clock of this host
 
 
 class BusyRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -124,6 +130,7 @@ read_origin = _dated_reader(Origin)
 read_cooldown = _reader(CooldownRecord)
 read_breaker = _reader(BreakerRecord)
 read_refused = _reader(RefusedRecord)
+read_lack = _reader(LackRecord)
 read_pause = _reader(Pause)
 read_count = _reader(Count)
 read_busy = _reader(BusyRecord)

@@ -180,6 +180,9 @@ class Shared:
         for account, rest in learned.cooldowns.items():
             if seed.cooldowns.get(account) != rest and rest.until > now:
                 to.cool(account, rest.until - now, is_told=rest.is_told, is_quota=rest.is_quota)
+        for url, until in learned.lacking.items():
+            if seed.lacking.get(url) != until and until > now:
+                to.lack(url, until - now)
         for account in learned.refused - seed.refused:
             to.refuse(account)
         for name, pause in learned.pauses.items():
@@ -255,6 +258,9 @@ class Shared:
 
     def refuse(self, account: AccountName) -> None:
         self._ask(lambda state: state.refuse(account))
+
+    def lack(self, url: str, for_s: float) -> None:
+        self._ask(lambda state: state.lack(url, for_s))
 
     def admit(self, name: str, per_minute: int, per_day: int) -> float:
         return self._ask(lambda state: state.admit(name, per_minute, per_day))

@@ -23,6 +23,7 @@ def fill(state):
     state.remember([SLOT], MINE, 86_400)
     state.cool(ACCOUNT, 3600, is_told=True, is_quota=False)
     state.refuse(ACCOUNT)
+    state.lack("http://up/v1", 900)
     for _ in range(rules.BREAKER_FAILURES):
         state.failed("anthropic")
     state.pause(Pause("all", "", 5))
@@ -107,6 +108,7 @@ def test_a_reload_and_a_new_worker_find_everything(open_lmdb):
     again = open_lmdb()
     assert again.standing() == known
     assert (set(known.cooldowns), set(known.breakers), known.refused) == ({ACCOUNT}, {"anthropic"}, {ACCOUNT})
+    assert set(known.lacking) == {"http://up/v1"}
     assert again.pin(SLOT) == PIN and again.busy("worker-2") == {"a/m": 1}
 
 
@@ -138,7 +140,7 @@ def test_a_sweep_removes_entries_of_another_run(open_lmdb):
     state = open_lmdb()
     fill(state)
     again = open_lmdb("another-run")
-    assert again.sweep() == 4  # cooldown, breaker, refusal, what was under way
+    assert again.sweep() == 5  # cooldown, breaker, refusal, missing endpoint, what was under way
     assert state.standing() == again.standing()
 
 

@@ -167,6 +167,7 @@ def test_when_it_works_again_it_learns_what_was_learned_meanwhile(open_shared, o
     state.cool(ACCOUNT, 30, is_told=True, is_quota=True)
     state.cool(OTHER_ACCOUNT, 1, is_told=True, is_quota=True)
     state.refuse(ACCOUNT)
+    state.lack("http://up/v1", 900)
     state.pause(Pause("client", "a", 1))
     state.resume("all", "")
     break_it(None)
@@ -176,6 +177,7 @@ def test_when_it_works_again_it_learns_what_was_learned_meanwhile(open_shared, o
     assert other.standing() == state.standing()
     assert other.standing().cooldowns[ACCOUNT].until == time.monotonic() + 29
     assert set(other.standing().cooldowns) == {ACCOUNT} and other.standing().refused == {ACCOUNT}
+    assert other.standing().lacking == {"http://up/v1": time.monotonic() + 899}
     assert set(other.standing().pauses) == {("client", "a")}
     assert other.pin(SLOT) == OTHER and other.origins([SLOT]) == [MINE]
     assert other.pin(OTHER_SLOT) == PIN, "what has expired meanwhile overwrites nothing"

@@ -390,3 +390,26 @@ def test_a_sweep_removes_breakers_counters_and_measures_of_old(state, time):
     time.passes(2 * 86_400)
     assert state.sweep() == 4
     assert state.sweep() == 0
+
+
+# ------------------------------------------------------------------------------------------------- missing endpoints
+
+
+def test_who_lacks_an_endpoint_is_known_until_its_time_is_up(state, time):
+    """SPEC 6.1: per base URL, for all workers."""
+    before = state.standing()
+    state.lack("http://up/v1", 900)
+    state.lack("http://down/v1", 100)
+    assert before.lacking == {}
+    now = time.monotonic()
+    assert state.standing().lacking == {"http://up/v1": now + 900, "http://down/v1": now + 100}
+    time.passes(100)
+    assert state.sweep() == 1
+    assert set(state.standing().lacking) == {"http://up/v1"}
+
+
+def test_clearing_everything_asks_for_missing_endpoints_again(state):
+    """Somebody updated the server, and need not wait; one provider's cooldowns have nothing to do with it."""
+    state.lack("http://up/v1", 900)
+    assert (state.clear_cooldowns("anthropic"), state.clear_cooldowns()) == (0, 1)
+    assert state.standing().lacking == {}

@@ -30,6 +30,7 @@ questions = st.one_of(
     st.tuples(st.just("served"), names),
     st.tuples(st.just("probe"), names),
     st.tuples(st.just("refuse"), accounts),
+    st.tuples(st.just("lack"), st.sampled_from(["http://a", "http://b"]), st.sampled_from([1.0, 60.0])),
     st.tuples(st.just("admit"), names, limits, limits),
     st.tuples(st.just("remember"), st.lists(slots), st.builds(Origin, names, names, names), lives),
     st.tuples(st.just("origins"), st.lists(slots)),
