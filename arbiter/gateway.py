@@ -133,7 +133,7 @@ class Call:
         # Whatever is reloaded meanwhile, a call goes on with what it began with.
         self.snapshot = snapshot = services.snapshot
         self.router, self.affinity, self.doors = services.router, services.affinity, services.doors
-        self.endpoint = endpoint  # "chat", "messages", "count_tokens"
+        self.endpoint = endpoint  # "chat", "messages", "count_tokens", "responses", "compact"
         self.path = path  # of the endpoint, below the mount prefix
         self.format = wire
         self.incoming = incoming
@@ -210,6 +210,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     fields, members = call.incoming.fields, opened.members
     identity = identify(fields, members, caller.client, call.snapshot.sessions)
     row.session, row.parent_session, row.agent, row.request_kind, _ = identity
+    if call.endpoint == "compact":
+        row.request_kind = row.request_kind or "compaction"
     row.labels = labels_of(fields)
     found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None

@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def generate(exchange: Exchange, route: Route) -> None:
-    """Chat completions, messages and count_tokens: whatever goes to a model."""
+    """Chat completions, messages, responses and what belongs to them: whatever goes to a model."""
     worker, incoming = exchange.worker, exchange.incoming
     limits = worker.services.snapshot.limits
     keys = worker.keys
@@ -87,7 +87,7 @@ def model_list(worker: Worker, caller: Caller) -> bytes:
 
 async def not_built(exchange: Exchange, route: Route) -> None:
     """An endpoint of OpenAI's that clients may try. Errors: NotFound, always."""
-    raise NotFound(f"{route.path} is not built yet; this gateway speaks /v1/chat/completions and /v1/messages")
+    raise NotFound(f"{route.path} is not built yet; there are /v1/chat/completions, /v1/messages and /v1/responses")
 
 
 async def websocket(exchange: Exchange, route: Route) -> None:

@@ -35,12 +35,12 @@ API: dict[str, dict[str, Route]] = {
     "/messages": {"POST": Route("messages", "/messages", endpoints.generate, MESSAGES)},
     "/messages/count_tokens": {"POST": Route("count_tokens", "/messages/count_tokens", endpoints.generate, MESSAGES)},
     "/models": {"GET": Route("models", "/models", endpoints.models)},
-    # Not built yet, and said in the client's own words: an SDK shows nobody the body of a stranger's 404.
     "/responses": {
         "GET": Route("websocket", "/responses", endpoints.websocket),
         "POST": Route("responses", "/responses", endpoints.generate, RESPONSES),
     },
-    "/responses/compact": {"POST": Route("responses", "/responses/compact", endpoints.not_built)},
+    "/responses/compact": {"POST": Route("compact", "/responses/compact", endpoints.generate, RESPONSES)},
+    # Not built yet, and said in the client's own words: an SDK shows nobody the body of a stranger's 404.
     "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.not_built)},
 }
 SITE: dict[str, dict[str, Route]] = {

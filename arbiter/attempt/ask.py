@@ -52,6 +52,11 @@ class Ask:
     def counts_tokens(self) -> bool:
         return self.path.endswith("/count_tokens")
 
+    @property
+    def is_bound_to_format(self) -> bool:
+        """Whether only an upstream of the client's own format can answer it."""
+        return self.path != self.format.path
+
     def edited(self, members: Mapping[str, msgspec.Raw], changed: tuple[str, ...]) -> Ask:
         """The same request with other `members`; `changed` are the JSON paths at which they differ."""
         return Ask(

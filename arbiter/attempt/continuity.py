@@ -80,4 +80,4 @@ class Continuity:
 
     def _is_native(self, rung: Rung) -> bool:
         # Signatures do not cross formats: a translated request has none.
-        return rung.provider.wire in (self._ask.format.name, "any")
+        return rung.wire in (self._ask.format.name, "any")

@@ -46,11 +46,12 @@ from arbiter.state.base import Origin, State
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
-from arbiter.wire import bound, native, waits
+from arbiter.wire import bound, faults, native, waits
 from arbiter.wire.format import Format
 from arbiter.wire.headers import to_upstream
 
 REMEMBERED_S = 25 * 3600.0  # who made an artefact: as long as a conversation lives that rested for a day
+LACKS_FOR_S = 900.0  # SPEC 6.1: how long an endpoint that was missing is not asked for
 GUESSED_WAIT_S = 5.0  # SPEC 4.4: an account whose provider does not say for how long it is to rest
 NUDGE = "Your last turn had no visible text. Give your answer now."
 """What a model that only thought is asked once more with (`speechless: nudge`)."""
@@ -155,6 +156,13 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             raise
         except ArbiterError as error:
             _learn(state, step, error, ask)
+            if _lacks_endpoint(step.rung, error, ask):
+                # Known to all workers for a while; this request goes through chat at once.
+                state.lack(step.rung.url, LACKS_FOR_S)
+                steps = steps or begin(step)
+                steps.repeat("transcode")
+                step = steps.next()
+                continue
             if silent is not None:
                 return _as_it_was(silent, book, state)
             if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
@@ -198,7 +206,7 @@ async def _try(
 ) -> Live:
     rung, account = step.rung, step.account
     provider = rung.provider
-    lane = lanes.choose(ask, rung)
+    lane = lanes.choose(ask, rung, lacks=lanes.may_lack(ask, rung) and _is_lacking(around.state, rung))
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream)
     conversation.dispatched(rung, account)
@@ -282,6 +290,17 @@ def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
         is_quota = error.code is ErrorClass.QUOTA_EXHAUSTED
         state.cool((provider, account.name), wait_s, is_told=told_s is not None, is_quota=is_quota)
         _log.info("an account rests", provider=provider, account=account.label, seconds=wait_s)
+
+
+def _lacks_endpoint(rung: Rung, error: ArbiterError, ask: Ask) -> bool:
+    """Whether a provider that was asked for Responses has just said that it has none (SPEC 6.1)."""
+    if not lanes.may_lack(ask, rung) or ask.is_bound_to_format or not isinstance(error, UpstreamStatus):
+        return False
+    return error.format == native.RESPONSES and faults.lacks_endpoint(error)
+
+
+def _is_lacking(state: State, rung: Rung) -> bool:
+    return state.standing().lacking.get(rung.url, 0.0) > monotonic()
 
 
 def _refuse(state: State, served: Step, suspects: list[Step]) -> None:

@@ -71,26 +71,46 @@ class Lane(Protocol):
         """
 
 
-def choose(ask: Ask, rung: Rung) -> Lane:
-    """The lane for this request to this rung.
+def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
+    """The lane for this request to this rung; `lacks`: there is no endpoint for Responses behind its base URL.
 
     Errors: BadRequest and ProtocolUnsupported where the request cannot be told to the upstream.
     """
     provider = rung.provider
-    is_native = provider.relay == "native" and provider.wire in (ask.format.name, "any")
-    if is_native and ask.format.name in _READ:
+    wire = spoken(ask, rung, lacks=lacks)
+    is_same = wire in (ask.format.name, "any")
+    if is_same and (provider.relay == "native" or ask.is_bound_to_format):
         return NativeLane(ask, rung)
-    if ask.counts_tokens:
-        if provider.wire != ask.format.name:
-            raise ProtocolUnsupported(f"the provider {provider.name!r} cannot count tokens")
-        return NativeLane(ask, rung)
-    return TranslatedLane(ask, rung)
+    if ask.is_bound_to_format:
+        what = "count tokens" if ask.counts_tokens else f"answer {ask.path}, which is forwarded as it is or not at all"
+        raise ProtocolUnsupported(f"the provider {provider.name!r} cannot {what}")
+    return TranslatedLane(ask, rung, wire)
+
+
+def spoken(ask: Ask, rung: Rung, *, lacks: bool) -> str:
+    """The format in which `rung` is asked: its own; and for Responses theirs, where a provider of OpenAI's format has
+    them, too (SPEC 6.1)."""
+    if not _has_choice(ask, rung) or rung.provider.responses_api == "transcode":
+        return rung.wire
+    if rung.provider.responses_api == "native":
+        return native.RESPONSES
+    return rung.wire if lacks or not rung.provider.accounts[0].key else native.RESPONSES
+
+
+def may_lack(ask: Ask, rung: Rung) -> bool:
+    """Whether it is to be found out if there is an endpoint for Responses: it is tried, and chat is there in its
+    place."""
+    return _has_choice(ask, rung) and rung.provider.responses_api == "auto"
+
+
+def _has_choice(ask: Ask, rung: Rung) -> bool:
+    return ask.format.name == native.RESPONSES and rung.api is None and rung.wire == native.CHAT
 
 
 def _target(provider: Provider, format: Format, path: str) -> str:
     """Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either."""
     base = provider.endpoint.path
-    if format.name == native.MESSAGES and not base.endswith("/v1"):
+    if (format.name == native.MESSAGES or provider.type == "anthropic") and not base.endswith("/v1"):
         path = "/v1" + path
     return base + path
 
@@ -138,8 +158,11 @@ class NativeLane:
         return Whole(body, found, error=faults.in_stream(body) if found.error is not None else None)
 
 
-_READ = {native.CHAT: facts.of_chat_answer, native.MESSAGES: facts.of_messages_answer}
-_READ_TRANSLATED = {**_READ, "openai-responses": facts.of_responses_answer}
+_READ = {
+    native.CHAT: facts.of_chat_answer,
+    native.MESSAGES: facts.of_messages_answer,
+    native.RESPONSES: facts.of_responses_answer,
+}
 
 
 _NOT_KEPT = (
@@ -156,12 +179,11 @@ class TranslatedLane:
     sets_marks = True
     __slots__ = ("_ask", "_disguises", "_model", "_provider", "body", "fidelity", "format")
 
-    def __init__(self, ask: Ask, rung: Rung) -> None:
-        provider = rung.provider
+    def __init__(self, ask: Ask, rung: Rung, wire: str) -> None:
         self._ask = ask
-        self._provider = provider
+        self._provider = rung.provider
         self._model = rung.model
-        self.format = ask.format if provider.wire == "any" else FORMATS[provider.wire]
+        self.format = ask.format if wire == "any" else FORMATS[wire]
         self.fidelity = "rebuilt" if self.format is ask.format else "translated"
         asked = ask.request()
         if asked.previous_id is not None and self.format is not ask.format:
@@ -213,7 +235,7 @@ class TranslatedLane:
             events, found = await self._gathered(body)
             read = partial(collect, events)
         else:
-            found = _READ_TRANSLATED[self.format.name](body)
+            found = _READ[self.format.name](body)
             read = partial(self.format.parse_answer, body)
         try:
             answer = read()

@@ -31,7 +31,7 @@ from arbiter.wire.course import Ending
 _log = Log(__name__)
 
 _AFTERGLOW_S = 2.0  # how long the usage that follows the finish reason is waited for once the client left
-_OPENING_BYTES, _OPENING_EVENTS = 8 << 10, 16  # what opens a stream is less; what says more is not held for it
+_OPENING_EVENTS = 16  # what opens a stream is less; what says more is not held for it
 _HELD_BYTES = 64 << 10  # comments before the first event beyond this are dropped, not kept for the client
 
 
@@ -118,7 +118,7 @@ class StreamRelay:
             return course.has_spoken or sum(map(len, self._held)) > self._nudge_bytes
         if course.has_begun:
             return True
-        return course.events > _OPENING_EVENTS or sum(map(len, self._held)) > _OPENING_BYTES
+        return course.events > _OPENING_EVENTS or sum(map(len, self._held)) > course.opening_bytes
 
     def _wake(self) -> None:
         if self._first is not None and not self._first.done():

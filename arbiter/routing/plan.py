@@ -30,8 +30,9 @@ class Rung:
     """One target of a climb: whom to ask, and under which name the model goes by there.
 
     `api` is the API that the operator named for the model, `wire` the format that it is asked in: that API's, else the
-    provider's. `max_output` is what the operator says that the model writes at most. `url` is the provider's, `target` what
-    a builder of its requests is told of it, `name` "provider/model" as state and metrics know it; all worked out once.
+    provider's. `max_output` is what the operator says that the model writes at most. `url` is the provider's, `target`
+    what a builder of its requests is told of it, `name` "provider/model" as state and metrics know it; all worked out
+    once.
     """
 
     provider: Provider

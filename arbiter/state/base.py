@@ -7,8 +7,9 @@ is ever stored. Durations go in and come out as seconds from now: which clock th
 implementation's own business.
 
 What outlives what (SPEC 5.8): pins, artefacts, day counters, measures and pauses survive a restart of the gateway;
-cooldowns, breakers, missing endpoints and refused keys survive a reload (refused keys do not) and a worker's death, and end with the
-gateway. `standing` is everything small that a request needs to know; it is one object until something in it changes.
+cooldowns, breakers, missing endpoints and refused keys survive a reload (refused keys do not) and a worker's death, and
+end with the gateway. `standing` is everything small that a request needs to know; it is one object until something in
+it changes.
 """
 
 from __future__ import annotations

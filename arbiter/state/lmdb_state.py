@@ -2,9 +2,9 @@
 
 Theory of operation. Five databases:
 
-- `standing`: cooldowns, breakers, refused keys, pauses, missing endpoints, and a generation that every change of these raises in the same
-  transaction. They are few, so a process keeps all of them decoded, and reads them again when the generation is
-  another one. That is one look-up a request, and a change is seen by whoever asks next, in any process.
+- `standing`: cooldowns, breakers, refused keys, pauses, missing endpoints, and a generation that every change of these
+  raises in the same transaction. They are few, so a process keeps all of them decoded, and reads them again when the
+  generation is another one. That is one look-up a request, and a change is seen by whoever asks next, in any process.
 - `pins` and `artefacts`: by 16 bytes of a hash.
 - `counters`: by the hash of a name.
 - `measures`: two records of each worker, what it has under way and what it measured. Nobody writes another's.

@@ -14,6 +14,8 @@ from typing import Protocol
 
 from arbiter.errors import ArbiterError
 
+OPENING_BYTES = 8 << 10
+
 
 class Ending(enum.Enum):
     """How an upstream stream stands."""
@@ -32,6 +34,7 @@ class Course(Protocol):
     last_words: bytes  # the error event with which the upstream itself ended the stream; `feed` leaves it out
     finish_inferred: bool  # it ended without saying why
     is_bare: bool  # it failed, or turned out to be none, and said nothing before that
+    opening_bytes: int  # what opens a stream, without saying anything yet, is less
     protocol_fault: str | None  # what broke the format's rules and was passed on all the same
 
     @property

@@ -53,6 +53,7 @@ _BY_WORD = {
     "overloaded": ErrorClass.OVERLOADED,
     "engine_overloaded": ErrorClass.OVERLOADED,
     "server_is_overloaded": ErrorClass.OVERLOADED,
+    "slow_down": ErrorClass.OVERLOADED,
 }
 
 # Only without a status (an error inside a stream) do these words say what the status would have.
@@ -64,6 +65,7 @@ _INSTEAD_OF_STATUS = {
     "not_found_error": ErrorClass.NOT_FOUND,
     "request_too_large": ErrorClass.TOO_LARGE,
     "invalid_request_error": ErrorClass.BAD_REQUEST,
+    "invalid_prompt": ErrorClass.CONTENT_POLICY,
 }
 
 # What a status says in place of an upstream that answered 200 before it failed (SPEC 4.8).
@@ -100,6 +102,7 @@ class _Outer(msgspec.Struct):
     message: object = None
     type: object = None
     code: object = None
+    response: object = None  # OpenAI's `response.failed` has the error in there
 
 
 def read(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus:
@@ -133,6 +136,26 @@ def in_stream(payload: bytes) -> InStreamError:
     return error
 
 
+_OF_SOMETHING_ELSE = re.compile(
+    r"model_not_found"
+    r"|\b(?:model|item|response|conversation|deployment)\b.{0,200}\b(?:not (?:be )?found|does(?: not|n't) exist)",
+    re.IGNORECASE,
+)
+
+
+def lacks_endpoint(error: UpstreamStatus) -> bool:
+    """Return whether an error says that there is nothing at the path that was asked. That a model is missing, or what
+    the request refers to, is a 404 as well."""
+    if error.status != 404:
+        return error.status in (405, 501)
+    try:
+        said = msgspec.json.decode(nesting.whole(error.body), type=_Outer).error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return True
+    inner = said if isinstance(said, dict) else {}
+    return inner.get("param") is None and not _OF_SOMETHING_ELSE.search(f"{inner.get('code')} {error}")
+
+
 def _classify(status: int, words: Sequence[str], message: str) -> ErrorClass:
     for word in words:
         if word in _BY_WORD:
@@ -157,7 +180,10 @@ def _read_json(body: bytes) -> tuple[str | None, list[str]]:
     if isinstance(found, str):
         return (_one_line(found) or None), []
     outer: _Outer = found
-    inner = outer.error if isinstance(outer.error, dict) else {}
+    error = outer.error
+    if error is None and isinstance(outer.response, dict):
+        error = outer.response.get("error")
+    inner = error if isinstance(error, dict) else {}
     words = [
         str(word).lower()
         for word in (inner.get("code"), inner.get("type"), inner.get("status"), outer.code, outer.type)

@@ -4,9 +4,9 @@ A request is opened one level deep and spliced: members that must change are enc
 or not, keeps its bytes. A stream is forwarded as it came while a tap reads it on the side; `NativeStream` holds what
 the relay has to know of it:
 
-    OPEN  --[DONE] / message_stop-->              COMPLETE
+    OPEN  --[DONE] / message_stop / response.completed or .incomplete-->  COMPLETE
     OPEN  --finish reason, then any end-->        COMPLETE   (the missing terminal event is added)
-    OPEN  --an error event-->                     FAILED     (it is in `last_words`; whatever follows it is dropped)
+    OPEN  --an error event, response.failed-->    FAILED     (it is in `last_words`; whatever follows it is dropped)
     OPEN  --any other end, or not SSE at all-->   CUT
 
 Only whole events are forwarded, so that whatever comes next (a removed event, our own error event) starts on a clean
@@ -26,9 +26,11 @@ from arbiter.errors import ArbiterError, BadRequest, Garbled
 from arbiter.model import Target
 from arbiter.wire import faults, native_marks
 from arbiter.wire.attribution import MARKER
-from arbiter.wire.course import Ending
+from arbiter.wire.course import OPENING_BYTES, Ending
 
-CHAT, MESSAGES = "openai-chat", "anthropic-messages"
+CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic-messages", "openai-responses"
+
+Tap = reduce.ChatTap | reduce.MessagesTap | reduce.ResponsesTap
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_str = msgspec.json.Decoder(str).decode
@@ -217,6 +219,8 @@ _FAULTS = {
 }
 
 
+_TAPS: dict[str, type[Tap]] = {CHAT: reduce.ChatTap, MESSAGES: reduce.MessagesTap, RESPONSES: reduce.ResponsesTap}
+# Responses finish with their terminal event, so none is ever missing.
 _TERMINAL = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type":"message_stop"}\n\n'}
 
 
@@ -234,12 +238,15 @@ class NativeStream:
     """One upstream SSE stream on its way to a client of the same format (`wire.course.Course`)."""
 
     __slots__ = ("_base", "_drop_usage", "_events_before", "_held", "_indices", "ending", "failure",
-                 "finish_inferred", "garbled", "is_bare", "last_words", "protocol_fault", "repairs", "tap",
+                 "finish_inferred", "garbled", "is_bare", "last_words", "opening_bytes", "protocol_fault", "repairs",
+                 "tap",
                  "wire")  # fmt: skip
 
     def __init__(self, wire: str, *, drop_usage: bool, limit: int) -> None:
         self.wire = wire
-        self.tap = reduce.ChatTap(limit) if wire == CHAT else reduce.MessagesTap(limit)
+        self.tap = _TAPS[wire](limit)
+        # The first two events of Responses repeat the request's instructions and tools, some 40 KB of a coding agent's.
+        self.opening_bytes = (1 << 20) if wire == RESPONSES else OPENING_BYTES
         self.ending = Ending.OPEN
         self.failure: bytes | None = None  # the payload of the error event
         self.is_bare = False

@@ -24,7 +24,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
-from arbiter.wire.course import Ending
+from arbiter.wire.course import OPENING_BYTES, Ending
 from arbiter.wire.disguises import Disguises, Unmasking
 from arbiter.wire.format import Reader, Writer
 
@@ -76,6 +76,7 @@ class TranslatedStream:
     `disguises` are the tools that the upstream knows in another shape than the client.
     """
 
+    opening_bytes = OPENING_BYTES
     __slots__ = ("_error", "_frames", "_is_silent", "_reader", "_unmasking", "_writer", "ending", "finish_inferred",
                  "heard", "is_bare", "last_words", "protocol_fault", "repairs")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The two formats as flow tests speak them: what a client asks, what an upstream says, what an error looks like.
+"""The formats as flow tests speak them: what a client asks, what an upstream says, what an error looks like.
 
     @pytest.mark.parametrize("wire", WIRES, ids=str)
     def test_something(front, wire):
@@ -189,6 +189,58 @@ class Messages(Wire):
         return str(body["error"]["message"])
 
 
+class Responses(Wire):
+    def ask(self, text: str = "hello", *, stream: bool = False, **members: Any) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "input": [{"role": "user", "content": text}]}
+        return {**body, "stream": True, **members} if stream else {**body, **members}
+
+    def events(self, *texts: str, usage: bool = True) -> list[bytes]:
+        item = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
+        return [
+            self._event("created", response=self._response("in_progress")),
+            self._event("output_item.added", output_index=0, item=item),
+            *(self._event("output_text.delta", item_id="msg_1", delta=text) for text in texts),
+            self._event("output_item.done", output_index=0, item={**item, "content": self._content("".join(texts))}),
+            self._event("completed", response=self._response("completed", "".join(texts), usage=usage)),
+        ]
+
+    def _event(self, kind: str, **members: Any) -> bytes:
+        return f"event: response.{kind}\ndata: {json.dumps({'type': f'response.{kind}', **members})}\n\n".encode()
+
+    def _content(self, text: str) -> list[dict[str, Any]]:
+        return [{"type": "output_text", "text": text, "annotations": []}]
+
+    def _response(self, status: str, text: str | None = None, *, usage: bool = False) -> dict[str, Any]:
+        said = {"id": "msg_1", "type": "message", "role": "assistant", "status": status}
+        response: dict[str, Any] = {"id": "resp_1", "object": "response", "created_at": 1, "model": "served"}
+        response |= {"status": status, "error": None, "incomplete_details": None}
+        response["output"] = [{**said, "content": self._content(text)}] if text is not None else []
+        if usage:
+            response["usage"] = {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+        return response
+
+    def answer(self, text: str = "hello") -> bytes:
+        return json.dumps(self._response("completed", text, usage=True)).encode()
+
+    def error_event(self, message: str) -> bytes:
+        error = {"code": "server_error", "message": message}
+        return self._event("failed", response={**self._response("failed"), "error": error})
+
+    def text(self, body: bytes) -> str:
+        found = [json.loads(data) for _, data in events_of(body) if data.startswith("{")]
+        return "".join(event["delta"] for event in found if event["type"] == "response.output_text.delta")
+
+    def told(self, answer: Answer) -> str | None:
+        """Either event that ends a failed stream."""
+        event = json.loads(answer.events[-1][1]) if answer.events else {"type": ""}
+        if event["type"] == "response.failed":
+            return str(event["response"]["error"]["message"])
+        return str(event["message"]) if event["type"] == "error" else None
+
+    def complaint(self, answer: Answer) -> str:
+        return CHAT.complaint(answer)
+
+
 CHAT = Chat("chat", "/v1/chat/completions", "/v1/chat/completions", "chat-model", b"data: [DONE]", b": keepalive\n\n")
 MESSAGES = Messages(
     "messages",
@@ -198,7 +250,10 @@ MESSAGES = Messages(
     b"message_stop",
     b'event: ping\ndata: {"type":"ping"}\n\n',
 )
-WIRES: tuple[Wire, ...] = (CHAT, MESSAGES)
+RESPONSES = Responses(
+    "responses", "/v1/responses", "/v1/responses", "responses-model", b"response.completed", b": keepalive\n\n"
+)
+WIRES: tuple[Wire, ...] = (CHAT, MESSAGES, RESPONSES)
 
 
 def config(upstream_port: int, *, provider: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
@@ -211,6 +266,10 @@ def config(upstream_port: int, *, provider: dict[str, Any] | None = None, **sect
     providers = {
         "chat": {"type": "openai", "endpoint": f"{at}/v1", "models": ["chat-model"], **more},
         "messages": {"type": "anthropic", "endpoint": at, "models": ["messages-model"], **more},
+        "responses": {
+            **{"type": "openai", "endpoint": f"{at}/v1", "models": ["responses-model"], "responses_api": "native"},
+            **more,
+        },
         "echo": {"type": "echo", "models": ["echo"]},
     }
     return {"providers": providers, **sections}

@@ -38,7 +38,8 @@ SCALARS = st.sampled_from(
 )
 KEYS = st.sampled_from(
     ["id", "model", "object", "choices", "usage", "error", "type", "x_groq", "index", "delta", "finish_reason",
-     "content", "item", "response", "output", "summary", "reasoning", "reasoning_content", "refusal", "tool_calls", "function", "function_call", "name",
+     "item", "response", "output", "summary",
+     "content", "reasoning", "reasoning_content", "refusal", "tool_calls", "function", "function_call", "name",
      "arguments", "text", "thinking", "partial_json", "message", "stop_reason", "content_block", "input", "other",
      "\ud83c"]
 )  # fmt: skip

@@ -169,7 +169,7 @@ class ResponsesState(State):
 
 
 def called_by(item: object) -> bytes | None:
-    """The name of the tool that an item of the output calls, None where it calls none. A built-in tool's is its type."""
+    """The name of the tool that an item of the output calls, None where it calls none; of a built-in one its type."""
     if not isinstance(item, dict):
         return None
     kind = word_of(item.get("type"))

@@ -151,7 +151,7 @@ def chat(raw: bytes) -> Counts | None:
 def responses(raw: bytes) -> Counts | None:
     """Read the `usage` of a Responses answer. None where it states nothing at all.
 
-    Shapes: its `input_tokens` hold what was cached, as a chat's `prompt_tokens` do, and not as Anthropic's of that name.
+    Shapes: its `input_tokens` hold what was cached, as a chat's `prompt_tokens` do and Anthropic's of that name do not.
     A server that answers with a chat's names is read as one.
     """
     usage = _members(raw)
