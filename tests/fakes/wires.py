@@ -51,7 +51,7 @@ class Wire:
     def opening(self, *texts: str) -> list[bytes]:
         """The events of a stream that has said `texts` and could go on."""
         said = self.events(*texts)
-        return said[: len(said) - len(self.events()) + 1 + (self is MESSAGES)]
+        return said[: len(said) - len(self.events()) + (1 if self is CHAT else 2)]
 
     def answer(self, text: str = "hello") -> bytes:
         """The body of a whole answer."""
