@@ -217,7 +217,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
     if identity.kind == "title" and identity.session is None:
-        row.opener = call.affinity.named(members.get("messages")).hex() or None
+        row.opener = call.affinity.named(members.get("messages", members.get("input"))).hex() or None
     elif found is not None and found.opener:
         row.opener = found.opener.hex()
     row.compaction, row.follows_compaction = compaction(fields)

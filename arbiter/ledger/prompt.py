@@ -16,6 +16,7 @@ from arbiter.log import Log
 if TYPE_CHECKING:
     from arbiter.ledger.prefix import Prefix, Prefixes, Reading
 
+_CONVERSATIONS = ("messages", "input")
 _log = Log(__name__)
 
 
@@ -110,13 +111,15 @@ def _may_have_cost(row: AttemptRow) -> bool:
 
 def replaced(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> int:
     """How many inputs of `before` do not stand in `after`, as they are spelled."""
-    if before.get("messages") == after.get("messages"):
+    if all(before.get(name) == after.get(name) for name in _CONVERSATIONS):
         return 0
     return (Counter(_inputs(before)) - Counter(_inputs(after))).total()
 
 
 def _inputs(members: Mapping[str, Raw]) -> list[bytes]:
-    raw = bytes(members.get("messages", b""))
+    raw = bytes(members.get("messages", members.get("input", b"")))
+    if raw[:1] == b'"':
+        return [raw]  # of Responses: one message of the user's
     start, found = 1, []
     for end in nesting.cuts(raw, len(raw)):
         found.append(raw[start:end].strip())

@@ -29,7 +29,10 @@ VERSION = b"1"
 MIN_CHARS = 16
 """An opener of fewer characters is no conversation's own."""
 
-MESSAGES = "anthropic-messages"  # the format whose system prompt stands beside the messages
+PROMPTS = {"anthropic-messages": "system", "openai-responses": "instructions"}
+"""The formats whose system prompt stands beside the messages, and where."""
+CONVERSATIONS = {"openai-responses": "input"}
+"""Where a conversation stands, where that is not `messages`."""
 BODY_KEYS = ("prompt_cache_key", "session_id")
 
 ATTRIBUTION = "x-anthropic-billing-header:"
@@ -116,7 +119,9 @@ class Affinity:
         the unattributed. Malformed values are passed over, malformed messages have no text.
         """
         found = self._key(members, fields, session)
-        system, messages = members.get("system") if wire == MESSAGES else None, members.get("messages")
+        prompt = PROMPTS.get(wire)
+        system = members.get(prompt) if prompt is not None else None
+        messages = members.get(CONVERSATIONS.get(wire, "messages"))
         begins = _beginning(system, messages)
         # What begins with these bytes, and has that key, goes on with what went on with them before.
         spelt = (begins, found, client)
@@ -235,6 +240,9 @@ def _entries(messages: Raw | None) -> Iterator[bytes]:
     if messages is None:
         return
     view = memoryview(messages)
+    if view[:1] == b'"':  # of Responses: one message of the user's
+        yield b'{"role":"user","content":%b}' % bytes(view)
+        return
     reach, turns = _FIRST_BYTES, _FIRST_TURNS
     done, start = 0, 1
     while reach <= _MOST_BYTES and turns <= _MOST_TURNS:
@@ -277,7 +285,7 @@ def _texts(content: bytes) -> Iterator[str]:
         for end in nesting.cuts(content, _MOST_BLOCKS):
             block = _decoded(_decode_block, content[start:end])
             start = end + 1
-            if block is not None and block.type == "text":
+            if block is not None and block.type in ("text", "input_text"):
                 yield block.text
 
 

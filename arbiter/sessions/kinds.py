@@ -75,7 +75,7 @@ def _is_claude_codes_title(members: Members) -> bool:
 
 
 def _is_opencodes_title(members: Members) -> bool:
-    messages = members.get("messages")
+    messages = members.get("messages", members.get("input"))
     if messages is None or len(view := memoryview(messages)) > _MAX_TITLE:
         return False
     for entry in _entries(bytes(view)):
@@ -94,7 +94,7 @@ def _first_text(content: bytes) -> str:
         return text or ""
     block = next(iter(_entries(content)), b"")
     found = _decoded(_decode_block, block)
-    return found.text if found is not None and found.type == "text" else ""
+    return found.text if found is not None and found.type in ("text", "input_text") else ""
 
 
 def _entries(array: bytes) -> list[bytes]:

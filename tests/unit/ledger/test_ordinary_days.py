@@ -28,7 +28,7 @@ from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position
-from arbiter.sessions.affinity import MESSAGES, Affinity
+from arbiter.sessions.affinity import Affinity
 from tests.fakes.histories import BEGAN_MS
 from tests.fakes.prefix_cache import PrefixCache
 from tests.unit.sessions.captures import opened
@@ -59,7 +59,7 @@ class Days:
         is_chat = "system" not in body
         served = self.upstream.serve("key", body, is_chat=is_chat)
         members = opened(body)
-        wire = "openai-chat" if is_chat else MESSAGES
+        wire = "openai-chat" if is_chat else "anthropic-messages"
         slot = self.affinity.slot(wire, members, {}, session, "ci")
         prefix = self.prefixes.read(members).prefix()
         assert prefix is not None and slot is not None

@@ -47,7 +47,7 @@ def conversations() -> dict[str, list[Captured]]:
         found[path.stem] = [
             Captured(
                 f"{path.stem}-{n}",
-                capture["format"] or "openai-responses",
+                capture["format"],
                 client,
                 one["part"],
                 {name.lower(): value for name, value in one["headers"]},

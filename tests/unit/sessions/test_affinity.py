@@ -18,9 +18,8 @@ from arbiter.sessions.identity import identify
 from arbiter.wire import attribution
 from tests.unit.sessions.captures import Captured, conversations, opened
 
-CHAT, MESSAGES = "openai-chat", "anthropic-messages"
+CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic-messages", "openai-responses"
 CAPTURES = conversations()
-READ = {name: requests for name, requests in CAPTURES.items() if requests[0].format in (CHAT, MESSAGES)}
 
 ASKED = "Please repair the build of this project."
 SYSTEM = "You are a careful programmer."
@@ -63,11 +62,11 @@ def of_capture(one: Captured, *, told: bool, knows: Affinity | None = None) -> b
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["by what it tells", "by its opener"])
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", CAPTURES)
 def test_the_turns_of_a_captured_conversation_share_a_slot_that_no_other_has(name, told):
     """SPEC 5.7: its title request and its sub-agents have slots of their own, so that they move nobody's pin."""
     slots: dict[str, set[bytes | None]] = {}
-    for one in READ[name]:
+    for one in CAPTURES[name]:
         slots.setdefault(one.part, set()).add(of_capture(one, told=told))
     for found in slots.values():
         assert len(found) == 1
@@ -77,18 +76,45 @@ def test_the_turns_of_a_captured_conversation_share_a_slot_that_no_other_has(nam
 
 def test_captured_conversations_of_different_agents_never_meet():
     knows = Affinity(SessionAffinity())
-    slots = {(name, one.part): of_capture(one, told=False, knows=knows) for name in READ for one in READ[name]}
-    # The two libraries and the two lanes of one of them were given the very same words to say.
+    slots = {(name, one.part): of_capture(one, told=False, knows=knows) for name in CAPTURES for one in CAPTURES[name]}
+    # The two libraries and the two lanes of one of them were given the very same words to say; and one agent asks for
+    # its titles in the same words whatever format it speaks.
     twins = [pair for pair in itertools.combinations(slots, 2) if slots[pair[0]] == slots[pair[1]]]
-    assert all(one[1] == other[1] == "main" and CAPTURES[one[0]][0].client is None for one, other in twins)
+    assert all(one[1] == other[1] and agent(one[0]) == agent(other[0]) for one, other in twins)
     assert len(set(slots.values())) > 20
 
 
-@pytest.mark.parametrize("name", [name for name in CAPTURES if name not in READ])
-def test_a_format_that_is_not_read_yet_goes_by_what_it_tells(name):
-    slots = {of_capture(one, told=True) for one in CAPTURES[name] if one.part == "main"}
-    assert len(slots) == 1
-    assert None not in slots
+def agent(capture: str) -> str | None:
+    client = CAPTURES[capture][0].client
+    return client.agent if client is not None else None
+
+
+def responses(*items: Any, **members: Any) -> dict[str, Any]:
+    return {"input": list(items), **members}
+
+
+def test_a_response_s_conversation_is_told_by_its_items():
+    """Instructions beside the items, or a developer's item in front of them, are the prompt; what is no message is
+    nobody's."""
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": ASKED}]}
+    first = slot(responses(said, instructions=SYSTEM), RESPONSES)
+    assert first is not None
+    answered = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}
+    called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "ok"}
+    assert slot(responses(said, answered, called, result, instructions=SYSTEM), RESPONSES) == first
+    assert slot({"input": ASKED, "instructions": SYSTEM}, RESPONSES) == first
+    developer = {"role": "developer", "content": SYSTEM}
+    assert slot(responses(developer, {"role": "user", "content": ASKED}), RESPONSES) == first
+    surroundings = {"role": "user", "content": "<environment_context>\n<cwd>/x</cwd>\n</environment_context>"}
+    assert slot(responses(developer, surroundings, said), RESPONSES) == first
+    assert slot(responses(said, instructions="You are a careful reviewer."), RESPONSES) != first
+    assert slot({"input": ASKED.upper(), "instructions": SYSTEM}, RESPONSES) != first
+
+
+@pytest.mark.parametrize("given", ["short", [], 7, None, [{"type": "item_reference", "id": "x"}], "x" * 3])
+def test_an_input_that_tells_nothing_apart_pins_nobody(given):
+    assert slot({"input": given}, RESPONSES) is None
 
 
 def moved_marks(body: dict[str, Any]) -> dict[str, Any]:
@@ -101,10 +127,10 @@ def moved_marks(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.parametrize("name", [name for name in READ if READ[name][0].format == MESSAGES])
+@pytest.mark.parametrize("name", [name for name in CAPTURES if CAPTURES[name][0].format == MESSAGES])
 def test_moved_cache_marks_change_nothing(name):
     """Agents mark the newest message, and take the mark from the one before (CLIENTS.md)."""
-    one = READ[name][-1]
+    one = CAPTURES[name][-1]
     body = moved_marks(one.body)
     assert slot(body, MESSAGES) == slot(one.body, MESSAGES) != None  # noqa: E711
 
@@ -380,21 +406,24 @@ def test_a_system_message_that_does_not_lead_counts_as_one_of_the_turns_that_wer
 
 
 def test_a_title_request_is_about_the_text_that_its_conversation_begins_with():
-    """SPEC 8.3: by opencode's own requests, in both formats."""
+    """SPEC 8.3: by opencode's own requests, in all formats."""
     seen = 0
     for name, requests in conversations().items():
-        if not name.startswith("opencode-") or name == "opencode-responses":
+        if not name.startswith("opencode-"):
             continue
         titles = [one for one in requests if one.part == "title"]
         mains = [one for one in requests if one.part == "main"]
         for one in titles:
             affinity = Affinity(SessionAffinity())
             slot = affinity.slot(mains[0].format, mains[0].members, {}, "s", None)
-            assert slot is not None and slot.opener == affinity.named(one.members["messages"]) != b""
+            assert (
+                slot is not None
+                and slot.opener == affinity.named(one.members.get("messages", one.members.get("input"))) != b""
+            )
             again = affinity.slot(mains[1].format, mains[1].members, {}, "s", None)
             assert again is not None and again.key == slot.key
             seen += 1
-    assert seen == 2
+    assert seen == 3
 
 
 def test_a_short_text_names_no_conversation():

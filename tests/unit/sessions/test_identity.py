@@ -60,7 +60,7 @@ def test_every_captured_agent_is_who_its_user_agent_says_where_that_is_believed(
 @pytest.mark.parametrize("one", CAPTURES, ids=lambda one: one.name)
 def test_the_title_requests_of_every_capture_are_known_and_no_others(one: Captured):
     """SPEC 8.2a: from their own agent; a request of anybody else's is what its headers say."""
-    assert (one.as_known.get("kind") == "title") == (one.part == "title" and one.format != "openai-responses")
+    assert (one.as_known.get("kind") == "title") == (one.part == "title")
 
 
 def test_nothing_told_is_nobody():
