@@ -178,6 +178,8 @@ def _read(out: Outgoing, format: Format) -> _Play:
         request = format.parse_request(_members(out.body))
         if path.endswith("/count_tokens"):
             return _whole(format, 200, msgspec.json.encode({"input_tokens": echo_script.count(request)}))
+        if path.endswith("/compact"):
+            return _whole(format, 200, msgspec.json.encode(_compaction(request)))
         prefix = "toolu_" if format.name == "anthropic-messages" else "call_"
         script = echo_script.read(request, out.headers, lambda: prefix + _fresh()[:24])
         return _compose(script, request, format)
@@ -209,6 +211,19 @@ _MODELS = {
     "first_id": "echo",
     "last_id": "echo",
 }
+
+
+def _compaction(request: Request) -> dict[str, object]:
+    """What a conversation is compacted to: an item that nobody can read, and need not."""
+    item = {"id": f"cmp_{_fresh()}", "type": "compaction", "encrypted_content": _fresh()}
+    usage = {"input_tokens": echo_script.count(request), "output_tokens": 1}
+    return {
+        "id": f"resp_{_fresh()}",
+        "object": "response.compaction",
+        "created_at": now_ms() // 1000,
+        "output": [item],
+        "usage": {**usage, "total_tokens": sum(usage.values())},
+    }
 
 
 def _fresh() -> str:
@@ -352,15 +367,14 @@ _TERMINALS = {
     "openai-chat": b"data: [DONE]\n\n",
     "anthropic-messages": b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
 }
+"""What comes behind the finish reason. Responses have nothing there: their terminal event is what says it."""
 
 
 def _ending(script: Script, ending: bytes, format: Format) -> bytes:
     """Return the last bytes of a stream: all of them, or without what the script leaves out."""
-    terminal = (
-        b"data: [DONE]\n\n"
-        if format.name == "openai-chat"
-        else b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
-    )
+    terminal = _TERMINALS.get(format.name, b"")
     if script.no_finish:
         return terminal
-    return ending.removesuffix(terminal) if script.no_done else ending
+    if script.no_done:
+        return ending.removesuffix(terminal) if terminal else b""
+    return ending

@@ -240,7 +240,7 @@ def _entries(messages: Raw | None) -> Iterator[bytes]:
     if messages is None:
         return
     view = memoryview(messages)
-    if view[:1] == b'"':  # of Responses: one message of the user's
+    if bytes(view[:1]) == b'"':  # of Responses: one message of the user's
         yield b'{"role":"user","content":%b}' % bytes(view)
         return
     reach, turns = _FIRST_BYTES, _FIRST_TURNS

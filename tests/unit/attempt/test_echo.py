@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from arbiter.attempt.echo import Echo
@@ -35,10 +36,10 @@ from arbiter.model import (
 from arbiter.upstream.transport import Exchange, Outgoing
 from arbiter.wire.format import FORMATS
 
-CHAT, MESSAGES = "openai-chat", "anthropic-messages"
-WIRES = pytest.mark.parametrize("wire", [CHAT, MESSAGES])
+CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic-messages", "openai-responses"
+WIRES = pytest.mark.parametrize("wire", [CHAT, MESSAGES, RESPONSES])
 LIMIT = 64 << 20
-PATHS = {CHAT: "/v1/chat/completions", MESSAGES: "/v1/messages?beta=true"}
+PATHS = {CHAT: "/v1/chat/completions", MESSAGES: "/v1/messages?beta=true", RESPONSES: "/v1/responses"}
 
 
 T = TypeVar("T")
@@ -53,6 +54,8 @@ def outgoing(wire: str, said: Any, *, stream: bool = True, headers: Any = (), **
     body = {"model": "m", "max_tokens": 5_000_000, "messages": messages, "stream": stream, **members}
     if wire == CHAT:
         body.setdefault("stream_options", {"include_usage": True})
+    if wire == RESPONSES:
+        body["input"] = body.pop("messages")
     return Outgoing("POST", PATHS[wire], list(headers), json.dumps(body).encode())
 
 
@@ -136,6 +139,10 @@ def test_the_newest_user_text_comes_back_word_by_word(wire: str) -> None:
 
 
 RESULTS: dict[str, list[dict[str, Any]]] = {
+    RESPONSES: [
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "sunny"},
+    ],
     CHAT: [
         {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "a", "content": "sunny"},
@@ -145,6 +152,10 @@ RESULTS: dict[str, list[dict[str, Any]]] = {
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "sunny"}]},
     ],
 }
+
+
+async def answered(out: Outgoing, wire: str) -> Any:
+    return json.loads(await (await send(out, wire, stream=False)).read(LIMIT))
 
 
 @WIRES
@@ -188,7 +199,7 @@ def test_a_forced_tool_is_called() -> None:
 
 @WIRES
 def test_the_limit_is_kept(wire: str) -> None:
-    answer = both(wire, "one two three four", max_tokens=2)
+    answer = both(wire, "one two three four", **{"max_output_tokens" if wire == RESPONSES else "max_tokens": 2})
     assert (answer.text(), answer.finish) == ("one two", Finish.LENGTH)
 
 
@@ -248,7 +259,8 @@ def test_text_think_tool_and_usage(wire: str) -> None:
     assert len({one.id for one in calls if isinstance(one, ToolCall)}) == 2
     assert answer.finish is Finish.TOOL_CALLS
     assert answer.usage is not None
-    assert answer.usage.merged(Usage(total=0)) == Usage(12, 3, 2, None, None, 5, 1, 0)
+    said = msgspec.structs.replace(answer.usage, total=None, service_tier=None)
+    assert said == Usage(12, 3, 2, output=5, reasoning=1)
 
 
 @WIRES
@@ -261,7 +273,8 @@ def test_arguments_come_in_slices(wire: str) -> None:
 @WIRES
 def test_usage_may_be_split_by_lifetime_or_missing(wire: str) -> None:
     none = both(wire, "/echo text Hi\n/echo usage none").usage
-    assert none in (None, Usage(input=0, output=0))  # Anthropic's format must say something
+    # Anthropic's format must say something, and a response always has a tier.
+    assert none in (None, Usage(input=0, output=0), Usage(service_tier="auto"))
     if wire == MESSAGES:
         usage = both(wire, "/echo text Hi\n/echo usage write=100 write5m=60 write1h=40").usage
         assert usage is not None and (usage.cache_write_5m, usage.cache_write_1h) == (60, 40)
@@ -270,7 +283,7 @@ def test_usage_may_be_split_by_lifetime_or_missing(wire: str) -> None:
 @WIRES
 def test_refuse_redacted_model_and_tokens(wire: str) -> None:
     refused = both(wire, "/echo refuse I will not.").parts
-    assert refused == ((Refusal("I will not."),) if wire == CHAT else (Text("I will not."),))
+    assert refused == ((Refusal("I will not."),) if wire != MESSAGES else (Text("I will not."),))
     if wire == MESSAGES:
         assert both(wire, "/echo redacted abc").parts == (RedactedThinking("abc"),)
     assert both(wire, "/echo text Hi\n/echo model other").model == "other"
@@ -314,7 +327,7 @@ def test_error_of_a_class_and_status_with_a_body(wire: str) -> None:
     exchange, body = run(whole(wire, "/echo error 400 class=context_length Too much."))
     error = FORMATS[wire].parse_error(exchange.status, exchange.headers, body)
     assert str(error) == "Too much."
-    assert error.code is (ErrorClass.CONTEXT_LENGTH if wire == CHAT else ErrorClass.BAD_REQUEST)
+    assert error.code is (ErrorClass.CONTEXT_LENGTH if wire != MESSAGES else ErrorClass.BAD_REQUEST)
     exchange, body = run(whole(wire, "/echo status 502 <html><title>Bad Gateway</title></html>"))
     assert exchange.status == 502 and body == b"<html><title>Bad Gateway</title></html>"
     assert exchange.header("content-type") == "text/html"
@@ -343,7 +356,21 @@ def test_cut(wire: str) -> None:
         run(whole(wire, "/echo cut"))
 
 
-@WIRES
+@pytest.mark.parametrize("leaves_out", ["no-done", "no-finish"])
+def test_responses_have_nothing_behind_their_finish(leaves_out: str) -> None:
+    """Their terminal event is what says that they are over: without either, the stream was cut."""
+    heard = run(hear(RESPONSES, f"Hi\n/echo {leaves_out}"))
+    assert b"response.completed" not in heard.bytes and isinstance(heard.events[-1], Failed)
+
+
+def test_a_conversation_is_compacted_to_one_item() -> None:
+    out = outgoing(RESPONSES, "Hello there", stream=False)
+    out = Outgoing("POST", "/v1/responses/compact", [], out.body)
+    body = run(answered(out, RESPONSES))
+    assert [item["type"] for item in body["output"]] == ["compaction"] and body["usage"]["input_tokens"] > 0
+
+
+@pytest.mark.parametrize("wire", [CHAT, MESSAGES])
 def test_no_done_and_no_finish(wire: str) -> None:
     terminal = b"[DONE]" if wire == CHAT else b"message_stop"
     done = run(hear(wire, "Hi\n/echo no-done"))
