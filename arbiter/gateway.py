@@ -20,6 +20,7 @@ from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.client_end import ClientEnd, Overheard
+from arbiter.attempt.continuity import maker
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
@@ -225,12 +226,24 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     if services.prefixes is not None and call.endpoint != "count_tokens":
         book.prompt = Prompt(services.prefixes, members)
     conversation = Conversation(services.around.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
-    tokens = len(body) // BYTES_PER_TOKEN
+    limits, tokens = call.snapshot.limits, len(body) // BYTES_PER_TOKEN
+    ask = Ask(
+        call.format,
+        call.path,
+        opened,
+        call.incoming,
+        limits,
+        stream=stream,
+        trace_id=row.trace_id,
+        tokens=tokens,
+        owner=caller.name,
+    )
+    conversation.goes_on_from(maker(ask, services.around.state))
     plan = call.router.plan(
         Asked(
             model=opened.model,
             caller=caller,
-            pinned=conversation.pinned,
+            pinned=conversation.wanted,
             slot=slot,
             draw=_unique.random(),
             facts=services.around.measured,
@@ -243,10 +256,6 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     if not services.journal.healthy and call.snapshot.storage.on_full == "refuse":
         what = "is full" if services.journal.full else "cannot be written"
         raise Unavailable(f"the ledger {what} and `storage.on_full` is `refuse`", retry_after_s=5)
-    limits = call.snapshot.limits
-    ask = Ask(
-        call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id, tokens=tokens
-    )
     presence = _Presence(call, out)
     try:
         live = await ladder.climb(plan, ask, book, call.doors, services.around, conversation)

@@ -22,7 +22,8 @@ MAX_VALUES = 100_000
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_request", "edits", "format", "incoming", "limits", "opened", "path", "stream", "tokens", "trace_id")
+    __slots__ = ("_request", "edits", "format", "incoming", "limits", "opened", "owner", "path", "stream", "tokens",
+                 "trace_id")  # fmt: skip
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class Ask:
         stream: bool,
         trace_id: str,
         tokens: int = 0,
+        owner: str | None = None,
         edits: tuple[str, ...] = (),
     ) -> None:
         self.format = format
@@ -45,6 +47,7 @@ class Ask:
         self.stream = stream
         self.trace_id = trace_id
         self.tokens = tokens  # of input, roughly
+        self.owner = owner  # the client that asks; None where it is unattributed
         self.edits = edits  # JSON paths that were changed since the client sent it
         self._request: Request | None = None
 
@@ -68,6 +71,7 @@ class Ask:
             stream=self.stream,
             trace_id=self.trace_id,
             tokens=self.tokens,
+            owner=self.owner,
             edits=self.edits + changed,
         )
 

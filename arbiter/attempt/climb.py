@@ -89,8 +89,8 @@ class Climb:
     """The steps of one request.
 
     `now` is the monotonic clock, `draw` gives numbers in [0, 1). `fits` says whether a rung may get this conversation
-    at all (SPEC 4.7a). `tokens` is about how long the prompt is. `minds_cooldowns` is False for what the providers
-    count apart (count_tokens).
+    at all, on one of its accounts (SPEC 4.7a). `tokens` is about how long the prompt is. `minds_cooldowns` is False for
+    what the providers count apart (count_tokens).
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Climb:
         now: Callable[[], float],
         draw: Callable[[], float],
         conversation: Conversation,
-        fits: Callable[[Rung], bool] | None = None,
+        fits: Callable[[Rung, Account], bool] | None = None,
         *,
         tokens: int = 0,
         minds_cooldowns: bool = True,
@@ -216,16 +216,16 @@ class Climb:
                 self._paused[provider.name] = pause.reason
                 self.passed[provider.name] = "is paused"
                 continue
-            if self._fits is not None and not self._fits(place.rung):
-                if place.rung not in self.unfit:
-                    self.unfit.append(place.rung)
-                    self.passed[place.rung.name] = "would refuse the thinking of another model"
-                continue
             breaker = standing.breakers.get(provider.name) if standing.breakers else None
             is_broken: bool | None = None if breaker is not None and breaker.open_until else False
             for account in place.accounts:
                 key = (provider.name, account.name)
                 who = f"{provider.name}:{account.label}" if account.label else provider.name
+                if self._fits is not None and not self._fits(place.rung, account):
+                    if place.rung not in self.unfit:
+                        self.unfit.append(place.rung)
+                    self.passed[f"{who}/{place.rung.model}"] = "would refuse what another made of the conversation"
+                    continue
                 if key in standing.refused:
                     self.passed[who] = "had its key refused"
                     continue
@@ -360,8 +360,8 @@ class Climb:
             return Paused(f"an operator has paused the provider {', '.join(told)}")
         if self.unfit:
             return Unavailable(
-                "the conversation is in the middle of a tool loop whose thinking only its own model accepts, and that "
-                "one cannot be asked now"
+                "the conversation holds what only its maker accepts (the thinking of an open tool loop, or a reference "
+                "to an answer), and that one cannot be asked now"
             )
         provider = self._places[0].rung.provider.name
         return KeyRefused(

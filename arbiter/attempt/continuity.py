@@ -1,18 +1,74 @@
 """The continuity guard: no fallback gets a conversation that it would refuse (SPEC 4.7a).
 
-Thinking signatures are good where they were made: at the same base URL, for the same model. Who made which is
-remembered by hash when an answer brings them; one that nobody remembers was made by whoever the conversation is pinned
-to, as long as it never moved. A target that did not make one is *foreign* to it, and is passed over while there are
-others. Where none is left, the thinking of closed turns is taken out for it; that of an open tool loop may not be.
+Some of what an answer brings is good only where it was made: Anthropic's thinking signatures at the same base URL, for
+the same model; what OpenAI encrypted or stored, at the same base URL, for the same account. Who made which is
+remembered by hash when an answer brings it; what nobody remembers was made by whoever the conversation is pinned to, as
+long as it never moved. A target that did not make one is *foreign* to it, and is passed over while there are others.
+Where none is left, the thinking of closed turns is taken out for it; that of an open tool loop may not be.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.conversation import Conversation
+from arbiter.config.snapshot import Account
 from arbiter.routing.plan import Plan, Rung
 from arbiter.state.base import Origin, State
-from arbiter.wire import bound, native
+from arbiter.wire import bound, bound_responses, native
+
+Home = tuple[str, str]
+"""Where something is good: a base URL, and a model or an account there."""
+
+
+class _Kind(Protocol):
+    """What binds a conversation of one format."""
+
+    def marks(self, ask: Ask) -> list[bytes]: ...
+
+    def without(self, ask: Ask, foreign: set[bytes]) -> bound.Stripped | None: ...
+
+    def home(self, url: str, model: str, account: str) -> Home: ...
+
+    def crosses(self, ask: Ask) -> bool:
+        """Whether the conversation may go to another format, where none of it is left."""
+
+
+class _Signed:
+    """Messages: whoever has the model behind the URL takes it."""
+
+    def marks(self, ask: Ask) -> list[bytes]:
+        return bound.marks(ask.opened.members)
+
+    def without(self, ask: Ask, foreign: set[bytes]) -> bound.Stripped | None:
+        return bound.without_thinking(ask.opened.members, foreign)
+
+    def home(self, url: str, model: str, account: str) -> Home:
+        return url, model
+
+    def crosses(self, ask: Ask) -> bool:
+        return True
+
+
+class _Encrypted:
+    """Responses: whoever has the account takes it, for any model."""
+
+    def marks(self, ask: Ask) -> list[bytes]:
+        return bound_responses.marks(ask.opened.members, ask.owner)
+
+    def without(self, ask: Ask, foreign: set[bytes]) -> bound.Stripped | None:
+        return bound_responses.without_reasoning(ask.opened.members, ask.owner, foreign)
+
+    def home(self, url: str, model: str, account: str) -> Home:
+        return url, account
+
+    def crosses(self, ask: Ask) -> bool:
+        return not bound_responses.refers(ask.opened.members)
+
+
+_KINDS: dict[str, _Kind] = {native.MESSAGES: _Signed(), native.RESPONSES: _Encrypted()}
 
 
 def guard(ask: Ask, plan: Plan, conversation: Conversation, state: State) -> Continuity | None:
@@ -20,64 +76,74 @@ def guard(ask: Ask, plan: Plan, conversation: Conversation, state: State) -> Con
 
     Models that the caller named itself are its own affair: nothing is judged or taken out for them.
     """
-    if plan.is_explicit or ask.counts_tokens or ask.format.name != native.MESSAGES:
+    kind = _KINDS.get(ask.format.name)
+    if plan.is_explicit or ask.counts_tokens or kind is None:
         return None
     if len(plan.rungs) == 1 and (conversation.pinned is None or not conversation.pinned.moved):
+        is_pool = ask.format.name == native.RESPONSES and len(plan.rungs[0].provider.accounts) > 1
+        if not is_pool:
+            return None
+    return Continuity(ask, plan, conversation, state, kind)
+
+
+def maker(ask: Ask, state: State) -> Origin | None:
+    """Who should be asked because what the request goes on from was made there, whatever else is known of it."""
+    if ask.format.name != native.RESPONSES:
         return None
-    return Continuity(ask, plan, conversation, state)
+    mark = bound_responses.newest(ask.opened.members, ask.owner)
+    return state.origins([mark])[0] if mark is not None else None
 
 
 class Continuity:
     """What one request carries that binds it, read when a target first needs to be judged."""
 
-    __slots__ = ("_ask", "_makers", "_marks", "_pinned", "_state", "_urls")
+    __slots__ = ("_ask", "_kind", "_makers", "_marks", "_pinned", "_state", "_urls")
 
-    def __init__(self, ask: Ask, plan: Plan, conversation: Conversation, state: State) -> None:
+    def __init__(self, ask: Ask, plan: Plan, conversation: Conversation, state: State, kind: _Kind) -> None:
         pinned = conversation.pinned
         self._ask = ask
+        self._kind = kind
         self._state = state
         self._pinned = pinned
         self._urls = {rung.provider.name: rung.url for rung in plan.rungs}
         self._marks: list[bytes] | None = None
-        self._makers: list[tuple[str, str] | None] = []
+        self._makers: list[Home | None] = []
 
-    def fits(self, rung: Rung) -> bool:
-        """Whether `rung` would take the conversation as it is."""
-        if not self._is_native(rung):
-            return True
+    def fits(self, rung: Rung, account: Account) -> bool:
+        """Whether `rung` would take the conversation as it is, on that account."""
+        spoken = lanes.spoken(self._ask, rung, lacks=lanes.is_lacking(self._state, rung))
+        if spoken not in (self._ask.format.name, "any"):
+            return self._kind.crosses(self._ask)
+        return self._is_pinned_to(rung) or not self._foreign(rung, account)
+
+    def _is_pinned_to(self, rung: Rung) -> bool:
+        """Whether it made all of it. A pin says nothing of an account that it did not always have."""
         pinned = self._pinned
-        if (
-            pinned is not None
-            and not pinned.moved
-            and (pinned.provider, pinned.model) == (rung.provider.name, rung.model)
-        ):
-            return True  # it made all of it
-        return not self._foreign(rung)
+        if pinned is None or pinned.moved or self._ask.format.name != native.MESSAGES:
+            return False
+        return (pinned.provider, pinned.model) == (rung.provider.name, rung.model)
 
     def adapted(self, rung: Rung) -> Ask | None:
         """The request without the closed turns' thinking that `rung` would refuse; None where an open tool loop holds
-        such thinking."""
-        stripped = bound.without_thinking(self._ask.opened.members, self._foreign(rung))
+        such thinking, or where it is more than thinking."""
+        foreign = {mark for account in rung.provider.accounts for mark in self._foreign(rung, account)}
+        stripped = self._kind.without(self._ask, foreign)
         if stripped is None:
             return None
         return self._ask.edited(stripped.members, stripped.changed)
 
-    def _foreign(self, rung: Rung) -> set[bytes]:
+    def _foreign(self, rung: Rung, account: Account) -> set[bytes]:
         if self._marks is None:
-            self._marks = bound.marks(self._ask.opened.members)
+            self._marks = self._kind.marks(self._ask)
             origins = self._state.origins(self._marks) if self._marks else []
             self._makers = [self._maker(origin) for origin in origins]
-        home = (rung.url, rung.model)
+        home = self._kind.home(rung.url, rung.model, account.label or "")
         return {mark for mark, maker in zip(self._marks, self._makers, strict=True) if maker not in (None, home)}
 
-    def _maker(self, origin: Origin | None) -> tuple[str, str] | None:
-        if origin is not None:
-            return self._urls.get(origin.provider, origin.provider), origin.model
+    def _maker(self, origin: Origin | None) -> Home | None:
         pinned = self._pinned
-        if pinned is None or pinned.moved:
+        if origin is None and pinned is not None and not pinned.moved:
+            origin = Origin(pinned.provider, pinned.account, pinned.model)
+        if origin is None:
             return None
-        return self._urls.get(pinned.provider, pinned.provider), pinned.model
-
-    def _is_native(self, rung: Rung) -> bool:
-        # Signatures do not cross formats: a translated request has none.
-        return rung.wire in (self._ask.format.name, "any")
+        return self._kind.home(self._urls.get(origin.provider, origin.provider), origin.model, origin.account)

@@ -6,17 +6,18 @@ from arbiter.clock import now_ms
 from arbiter.config.snapshot import Account
 from arbiter.routing.plan import Pinned, Rung
 from arbiter.state import rules
-from arbiter.state.base import Pin, State
+from arbiter.state.base import Origin, Pin, State
 
 
 class Conversation:
     """The pin of one request's conversation. `slot` None: it is never pinned, and nothing here does anything.
 
-    `standing` is what its first step is judged by. `keeps` is False for a request that may follow the pin and leaves no
-    trace of its own (count_tokens).
+    `pinned` is who serves it, `wanted` who should be asked: the same, but where the request goes on from what somebody
+    else made. `standing` is what its first step is judged by. `keeps` is False for a request that may follow the pin
+    and leaves no trace of its own (count_tokens).
     """
 
-    __slots__ = ("_asked", "_expires_ms", "_keeps", "_pin", "_state", "pinned", "slot", "standing")
+    __slots__ = ("_asked", "_expires_ms", "_keeps", "_pin", "_state", "pinned", "slot", "standing", "wanted")
 
     def __init__(self, state: State, slot: bytes | None, asked: str, *, keeps: bool) -> None:
         self._state = state
@@ -27,6 +28,13 @@ class Conversation:
         self._pin: Pin | None = pin
         # Another model was asked for: the pin is no longer wanted, and what serves now takes its place.
         self.pinned = Pinned(pin.provider, pin.model, pin.account, pin.moved) if pin and pin.asked == asked else None
+        self.wanted = self.pinned
+
+    def goes_on_from(self, origin: Origin | None) -> None:
+        """What the request goes on from was made there: that is who accepts it, whatever the pin says."""
+        if origin is not None:
+            moved = self.pinned is not None and self.pinned.moved
+            self.wanted = Pinned(origin.provider, origin.model, origin.account, moved)
 
     def dispatched(self, rung: Rung, account: Account) -> None:
         """A request goes out; where that is to the pin's target, the pin lives on."""

@@ -16,6 +16,7 @@ from functools import partial
 import msgspec
 
 from arbiter.attempt import lanes
+from arbiter.attempt.artefacts import Artefacts, artefacts_of
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Attempt, Books
 from arbiter.attempt.climb import Climb, Step, at_once
@@ -42,15 +43,14 @@ from arbiter.errors import (
 )
 from arbiter.log import Blotter, Log
 from arbiter.routing.plan import Plan, Rung
-from arbiter.state.base import Origin, State
+from arbiter.state.base import State
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
-from arbiter.wire import bound, faults, native, waits
+from arbiter.wire import bound, bound_responses, faults, native, waits
 from arbiter.wire.format import Format
 from arbiter.wire.headers import to_upstream
 
-REMEMBERED_S = 25 * 3600.0  # who made an artefact: as long as a conversation lives that rested for a day
 LACKS_FOR_S = 900.0  # SPEC 6.1: how long an endpoint that was missing is not asked for
 GUESSED_WAIT_S = 5.0  # SPEC 4.4: an account whose provider does not say for how long it is to rest
 NUDGE = "Your last turn had no visible text. Give your answer now."
@@ -106,6 +106,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     minds = not ask.counts_tokens
     continuity = guard(ask, plan, conversation, state)
     fits = continuity.fits if continuity is not None else None
+    artefacts = artefacts_of(ask, plan, is_guarded=continuity is not None)
 
     def begin(taken: Step | None) -> Climb:
         draw, tokens = _random.random, ask.tokens
@@ -125,7 +126,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     suspects: list[Step] = []
     while True:
         if silent is not None and (step is None or step.why != "nudge"):
-            return _as_it_was(silent, book, state)
+            return _as_it_was(silent, book, state, artefacts)
         if step is None:
             assert steps is not None, "it said that there is none"
             if adapted is None and continuity is not None and not steps.is_over:
@@ -146,10 +147,10 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             if not steps.still_stands(step):
                 step = steps.next()
                 continue
-        may_nudge, remembers = silent is None, continuity is not None
+        may_nudge = silent is None
         try:
             live = await _try(
-                step, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, remembers=remembers
+                step, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, artefacts=artefacts
             )
         except asyncio.CancelledError:
             state.release(step.rung.provider.name)
@@ -164,7 +165,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
                 step = steps.next()
                 continue
             if silent is not None:
-                return _as_it_was(silent, book, state)
+                return _as_it_was(silent, book, state, artefacts)
             if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
                 suspects.append(step)
             steps = steps or begin(step)
@@ -177,7 +178,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         if may_nudge and _is_to_be_nudged(live):
             # It ended well, and is on record as such; the client has seen nothing of it.
             live.close(None)
-            ask = ask.edited(bound.nudged(ask.opened.members, NUDGE), ("$.messages[-1]",))
+            ask = _nudged(ask)
             silent = live
             steps = steps or begin(step)
             steps.repeat("nudge")
@@ -187,8 +188,8 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             book.explain(steps.passed)
         if adapted is not None:
             book.warn(f"thinking_removed: made elsewhere, and {step.rung.name} would refuse it")
-        if continuity is not None:
-            live.on_close = partial(_remember, state)
+        if artefacts is not None:
+            live.on_close = partial(_remember, state, artefacts)
         return live
 
 
@@ -202,11 +203,11 @@ async def _try(
     conversation: Conversation,
     *,
     may_nudge: bool,
-    remembers: bool,
+    artefacts: Artefacts | None,
 ) -> Live:
     rung, account = step.rung, step.account
     provider = rung.provider
-    lane = lanes.choose(ask, rung, lacks=lanes.may_lack(ask, rung) and _is_lacking(around.state, rung))
+    lane = lanes.choose(ask, rung, lacks=lanes.may_lack(ask, rung) and lanes.is_lacking(around.state, rung))
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream)
     conversation.dispatched(rung, account)
@@ -240,8 +241,8 @@ async def _try(
         if ask.stream and _is_event_stream(exchange):
             live.stream = StreamRelay(lane, exchange, doors.watch, nudge_bytes=nudge_bytes)
             live.kind = lane.kind
-            if remembers and format.name == native.MESSAGES and lane.name == "native":
-                live.stream.signatures = bound.SignatureReader()
+            if artefacts is not None:
+                artefacts.watch(live, lane)
             exchange.stream(live.stream)
             await live.stream.first()
         else:
@@ -259,19 +260,14 @@ async def _try(
         raise
 
 
-def _remember(state: State, live: Live, error: ArbiterError | None) -> None:
-    """An answer is through, or broke off: who made the thinking in it may be asked later."""
-    marks = _signatures(live)
-    if marks:
-        origin = Origin(live.rung.provider.name, live.account.label or "", live.rung.model)
-        state.remember(marks, origin, REMEMBERED_S)
+def _remember(state: State, artefacts: Artefacts, live: Live, error: ArbiterError | None) -> None:
+    artefacts.remember(state, live)
 
 
-def _signatures(live: Live) -> list[bytes]:
-    if live.stream is not None:
-        return live.stream.marks
-    # What was translated has none: signatures do not cross formats.
-    return bound.marks_of_answer(live.body) if live.kind is None else []
+def _nudged(ask: Ask) -> Ask:
+    if ask.format.name == native.RESPONSES:
+        return ask.edited(bound_responses.nudged(ask.opened.members, NUDGE), ("$.input[-1]",))
+    return ask.edited(bound.nudged(ask.opened.members, NUDGE), ("$.messages[-1]",))
 
 
 def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
@@ -299,10 +295,6 @@ def _lacks_endpoint(rung: Rung, error: ArbiterError, ask: Ask) -> bool:
     return error.format == native.RESPONSES and faults.lacks_endpoint(error)
 
 
-def _is_lacking(state: State, rung: Rung) -> bool:
-    return state.standing().lacking.get(rung.url, 0.0) > monotonic()
-
-
 def _refuse(state: State, served: Step, suspects: list[Step]) -> None:
     """Another key of the provider got the same request answered, by the same model: those that did not are at fault.
 
@@ -317,10 +309,11 @@ def _refuse(state: State, served: Step, suspects: list[Step]) -> None:
     suspects.clear()
 
 
-def _as_it_was(silent: Live, book: Books, state: State) -> Live:
+def _as_it_was(silent: Live, book: Books, state: State, artefacts: Artefacts | None) -> Live:
     """The answer that said nothing, after all. The nudge was an offer; what was answered without it is an answer."""
     book.serves(silent.rung, silent.fidelity)
-    _remember(state, silent, None)
+    if artefacts is not None:
+        artefacts.remember(state, silent)
     return silent
 
 

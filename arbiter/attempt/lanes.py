@@ -15,11 +15,12 @@ import msgspec
 from arbiter.accounting import facts, usage
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.ask import Ask
-from arbiter.clock import now_ms
+from arbiter.clock import monotonic, now_ms
 from arbiter.config.snapshot import Provider
 from arbiter.errors import ArbiterError, PartUnsupported, ProtocolUnsupported
 from arbiter.model import Event, collect, unfold
 from arbiter.routing.plan import Rung
+from arbiter.state.base import State
 from arbiter.wire import faults, native
 from arbiter.wire.course import Course
 from arbiter.wire.disguises import unmasked
@@ -95,6 +96,11 @@ def spoken(ask: Ask, rung: Rung, *, lacks: bool) -> str:
     if rung.provider.responses_api == "native":
         return native.RESPONSES
     return rung.wire if lacks or not rung.provider.accounts[0].key else native.RESPONSES
+
+
+def is_lacking(state: State, rung: Rung) -> bool:
+    """Whether somebody found out lately that there is no endpoint for Responses behind its base URL."""
+    return state.standing().lacking.get(rung.url, 0.0) > monotonic()
 
 
 def may_lack(ask: Ask, rung: Rung) -> bool:

@@ -25,7 +25,6 @@ from arbiter.log import Log
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
 from arbiter.watch import Alarm, Watch
-from arbiter.wire.bound import SignatureReader
 from arbiter.wire.course import Ending
 
 _log = Log(__name__)
@@ -43,6 +42,12 @@ class Taker(Protocol):
     def draw_from(self, source: Answering, stop: Callable[[ArbiterError], None]) -> None: ...
 
 
+class MarkReader(Protocol):
+    """What finds the marks of what binds a conversation, in the events that pass (`wire.bound`)."""
+
+    def feed(self, piece: bytes) -> list[bytes]: ...
+
+
 class StreamRelay:
     """One upstream stream: a sink for its bytes, and the waits that the spine needs."""
 
@@ -51,7 +56,7 @@ class StreamRelay:
 
     def __init__(self, lane: Lane, exchange: Answering, watch: Watch, *, nudge_bytes: int = 0) -> None:
         self.course = lane.course()
-        self.signatures: SignatureReader | None = None  # reads along, where somebody wants to know
+        self.signatures: MarkReader | None = None  # reads along, where somebody wants to know
         self.marks: list[bytes] = []  # what it found
         self._is_held = True
         self._nudge_bytes = nudge_bytes

@@ -15,14 +15,23 @@ from arbiter.wire.headers import Incoming
 TRACE = "0123456789abcdef0123456789abcdef"
 
 
-def ask(wire: str, body: dict[str, Any], *, query: str = "", path: str | None = None) -> Ask:
+def ask(wire: str, body: dict[str, Any], *, query: str = "", path: str | None = None, owner: str | None = None) -> Ask:
     """`body` as a client of format `wire` asked it."""
     format, opened = FORMATS[wire], native.open_body(json.dumps(body).encode())
     incoming = Incoming((), query)
-    return Ask(format, path or format.path, opened, incoming, Limits(), stream=opened.stream, trace_id=TRACE)
+    return Ask(
+        format,
+        path or format.path,
+        opened,
+        incoming,
+        Limits(),
+        stream=opened.stream,
+        trace_id=TRACE,
+        owner=owner,
+    )
 
 
 def rung(wire: str, model: str = "served", *, base: str = "/v1", host: str = "up.test", **provider: Any) -> Rung:
     """One provider that speaks `wire`, and `model` there."""
-    kind = {"openai-chat": "openai", "anthropic-messages": "anthropic", "any": "echo"}[wire]
+    kind = {"openai-chat": "openai", "anthropic-messages": "anthropic", "any": "echo"}.get(wire, "openai")
     return Rung(Provider("up", kind, wire, Endpoint("https", host, 443, base), **provider), model)

@@ -425,7 +425,7 @@ def test_counting_tokens_neither_waits_for_a_cooldown_nor_uses_up_a_limit():
 
 def test_a_target_that_would_refuse_the_conversation_is_passed_over():
     """SPEC 4.7a."""
-    walk = Walk([rung("a"), rung("b"), rung("c")], options={"fits": lambda rung: rung.provider.name != "b"})
+    walk = Walk([rung("a"), rung("b"), rung("c")], options={"fits": lambda rung, account: rung.provider.name != "b"})
     assert walk.failing_always(status(500)) == ["a first", "c fallback"]
     assert [rung.provider.name for rung in walk.climb.unfit] == ["b"]
     walk.climb.admit(walk.climb.unfit[0], is_last=True)
@@ -434,7 +434,7 @@ def test_a_target_that_would_refuse_the_conversation_is_passed_over():
 
 
 def test_nobody_fits_and_nobody_was_asked():
-    walk = Walk([rung("a")], options={"fits": lambda rung: False})
+    walk = Walk([rung("a")], options={"fits": lambda rung, account: False})
     assert walk.step() is None and isinstance(walk.climb.verdict(), Unavailable)
 
 

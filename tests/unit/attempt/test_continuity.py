@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from arbiter.attempt.ask import Ask
-from arbiter.attempt.continuity import Continuity, guard
+from arbiter.attempt.continuity import Continuity, guard, maker
 from arbiter.attempt.conversation import Conversation
-from arbiter.config.snapshot import Endpoint, Provider
+from arbiter.config.snapshot import Account, Endpoint, Provider
 from arbiter.routing.plan import Plan, Rung
 from arbiter.state.base import Origin, Pin
 from arbiter.state.memory import Memory
-from arbiter.wire import bound
+from arbiter.wire import bound, bound_responses
 from tests.fakes.asks import ask
 
-MESSAGES, CHAT = "anthropic-messages", "openai-chat"
+MESSAGES, CHAT, RESPONSES = "anthropic-messages", "openai-chat", "openai-responses"
 SLOT = b"0123456789abcdef"
 
 
@@ -62,14 +63,16 @@ def test_only_who_made_the_thinking_fits():
     """SPEC 4.7a: fallback candidates that would reject it are filtered out."""
     asked = request(CLOSED)
     watching = the_guard(asked, remembering(asked, A))
-    assert watching is not None and watching.fits(A) and not watching.fits(B)
+    assert (
+        watching is not None and watching.fits(A, *A.provider.accounts) and not watching.fits(B, *B.provider.accounts)
+    )
 
 
 def test_another_model_of_the_same_provider_does_not_fit():
     asked = request(CLOSED)
     other = rung("a", model="other")
     watching = the_guard(asked, remembering(asked, A), rungs=(A, other))
-    assert watching is not None and not watching.fits(other)
+    assert watching is not None and not watching.fits(other, *other.provider.accounts)
 
 
 def test_the_same_place_under_another_name_fits():
@@ -77,23 +80,25 @@ def test_the_same_place_under_another_name_fits():
     asked = request(CLOSED)
     twin = rung("twin", host="a.test")
     watching = the_guard(asked, remembering(asked, A), rungs=(A, twin))
-    assert watching is not None and watching.fits(twin)
+    assert watching is not None and watching.fits(twin, *twin.provider.accounts)
 
 
 def test_what_nobody_remembers_was_made_by_who_the_conversation_is_pinned_to():
     watching = the_guard(request(CLOSED), Memory(), pin=Pin("alias", "a", "m", ""))
-    assert watching is not None and watching.fits(A) and not watching.fits(B)
+    assert (
+        watching is not None and watching.fits(A, *A.provider.accounts) and not watching.fits(B, *B.provider.accounts)
+    )
 
 
 def test_what_nobody_knows_of_binds_nobody():
     watching = the_guard(request(CLOSED), Memory())
-    assert watching is not None and watching.fits(A) and watching.fits(B)
+    assert watching is not None and watching.fits(A, *A.provider.accounts) and watching.fits(B, *B.provider.accounts)
 
 
 def test_signatures_do_not_cross_formats_so_a_translated_target_fits():
     asked = request(OPEN)
     watching = the_guard(asked, remembering(asked, A), rungs=(A, CHATTY))
-    assert watching is not None and watching.fits(CHATTY)
+    assert watching is not None and watching.fits(CHATTY, *CHATTY.provider.accounts)
 
 
 def test_closed_turns_lose_the_thinking_that_the_target_would_refuse():
@@ -121,7 +126,11 @@ def test_a_mixed_history_fits_nobody_and_is_made_to_fit_whoever_serves_it():
     state.remember([first], Origin("a", "", "m"), 60)
     state.remember([second], Origin("b", "", "m"), 60)
     watching = the_guard(asked, state, pin=Pin("alias", "b", "m", "", moved=True))
-    assert watching is not None and not watching.fits(A) and not watching.fits(B)
+    assert (
+        watching is not None
+        and not watching.fits(A, *A.provider.accounts)
+        and not watching.fits(B, *B.provider.accounts)
+    )
     adapted = watching.adapted(B)
     assert adapted is not None and bound.marks(adapted.opened.members) == [second]
 
@@ -136,3 +145,100 @@ def test_there_is_nothing_to_guard(why):
         asked = ask(MESSAGES, {"model": "alias", "messages": CLOSED}, path="/messages/count_tokens")
     rungs = (A,) if why == "one" else (A, B)
     assert the_guard(asked, Memory(), rungs=rungs, explicit=why == "explicit") is None
+
+
+# --- Responses --------------------------------------------------------------------------------------------------------
+
+
+def pool(name: str, *labels: str, wire: str = CHAT) -> Rung:
+    accounts = tuple(Account(label, "sk") for label in labels) or (Account(key="sk"),)
+    return Rung(Provider(name, "openai", wire, Endpoint("https", f"{name}.test", 443, "/v1"), accounts), "m")
+
+
+def asked_for(items: Any, **members: Any) -> Ask:
+    return ask(RESPONSES, {"model": "alias", "input": items, **members})
+
+
+def sealed(content: str) -> dict[str, Any]:
+    return {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": content}
+
+
+C, D, POOL = pool("c"), pool("d"), pool("pool", "work", "home")
+CALLED = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
+RETURNED = {"type": "function_call_output", "call_id": "1", "output": "ok"}
+CLOSED_ITEMS = [USER, sealed("by c"), {"role": "assistant", "content": "so"}, USER]
+OPEN_ITEMS = [USER, sealed("by c"), CALLED, RETURNED]
+
+
+def made_by(rung: Rung, asked: Ask, account: str = "") -> Memory:
+    state = Memory()
+    marks = bound_responses.marks(asked.opened.members, asked.owner)
+    assert marks
+    state.remember(marks, Origin(rung.provider.name, account, rung.model), 60)
+    return state
+
+
+def fits(watching: Continuity | None, rung: Rung) -> list[bool]:
+    assert watching is not None
+    return [watching.fits(rung, account) for account in rung.provider.accounts]
+
+
+@pytest.mark.parametrize("items", [CLOSED_ITEMS, OPEN_ITEMS, [{"type": "item_reference", "id": "msg_1"}]])
+def test_what_was_encrypted_or_stored_goes_back_to_who_did_it(items: Any) -> None:
+    asked = asked_for(items)
+    watching = the_guard(asked, made_by(C, asked), rungs=(D, C))
+    assert (fits(watching, C), fits(watching, D)) == ([True], [False])
+    assert (origin := maker(asked_for(items, previous_response_id="resp_1"), Memory())) is None, origin
+
+
+def test_it_is_the_account_that_counts_and_not_the_model() -> None:
+    """SPEC 5.7: encrypted reasoning is scoped to the account."""
+    asked = asked_for(CLOSED_ITEMS)
+    state = made_by(POOL, asked, "home")
+    watching = the_guard(asked, state, rungs=(POOL,))
+    assert fits(watching, POOL) == [False, True]
+    other = Rung(POOL.provider, "another-model")
+    assert fits(the_guard(asked, state, rungs=(other,)), other) == [False, True]
+    assert maker(asked, state) == Origin("pool", "home", "m")
+
+
+def test_an_answer_that_is_gone_on_from_names_who_is_asked() -> None:
+    """Whatever else is known; and only for the client that was given its id."""
+    asked = asked_for("go on", previous_response_id="resp_1")
+    state = made_by(C, asked)
+    assert maker(asked, state) == Origin("c", "", "m")
+    watching = the_guard(asked, state, rungs=(D, C))
+    assert (fits(watching, C), fits(watching, D)) == ([True], [False])
+    assert watching is not None and watching.adapted(D) is None
+    mine = ask(RESPONSES, {"model": "alias", "input": "go on", "previous_response_id": "resp_1"}, owner="mine")
+    assert maker(mine, state) is None
+
+
+def test_closed_turns_lose_the_reasoning_that_the_target_would_refuse() -> None:
+    asked = asked_for(CLOSED_ITEMS)
+    watching = the_guard(asked, made_by(C, asked), rungs=(D, C))
+    assert watching is not None
+    adapted = watching.adapted(D)
+    assert adapted is not None and adapted.edits == ("$.input",)
+    items = json.loads(bytes(adapted.opened.members["input"]))
+    assert items == [item for item in CLOSED_ITEMS if item.get("type") != "reasoning"]
+
+
+@pytest.mark.parametrize("items", [OPEN_ITEMS, [{"type": "compaction", "encrypted_content": "by c"}, USER]])
+def test_an_open_loop_and_a_compaction_go_nowhere_else(items: Any) -> None:
+    asked = asked_for(items)
+    watching = the_guard(asked, made_by(C, asked), rungs=(D, C))
+    assert watching is not None and watching.adapted(D) is None
+
+
+def test_another_format_gets_whatever_does_not_only_refer() -> None:
+    """A translated request has no encrypted content; but what stands elsewhere cannot be told to anybody."""
+    chatty = Rung(C.provider, "m", api="chat")
+    asked = asked_for(OPEN_ITEMS)
+    assert fits(the_guard(asked, made_by(D, asked), rungs=(chatty, D)), chatty) == [True]
+    for referring in (asked_for("go on", previous_response_id="r"), asked_for([{"type": "item_reference", "id": "x"}])):
+        assert fits(the_guard(referring, made_by(D, referring), rungs=(chatty, D)), chatty) == [False]
+
+
+def test_one_target_with_one_key_has_nothing_to_guard() -> None:
+    assert the_guard(asked_for(OPEN_ITEMS), Memory(), rungs=(C,)) is None

@@ -1,0 +1,71 @@
+"""What of an answer is remembered, and where it was made: so that who made it can be asked again (SPEC 4.7a)."""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from arbiter.attempt.ask import Ask
+from arbiter.attempt.lanes import Lane
+from arbiter.attempt.live import Live
+from arbiter.routing.plan import Plan
+from arbiter.state.base import Origin, State
+from arbiter.wire import bound, bound_responses, native
+
+REMEMBERED_S = 25 * 3600.0  # as long as a conversation lives that rested for a day
+STORED_S = 30 * 86_400.0  # for how long OpenAI keeps a response
+
+
+class Signatures:
+    """Of Messages, whatever is signed."""
+
+    def of_answer(self, body: bytes) -> list[bytes]:
+        return bound.marks_of_answer(body)
+
+    def reader(self) -> bound.SignatureReader:
+        return bound.SignatureReader()
+
+
+class Artefacts:
+    """One request's answer, and what of it is remembered."""
+
+    __slots__ = ("_format", "_keeper", "_life_s")
+
+    def __init__(self, format: str, keeper: Signatures | bound_responses.Keeper, life_s: float) -> None:
+        self._format = format
+        self._keeper = keeper
+        self._life_s = life_s
+
+    def watch(self, live: Live, lane: Lane) -> None:
+        """Read along with a stream. What is translated has none: artefacts do not cross formats."""
+        if live.stream is not None and lane.name == "native" and lane.format.name == self._format:
+            live.stream.signatures = self._keeper.reader()
+
+    def remember(self, state: State, live: Live) -> None:
+        """The answer is through, or broke off: who made what is in it may be asked later."""
+        if live.stream is not None:
+            marks = live.stream.marks
+        else:
+            marks = self._keeper.of_answer(live.body) if live.kind is None else []
+        if marks:
+            origin = Origin(live.rung.provider.name, live.account.label or "", live.rung.model)
+            state.remember(marks, origin, self._life_s)
+
+
+def artefacts_of(ask: Ask, plan: Plan, *, is_guarded: bool) -> Artefacts | None:
+    """What is to be remembered of the answer to `ask`; None where nothing is.
+
+    Where there is nobody else to ask, nothing need be known; but what is stored for a client may be asked for later.
+    """
+    if ask.format.name == native.MESSAGES:
+        return Artefacts(native.MESSAGES, Signatures(), REMEMBERED_S) if is_guarded else None
+    if ask.format.name != native.RESPONSES:
+        return None
+    has_others = is_guarded or any(len(rung.provider.accounts) > 1 for rung in plan.rungs)
+    stored = not ask.is_bound_to_format and bytes(ask.opened.members.get("store", Raw(b"true"))) != b"false"
+    if not has_others and not stored:
+        return None
+    return Artefacts(
+        native.RESPONSES,
+        bound_responses.Keeper(ask.owner, has_others, stored),
+        STORED_S if stored else REMEMBERED_S,
+    )
