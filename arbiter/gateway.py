@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Raw
 
+from arbiter import stored
 from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
@@ -48,7 +49,7 @@ from arbiter.ledger.prompt import Prompt
 from arbiter.ledger.row import RequestRow
 from arbiter.log import Log
 from arbiter.metrics import Metrics
-from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller
+from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller, Plan
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import compaction
@@ -110,6 +111,7 @@ class Call:
         "identify",
         "incoming",
         "members",
+        "method",
         "path",
         "read_body",
         "router",
@@ -128,6 +130,8 @@ class Call:
         incoming: Incoming,
         identify: Callable[[], Caller],
         read_body: Callable[[], Awaitable[bytes]],
+        *,
+        method: str = "POST",
     ) -> None:
         self.arrived_ns = monotonic_ns()
         self.services = services
@@ -136,6 +140,7 @@ class Call:
         self.router, self.affinity, self.doors = services.router, services.affinity, services.doors
         self.endpoint = endpoint  # "chat", "messages", "count_tokens", "responses", "compact"
         self.path = path  # of the endpoint, below the mount prefix
+        self.method = method
         self.format = wire
         self.incoming = incoming
         self.identify = identify
@@ -202,6 +207,35 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         row.client, row.client_group = caller.client.name, caller.client.group
     body = await call.read_body()
     row.bytes_in = len(body)
+    if call.endpoint in stored.ENDPOINTS:
+        plan, ask = stored.understood(call, caller, services.around.state, row.trace_id)
+        conversation = Conversation(services.around.state, None, ask.opened.model, keeps=False)
+        row.stream, row.request_kind = ask.stream, "auxiliary"
+    else:
+        plan, ask, conversation = _understood(call, caller, body, book)
+    row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
+    if conversation.standing.pauses:
+        _check_pauses(conversation.standing.pauses, caller)
+    if not services.journal.healthy and call.snapshot.storage.on_full == "refuse":
+        what = "is full" if services.journal.full else "cannot be written"
+        raise Unavailable(f"the ledger {what} and `storage.on_full` is `refuse`", retry_after_s=5)
+    presence = _Presence(call, out)
+    try:
+        live = await ladder.climb(plan, ask, book, call.doors, services.around, conversation)
+        try:
+            row.affinity = conversation.served(live.rung, live.account)
+            await _relay(call, out, live, book.waited_us, presence)
+        except BaseException as error:
+            # Whatever it was: no attempt stays open, and no upstream goes on for nobody.
+            live.give_up(ladder.meaning(error))
+            raise
+    finally:
+        presence.close()
+
+
+def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Plan, Ask, Conversation]:
+    """Where a request for an answer may go, what is asked there, and in which conversation."""
+    services, row = call.services, call.row
     opened = native.open_body(body, call.snapshot.limits.json_depth)
     if len(opened.model) > _MODEL_CHARS:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
@@ -250,24 +284,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             tokens=tokens,
         )
     )
-    row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
-    if conversation.standing.pauses:
-        _check_pauses(conversation.standing.pauses, caller)
-    if not services.journal.healthy and call.snapshot.storage.on_full == "refuse":
-        what = "is full" if services.journal.full else "cannot be written"
-        raise Unavailable(f"the ledger {what} and `storage.on_full` is `refuse`", retry_after_s=5)
-    presence = _Presence(call, out)
-    try:
-        live = await ladder.climb(plan, ask, book, call.doors, services.around, conversation)
-        try:
-            row.affinity = conversation.served(live.rung, live.account)
-            await _relay(call, out, live, book.waited_us, presence)
-        except BaseException as error:
-            # Whatever it was: no attempt stays open, and no upstream goes on for nobody.
-            live.give_up(ladder.meaning(error))
-            raise
-    finally:
-        presence.close()
+    return plan, ask, conversation
 
 
 def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> None:

@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def generate(exchange: Exchange, route: Route) -> None:
-    """Chat completions, messages, responses and what belongs to them: whatever goes to a model."""
+    """Chat completions, messages, responses and what belongs to them: whatever goes to a provider."""
     worker, incoming = exchange.worker, exchange.incoming
     limits = worker.services.snapshot.limits
     keys = worker.keys
@@ -41,6 +41,7 @@ async def generate(exchange: Exchange, route: Route) -> None:
         incoming,
         identify,
         lambda: read_body(exchange.proto, incoming, limits, worker.services.doors.watch),
+        method=exchange.method,
     )
     exchange.trace_id = call.row.trace_id
     await gateway.serve(call, exchange.out)

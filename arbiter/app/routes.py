@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -52,6 +53,27 @@ for _alias in ("/health/live", "/health/liveness", "/health/liveliness", "/livez
     SITE[_alias] = {"GET": Route("live", _alias, endpoints.live)}
 for _alias in ("/health/ready", "/health/readiness", "/readyz"):
     SITE[_alias] = {"GET": Route("ready", _alias, endpoints.ready)}
+
+
+_STORED = re.compile(
+    rf"(?:{'|'.join(prefix for prefix in PREFIXES if prefix)})?"
+    r"(?P<path>/responses/(?!compact$|input_tokens$)[\w.-]{1,256}(?P<what>/input_items|/cancel)?)"
+)
+"""What is asked of an answer that a provider keeps."""
+
+
+def of_stored(path: str) -> dict[str, Route] | None:
+    """The methods of a path that names a stored answer; None where it names none."""
+    found = _STORED.fullmatch(path) if "/responses/" in path else None
+    if found is None:
+        return None
+    match found["what"]:
+        case "/input_items":
+            return {"GET": Route("input_items", found["path"], endpoints.generate, RESPONSES)}
+        case "/cancel":
+            return {"POST": Route("cancel", found["path"], endpoints.generate, RESPONSES)}
+    answer = Route("response", found["path"], endpoints.generate, RESPONSES)
+    return {"GET": answer, "DELETE": answer}
 
 
 def table() -> dict[str, dict[str, Route]]:

@@ -22,8 +22,8 @@ MAX_VALUES = 100_000
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_request", "edits", "format", "incoming", "limits", "opened", "owner", "path", "stream", "tokens",
-                 "trace_id")  # fmt: skip
+    __slots__ = ("_request", "edits", "format", "incoming", "is_of_stored", "limits", "method", "opened", "owner",
+                 "path", "stream", "tokens", "trace_id")  # fmt: skip
 
     def __init__(
         self,
@@ -37,6 +37,8 @@ class Ask:
         trace_id: str,
         tokens: int = 0,
         owner: str | None = None,
+        method: str = "POST",
+        is_of_stored: bool = False,
         edits: tuple[str, ...] = (),
     ) -> None:
         self.format = format
@@ -47,6 +49,8 @@ class Ask:
         self.stream = stream
         self.trace_id = trace_id
         self.tokens = tokens  # of input, roughly
+        self.method = method
+        self.is_of_stored = is_of_stored  # it is about an answer that a provider keeps, and has no body
         self.owner = owner  # the client that asks; None where it is unattributed
         self.edits = edits  # JSON paths that were changed since the client sent it
         self._request: Request | None = None
@@ -72,6 +76,8 @@ class Ask:
             trace_id=self.trace_id,
             tokens=self.tokens,
             owner=self.owner,
+            method=self.method,
+            is_of_stored=self.is_of_stored,
             edits=self.edits + changed,
         )
 

@@ -222,7 +222,7 @@ async def _try(
         edited=ask.opened.members if ask.edits else None,
         marked=lane.body if lane.sets_marks else None,
     )
-    out = Outgoing("POST", lane.target(), headers, lane.body, attempt.sent)
+    out = Outgoing(ask.method, lane.target(), headers, lane.body, attempt.sent)
     around.measured.began(rung.name)
     sent_ns = monotonic_ns()
     exchange: Answering | None = None

@@ -77,6 +77,8 @@ def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
 
     Errors: BadRequest and ProtocolUnsupported where the request cannot be told to the upstream.
     """
+    if ask.is_of_stored:
+        return StoredLane(ask, rung)
     provider = rung.provider
     wire = spoken(ask, rung, lacks=lacks)
     is_same = wire in (ask.format.name, "any")
@@ -175,6 +177,35 @@ _NOT_KEPT = (
     "previous_response_id: this model is asked in another API, which keeps no answers; send the whole conversation in "
     "`input`, or ask for a model of a provider with `api: responses`"
 )
+
+
+class StoredLane(NativeLane):
+    """An answer that the provider keeps is asked for, or done away with. It was paid for when it was made."""
+
+    __slots__ = ()
+
+    def __init__(self, ask: Ask, rung: Rung) -> None:
+        self._ask = ask
+        self._provider = rung.provider
+        self.format = ask.format
+        self.body = b""
+        self.fidelity = "verbatim"
+        self.sets_marks = False
+        self._drop_usage = False
+
+    def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
+        found = super().facts(course, first_event_ns, last_event_ns)
+        return Facts(
+            response_id=found.response_id,
+            model=found.model,
+            finish=found.finish,
+            events=found.events,
+            first_event_ns=first_event_ns,
+            last_event_ns=last_event_ns,
+        )
+
+    async def whole(self, body: bytes, kind: str) -> Whole:
+        return Whole(body, None)
 
 
 class TranslatedLane:

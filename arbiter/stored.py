@@ -1,0 +1,66 @@
+"""Answers that a provider keeps: what a client asks of one by its id goes to the account that made it (SPEC 6.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+from urllib.parse import parse_qs
+
+from arbiter.attempt.ask import Ask
+from arbiter.config.snapshot import Snapshot
+from arbiter.errors import NotFound
+from arbiter.routing.plan import Caller, Plan, Rung
+from arbiter.state.base import State
+from arbiter.wire import native
+from arbiter.wire.bound_responses import id_mark
+from arbiter.wire.format import Format
+from arbiter.wire.headers import Incoming
+
+ENDPOINTS = frozenset(("response", "input_items", "cancel"))
+
+
+class Asked(Protocol):
+    """What is known of a request for a stored answer before it is looked up (`gateway.Call`)."""
+
+    method: str
+    path: str
+    format: Format
+    incoming: Incoming
+    snapshot: Snapshot
+
+
+def understood(asked: Asked, caller: Caller, state: State, trace_id: str) -> tuple[Plan, Ask]:
+    """Who made the answer, as a plan of one target with one key, and what it is asked.
+
+    Errors: NotFound where nobody remembers it, where it was given to somebody else, and where its maker has left the
+    configuration: nobody else could know it.
+    """
+    ident = asked.path.split("/")[2]
+    (origin,) = state.origins([id_mark(caller.name, ident)])
+    provider = asked.snapshot.providers.get(origin.provider) if origin is not None else None
+    accounts = provider.accounts if provider is not None else ()
+    account = next((one for one in accounts if origin is not None and (one.label or "") == origin.account), None)
+    if origin is None or provider is None or account is None:
+        raise NotFound(f"Response with id {ident!r} not found.")
+    # No other key of the provider's knows it.
+    rung = Rung(replace(provider, accounts=(account,)), origin.model, api="responses")
+    opened = native.Opened({}, origin.model, _streams(asked))
+    plan = Plan((rung,), f"{ident} was made by {rung.name}", is_explicit=True)
+    limits = asked.snapshot.limits
+    return plan, Ask(
+        asked.format,
+        asked.path,
+        opened,
+        asked.incoming,
+        limits,
+        stream=opened.stream,
+        trace_id=trace_id,
+        owner=caller.name,
+        method=asked.method,
+        is_of_stored=True,
+    )
+
+
+def _streams(asked: Asked) -> bool:
+    """Whether the answer is asked for as the stream that it was."""
+    return asked.method == "GET" and parse_qs(asked.incoming.query).get("stream", [""])[-1] == "true"
