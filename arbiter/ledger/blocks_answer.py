@@ -1,4 +1,4 @@
-"""An answer as the client got it, folded into the one message that it is."""
+"""An answer as the client got it, folded into the one message that it is; of Responses, into its items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from arbiter._speedups import nesting
+from arbiter._speedups import nesting, sse
 from arbiter.errors import ArbiterError
 from arbiter.model import OUTPUT, Ended, Event, Failed, Finish, Finished, collect
 from arbiter.wire.format import FORMATS, Format
@@ -20,7 +20,8 @@ def message_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: 
     """The message in an answer as JSON; None where there is none, or no sense in it.
 
     Shapes: `pieces` are a whole body, or what was sent of a stream, cut anywhere; one that broke off gives what had
-    come of it. `limit` is the longest event there may be. An answer of several choices gives all of their messages.
+    come of it. `limit` is the longest event there may be. An answer of several choices gives all of their messages, one of
+    several items all of these.
     """
     wire = FORMATS.get(format)
     if wire is None:
@@ -37,7 +38,35 @@ def message_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: 
     return None if found is None else msgspec.json.encode(found)
 
 
+class _Last(msgspec.Struct):
+    type: str = ""
+    response: msgspec.Raw = msgspec.Raw()
+
+
+_decode_last = msgspec.json.Decoder(_Last).decode
+
+
+def _repeated(body: bytes, limit: int) -> bytes | None:
+    """The response that the last event of a stream of them repeats, whatever is in it; None where it holds nothing."""
+    reader = sse.SSEReader(limit)
+    reader.open(body)
+    last: bytes | None = None
+    while (event := reader.next()) is not None:
+        if b'"response.completed"' in event[1] or b'"response.incomplete"' in event[1]:
+            last = event[1]
+    if last is None:
+        return None
+    try:
+        told = _decode_last(nesting.whole(last))
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    is_last = told.type in ("response.completed", "response.incomplete") and b'"output":[]' not in bytes(told.response)
+    return bytes(told.response) or None if is_last else None
+
+
 def _folded(wire: Format, body: bytes, limit: int) -> bytes:
+    if wire.name == "openai-responses" and (repeated := _repeated(body, limit)) is not None:
+        return repeated
     reader = wire.reader(limit)
     events: list[Event] = []
     for start in range(0, len(body), _SLICE):
@@ -55,6 +84,9 @@ def _message(said: Any) -> Any:
         return None
     if isinstance(content := said.get("content"), list):
         return {"role": "assistant", "content": content} if content else None
+    if isinstance(output := said.get("output"), list):  # of Responses
+        items = [item for item in output if isinstance(item, dict)]
+        return items[0] if len(items) == 1 else items or None
     choices = said.get("choices")
     if not isinstance(choices, list):
         return None

@@ -264,7 +264,10 @@ def config(upstream_port: int, *, provider: dict[str, Any] | None = None, **sect
     at = f"http://127.0.0.1:{upstream_port}"
     more = {"key": UPSTREAM_KEY, "retry": {"attempts": 1}, **(provider or {})}
     providers = {
-        "chat": {"type": "openai", "endpoint": f"{at}/v1", "models": ["chat-model"], **more},
+        "chat": {
+            **{"type": "openai", "endpoint": f"{at}/v1", "models": ["chat-model"], "responses_api": "transcode"},
+            **more,
+        },
         "messages": {"type": "anthropic", "endpoint": at, "models": ["messages-model"], **more},
         "responses": {
             **{"type": "openai", "endpoint": f"{at}/v1", "models": ["responses-model"], "responses_api": "native"},

@@ -26,7 +26,7 @@ PRICES = {
 @each_wire
 def test_a_whole_answer_says_what_it_cost_and_its_row_says_the_same(make_front: MakeFront, wire: Wire) -> None:
     """Worked out twice, in the worker and in the control process, by one function: to the picodollar."""
-    front: Front = make_front(models=[{"model": f"{name}/{name}-model", **PRICES} for name in ("chat", "messages")])
+    front: Front = make_front(models=[{"model": f"{wire}/{wire.model}", **PRICES} for wire in WIRES])
 
     spent = [front.metric("arbiter_cost_usd_total")]
 

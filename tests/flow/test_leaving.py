@@ -159,7 +159,7 @@ def test_a_client_that_leaves_after_the_late_commit_stops_the_upstream(make_fron
     run(main)
 
 
-@each_wire
+@pytest.mark.parametrize("wire", [CHAT, MESSAGES], ids=str)  # Responses end with their finish
 @pytest.mark.parametrize("rest", [True, False], ids=["usage follows", "nothing follows"])
 def test_a_client_that_leaves_after_the_finish_reason_had_its_answer(front: Front, wire: Wire, rest: bool) -> None:
     """Old Codex does: that is `ok`, not 499, and the usage that follows is still read (SPEC 2.7)."""

@@ -15,7 +15,7 @@ from arbiter.ledger import blocks
 from arbiter.ledger.blocks_answer import message_of
 from arbiter.ledger.redaction import Redactor
 from arbiter.wire import native
-from tests.fakes.wires import CHAT, MESSAGES, WIRES
+from tests.fakes.wires import CHAT, MESSAGES, RESPONSES, WIRES
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-ant-api03-Zm9vYmFyYmF6cXV4MDEyMzQ1Njc4OQ"
@@ -183,9 +183,24 @@ def test_a_conversation_of_a_real_agent_is_stored_once_and_can_be_put_together_a
         assert len(stored) <= longest + 4 * len(conversation)
 
 
+NAMES = {CHAT: "openai-chat", MESSAGES: "anthropic-messages", RESPONSES: "openai-responses"}
+
+
+def test_a_streamed_response_is_kept_as_its_last_event_repeats_it():
+    """With what a translation would not know: what is encrypted, and the calls of built-in tools."""
+    output = [
+        {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAA"},
+        {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "x"}},
+    ]
+    last = {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": output}}
+    events = [*RESPONSES.events("hello")[:-1], f"data: {json.dumps(last)}\n\n".encode()]
+    said = message_of("openai-responses", events, is_stream=True, limit=1 << 20)
+    assert json.loads(said or b"") == output
+
+
 @pytest.mark.parametrize("wire", WIRES, ids=str)
 def test_an_answer_is_one_message_whether_it_was_streamed_or_not(wire):
-    name = "openai-chat" if wire is CHAT else "anthropic-messages"
+    name = NAMES[wire]
     events = b"".join(wire.events("hel", "lo"))
     pieces = [events[at : at + 7] for at in range(0, len(events), 7)]
     streamed = json.loads(message_of(name, pieces, is_stream=True, limit=1 << 20) or b"")
@@ -198,7 +213,7 @@ def test_an_answer_is_one_message_whether_it_was_streamed_or_not(wire):
 
 @pytest.mark.parametrize("wire", WIRES, ids=str)
 def test_of_a_stream_that_broke_off_is_kept_what_had_come(wire):
-    name = "openai-chat" if wire is CHAT else "anthropic-messages"
+    name = NAMES[wire]
     for broken in (b"".join(wire.opening("as far as this")), b"".join(wire.opening("as far as this")) + b"data: {"):
         said = message_of(name, [broken], is_stream=True, limit=1 << 20)
         assert b"as far as this" in (said or b"")
