@@ -111,8 +111,8 @@ class Continuity:
 
     def fits(self, rung: Rung, account: Account) -> bool:
         """Whether `rung` would take the conversation as it is, on that account."""
-        spoken = lanes.spoken(self._ask, rung, lacks=lanes.is_lacking(self._state, rung))
-        if spoken not in (self._ask.format.name, "any"):
+        asked = self._ask.format.name
+        if lanes.spoken(asked, rung, lacks=lanes.is_lacking(self._state, rung)) not in (asked, "any"):
             return self._kind.crosses(self._ask)
         return self._is_pinned_to(rung) or not self._foreign(rung, account)
 

@@ -207,7 +207,7 @@ async def _try(
 ) -> Live:
     rung, account = step.rung, step.account
     provider = rung.provider
-    lane = lanes.choose(ask, rung, lacks=lanes.may_lack(ask, rung) and lanes.is_lacking(around.state, rung))
+    lane = lanes.choose(ask, rung, lacks=lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung))
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream)
     conversation.dispatched(rung, account)
@@ -290,7 +290,7 @@ def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
 
 def _lacks_endpoint(rung: Rung, error: ArbiterError, ask: Ask) -> bool:
     """Whether a provider that was asked for Responses has just said that it has none (SPEC 6.1)."""
-    if not lanes.may_lack(ask, rung) or ask.is_bound_to_format or not isinstance(error, UpstreamStatus):
+    if not lanes.may_lack(ask.format.name, rung) or ask.is_bound_to_format or not isinstance(error, UpstreamStatus):
         return False
     return error.format == native.RESPONSES and faults.lacks_endpoint(error)
 

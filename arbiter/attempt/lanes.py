@@ -80,7 +80,7 @@ def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
     if ask.is_of_stored:
         return StoredLane(ask, rung)
     provider = rung.provider
-    wire = spoken(ask, rung, lacks=lacks)
+    wire = spoken(ask.format.name, rung, lacks=lacks)
     is_same = wire in (ask.format.name, "any")
     if is_same and (provider.relay == "native" or ask.is_bound_to_format):
         return NativeLane(ask, rung)
@@ -90,14 +90,20 @@ def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
     return TranslatedLane(ask, rung, wire)
 
 
-def spoken(ask: Ask, rung: Rung, *, lacks: bool) -> str:
-    """The format in which `rung` is asked: its own; and for Responses theirs, where a provider of OpenAI's format has
-    them, too (SPEC 6.1)."""
-    if not _has_choice(ask, rung) or rung.provider.responses_api == "transcode":
+def spoken(asked: str, rung: Rung, *, lacks: bool = False) -> str:
+    """The format in which `rung` is asked for what a client asked in the format `asked`: its own; and for Responses
+    theirs, where a provider of OpenAI's format has them, too (SPEC 6.1)."""
+    if not _has_choice(asked, rung) or rung.provider.responses_api == "transcode":
         return rung.wire
     if rung.provider.responses_api == "native":
         return native.RESPONSES
     return rung.wire if lacks or not rung.provider.accounts[0].key else native.RESPONSES
+
+
+def may_lack(asked: str, rung: Rung) -> bool:
+    """Whether it is to be found out if there is an endpoint for Responses: it is tried, and chat is there in its
+    place."""
+    return _has_choice(asked, rung) and rung.provider.responses_api == "auto"
 
 
 def is_lacking(state: State, rung: Rung) -> bool:
@@ -105,14 +111,8 @@ def is_lacking(state: State, rung: Rung) -> bool:
     return state.standing().lacking.get(rung.url, 0.0) > monotonic()
 
 
-def may_lack(ask: Ask, rung: Rung) -> bool:
-    """Whether it is to be found out if there is an endpoint for Responses: it is tried, and chat is there in its
-    place."""
-    return _has_choice(ask, rung) and rung.provider.responses_api == "auto"
-
-
-def _has_choice(ask: Ask, rung: Rung) -> bool:
-    return ask.format.name == native.RESPONSES and rung.api is None and rung.wire == native.CHAT
+def _has_choice(asked: str, rung: Rung) -> bool:
+    return asked == native.RESPONSES and rung.api is None and rung.wire == native.CHAT
 
 
 def _target(provider: Provider, format: Format, path: str) -> str:

@@ -17,7 +17,7 @@ from arbiter.config import units
 from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, Source, config_path
 from arbiter.config.rates import Rate
-from arbiter.config.snapshot import Alias, Member, Provider, Snapshot
+from arbiter.config.snapshot import APIS, Alias, Member, Model, Provider, Snapshot
 from arbiter.ledger.tariffs import known_apart
 
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
@@ -147,7 +147,7 @@ def text(snapshot: Snapshot, file: str) -> str:
 def _models(snapshot: Snapshot) -> str:
     """Every name that stands for one model."""
     names: list[tuple[str | None, ...]] = [
-        (name, p.name, p.wire, m.upstream, "") for name, (p, m) in snapshot.models.items()
+        (name, p.name, _wire(p, m), m.upstream, "") for name, (p, m) in snapshot.models.items()
     ]
     for name, alias in snapshot.aliases.items():
         if name in snapshot.models:
@@ -157,7 +157,13 @@ def _models(snapshot: Snapshot) -> str:
             provider = snapshot.providers[only.provider or ""]
             model = provider.model(only.model)
             names.append(
-                (name, provider.name, provider.wire, model.upstream if model else only.model, f"alias of {only.name}")
+                (
+                    name,
+                    provider.name,
+                    _wire(provider, model),
+                    model.upstream if model else only.model,
+                    f"alias of {only.name}",
+                )
             )
     if snapshot.routing.default_provider:
         default = snapshot.providers[snapshot.routing.default_provider]
@@ -165,6 +171,10 @@ def _models(snapshot: Snapshot) -> str:
     head = ("asked for", "provider", "format", "sent as", "why")
     columns = len(head) if any(row[-1] for row in names) else len(head) - 1
     return "\nModels\n" + render(head[:columns], [row[:columns] for row in names])
+
+
+def _wire(provider: Provider, model: Model | None) -> str:
+    return APIS[model.api] if model is not None and model.api is not None else provider.wire
 
 
 def _groups(snapshot: Snapshot) -> str:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from arbiter.attempt import lanes
 from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import plain, render
 from arbiter.config.load import Source
@@ -22,7 +23,8 @@ from arbiter.sessions.identity import identify
 from arbiter.wire import native
 from arbiter.wire.headers import Incoming
 
-FORMATS = {"chat": "openai-chat", "messages": "anthropic-messages"}
+FORMATS = {"chat": "openai-chat", "messages": "anthropic-messages", "responses": "openai-responses"}
+_TOLD_BY = {"system": "messages", "input": "responses"}  # a member that only this endpoint's bodies have
 
 LIVE = (
     "The state of a running gateway was not looked at. A pin puts its target first. A pause takes a provider out, and\n"
@@ -46,7 +48,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--format",
         choices=tuple(FORMATS),
-        help="the endpoint it is for (default: messages for a body with a `system` member, else chat)",
+        help="the endpoint it is for (default: messages for a body with a `system` member, responses for one with "
+        "`input`, else chat)",
     )
     command.add_argument(
         "--header",
@@ -81,7 +84,8 @@ def report(
 ) -> dict[str, Any]:
     """What becomes of a request, for programs. Errors: ArbiterError, as its client would get it."""
     opened = native.open_body(body, snapshot.limits.json_depth)
-    wire = FORMATS[format or ("messages" if "system" in opened.members else "chat")]
+    told = (endpoint for member, endpoint in _TOLD_BY.items() if member in opened.members)
+    wire = FORMATS[format or next(told, "chat")]
     session, parent, agent, kind, source = identify(fields, opened.members, caller.client, snapshot.sessions)
     affinity = Affinity(snapshot.affinity)
     found = affinity.slot(wire, opened.members, fields, session, caller.name)
@@ -147,11 +151,12 @@ def _behind(targets: int) -> str:
 
 def _target(rung: Rung, wire: str) -> dict[str, Any]:
     provider = rung.provider
-    is_native = provider.relay == "native" and provider.wire in ("any", wire)
+    spoken = lanes.spoken(wire, rung)
+    is_native = provider.relay == "native" and spoken in ("any", wire)
     return {
         "provider": provider.name,
         "model": rung.model,
-        "format": wire if provider.wire == "any" else provider.wire,
+        "format": wire if spoken == "any" else spoken,
         "lane": "native" if is_native else "translated",
         "endpoint": provider.url,
         "accounts": [account.label for account in provider.accounts if account.label is not None],

@@ -20,8 +20,8 @@ def message_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: 
     """The message in an answer as JSON; None where there is none, or no sense in it.
 
     Shapes: `pieces` are a whole body, or what was sent of a stream, cut anywhere; one that broke off gives what had
-    come of it. `limit` is the longest event there may be. An answer of several choices gives all of their messages, one of
-    several items all of these.
+    come of it. `limit` is the longest event there may be. An answer of several choices gives all of their messages, one
+    of several items all of these.
     """
     wire = FORMATS.get(format)
     if wire is None:

@@ -1,0 +1,130 @@
+"""What binds a Responses conversation to an account: found in requests and answers, and taken out where it may go."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from arbiter.wire.bound_responses import Keeper, id_mark, marks, newest, nudged, refers, without_reasoning
+from arbiter.wire.native import open_body
+
+ME = "ann"
+USER = {"role": "user", "content": "go on"}
+CALL = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "1", "output": "ok"}
+
+
+def members(items: Any, **more: Any) -> dict[str, Raw]:
+    return dict(open_body(json.dumps({"model": "m", "input": items, **more}).encode()).members)
+
+
+def sealed(content: str, ident: str = "rs_1") -> dict[str, Any]:
+    return {"type": "reasoning", "id": ident, "summary": [], "encrypted_content": content}
+
+
+def event(kind: str, **more: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **more})}\n\n".encode()
+
+
+ITEMS = [
+    {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAA1"},
+    {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hi"}]},
+    {"id": "cmp_1", "type": "compaction", "encrypted_content": "gAAAA2"},
+]
+ANSWER = {"id": "resp_1", "status": "completed", "output": ITEMS}
+STREAM = b"".join(
+    [
+        event("response.created", response={"id": "resp_1", "output": []}),
+        *(event("response.output_item.added", item={**item, "encrypted_content": "gAAAA"}) for item in ITEMS),
+        *(event("response.output_item.done", output_index=n, item=item) for n, item in enumerate(ITEMS)),
+        event("response.completed", response=ANSWER),
+    ]
+)
+EVERYTHING = Keeper(ME, items=True, stored=True)
+
+
+@pytest.mark.parametrize(("items", "stored"), [(True, True), (True, False), (False, True)])
+def test_a_stream_has_the_marks_of_its_answer(items: bool, stored: bool) -> None:
+    """What is said when an item is only added may not be all of it."""
+    keeper = Keeper(ME, items, stored)
+    found = keeper.reader().feed(STREAM)
+    assert sorted(found) == sorted(keeper.of_answer(json.dumps(ANSWER).encode()))
+    assert len(found) == (2 if items else 0) + (4 if items and stored else 1 if stored else 0)
+
+
+def test_what_comes_back_has_the_mark_it_was_remembered_by() -> None:
+    remembered = set(EVERYTHING.of_answer(json.dumps(ANSWER).encode()))
+    asked = [ITEMS[0], ITEMS[2], {"type": "item_reference", "id": "msg_1"}]
+    asked.append({"type": "reasoning", "id": "rs_1", "summary": []})
+    found = marks(members(asked, previous_response_id="resp_1"), ME)
+    assert len(found) == 5 and set(found) <= remembered
+    # An id is no secret: for somebody else it is another one. What is encrypted is the same for all.
+    others = marks(members(asked, previous_response_id="resp_1"), "ben")
+    assert len(set(others) & remembered) == 2
+
+
+@pytest.mark.parametrize(
+    "items", ["hello", 7, None, [], [USER, CALL, RESULT], [{"type": "reasoning", "summary": []}], [[1], "x", {"id": 1}]]
+)
+def test_what_is_bound_to_nobody_bears_no_mark(items: Any) -> None:
+    assert marks(members(items), ME) == []
+    assert newest(members(items), ME) is None
+    assert not refers(members(items))
+
+
+def test_the_newest_is_found_without_a_look_at_the_rest() -> None:
+    asked = members([sealed("gAAAA1"), USER, sealed("gAAAA2"), {"role": "user", "content": '"encrypted_content":"no"'}])
+    assert newest(asked, ME) == marks(asked, ME)[-1]
+    assert newest(members([sealed("gAAAA1")], previous_response_id="resp_1"), ME) == id_mark(ME, "resp_1")
+    assert refers(members(USER, previous_response_id="resp_1"))
+    assert refers(members([{"type": "item_reference", "id": "x"}]))
+
+
+def test_of_closed_turns_only_what_is_foreign_goes() -> None:
+    """Every other byte is as it came."""
+    text = b'{"model":"m","input":[ {"role":"user","content":"a"} ,%b , %b,{"role":"user","content":"\\u00e9"} ]}'
+    ours, theirs = json.dumps(sealed("ours")).encode(), json.dumps(sealed("theirs")).encode()
+    asked = open_body(text % (ours, theirs)).members
+    foreign = {marks(asked, ME)[1]}
+    kept = without_reasoning(asked, ME, foreign)
+    assert kept is not None and kept.changed == ("$.input",)
+    expected = b'[ {"role":"user","content":"a"} ,%b ,{"role":"user","content":"\\u00e9"} ]' % ours
+    assert bytes(kept.members["input"]) == expected
+    untouched = without_reasoning(asked, ME, set())
+    assert untouched is not None and untouched.changed == () and untouched.members is asked
+
+
+@pytest.mark.parametrize(
+    ("items", "more"),
+    [
+        ([USER, sealed("theirs"), CALL, RESULT], {}),
+        ([{"type": "compaction", "encrypted_content": "theirs"}, USER], {}),
+        ([{"type": "item_reference", "id": "msg_1"}, USER], {}),
+        ([USER], {"previous_response_id": "resp_1"}),
+    ],
+)
+def test_what_may_not_go_stays_or_nothing_does(items: Any, more: dict[str, Any]) -> None:
+    asked = members(items, **more)
+    assert without_reasoning(asked, ME, set(marks(asked, ME))) is None
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ("hi", [{"role": "user", "content": "hi"}, {"role": "user", "content": "Now."}]),
+        ([], [{"role": "user", "content": "Now."}]),
+        ([USER, CALL, RESULT], [USER, CALL, RESULT, {"role": "user", "content": "Now."}]),
+    ],
+)
+def test_a_nudge_is_one_more_message_at_the_end(items: Any, expected: Any) -> None:
+    """SPEC 4.7."""
+    assert json.loads(bytes(nudged(members(items), "Now.")["input"])) == expected
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"7", b'{"output":7}', b'{"output":[7]}', b"\xff", b"[" * 100_000])
+def test_what_is_no_answer_bears_no_mark(body: bytes) -> None:
+    assert EVERYTHING.of_answer(body) == []
+    assert EVERYTHING.reader().feed(b"data: " + body + b' "response.completed"\n\n') == []
