@@ -20,7 +20,7 @@ from tests.fakes.client import Caller, ask, request, run
 from tests.fakes.disks import SmallDisk, can_mount, limit_files
 from tests.fakes.gateway import Gateway, until
 from tests.fakes.notary import Notary, errand
-from tests.fakes.wires import CHAT, WIRES, Wire, config
+from tests.fakes.wires import CHAT, MESSAGES, WIRES, Wire, config
 
 FAULTS = ["the journal", "rows wait in memory", "rows could not be written", "the state", "shared state", "refuse"]
 
@@ -106,13 +106,17 @@ async def ask_for_nobody(gateway: Gateway, count: int) -> None:
             assert (await caller.exchange(body)).status in (404, 503)
 
 
+UPSTREAMS = (CHAT, MESSAGES)  # what the notary speaks
+ALL_WELL = [200] * (len(WIRES) * len(UPSTREAMS) * 2)
+
+
 def ask_all(scene: Scene, name: str) -> list[int]:
     """One request in each format, whole and as a stream, on each lane; their statuses."""
     found = []
 
     async def main() -> None:
         for wire in WIRES:
-            for upstream in WIRES:
+            for upstream in UPSTREAMS:
                 for stream in (False, True):
                     play = errand(f"{name}-{len(found)}", events=2)
                     body = {**wire.ask(play, stream=stream), "model": upstream.model}
@@ -129,20 +133,20 @@ def ask_all(scene: Scene, name: str) -> list[int]:
 def test_a_full_disk_costs_nobody_an_answer(scene: Callable[..., Scene]) -> None:
     """Served as ever, on all lanes; not ready, and saying why; what waits in memory is written once there is room."""
     here = scene()
-    assert ask_all(here, "before") == [200] * 8
+    assert ask_all(here, "before") == ALL_WELL
     with here.silence():
         here.fill()
         told = here.until_not_ready()
         assert "journal cannot be written" in told
-        assert ask_all(here, "meanwhile") == [200] * 8
+        assert ask_all(here, "meanwhile") == ALL_WELL
         assert here.gateway.metric("arbiter_ledger_dropped_total") == 0
         assert len(here.gateway.workers) == 1
         here.relieve()
         here.until_ready()
-    assert ask_all(here, "after") == [200] * 8
+    assert ask_all(here, "after") == ALL_WELL
     seen = {sight.name for sight in here.notary.seen()}
-    assert len(seen) == 24
-    here.gateway.until_settled(24)
+    assert len(seen) == 3 * len(ALL_WELL)
+    here.gateway.until_settled(3 * len(ALL_WELL))
     until(lambda: seen <= {row["client_trace_id"] for row in here.gateway.requests()}, "a row for each")
 
 
@@ -158,7 +162,7 @@ def test_rows_reach_the_store_although_the_journal_cannot_be_emptied(scene: Call
     here.gateway.until_settled(150)
     here.relieve()
     here.until_ready()
-    assert ask_all(here, "after") == [200] * 8
+    assert ask_all(here, "after") == ALL_WELL
     until(lambda: here.gateway.metric("arbiter_journal_depth") == 0, "an empty journal")
     names = [row["trace_id"] for row in here.gateway.requests()]
     assert len(names) == len(set(names)) >= 158
@@ -181,13 +185,13 @@ def test_what_no_memory_holds_is_counted(scene: Callable[..., Scene]) -> None:
 
         run(flood)
         assert asked > 9_000
-        assert ask_all(here, "meanwhile") == [200] * 8
+        assert ask_all(here, "meanwhile") == ALL_WELL
         dropped = here.gateway.metric("arbiter_ledger_dropped_total")
         assert 0 < dropped < asked
         assert any("not recorded, and counted" in line["message"] for line in here.gateway.lines())
         here.relieve()
         here.until_ready()
-    assert ask_all(here, "after") == [200] * 8
+    assert ask_all(here, "after") == ALL_WELL
     until(lambda: here.gateway.metric("arbiter_journal_depth") == 0, "an empty journal", 60)
 
 
@@ -196,7 +200,7 @@ def test_what_no_memory_holds_is_counted(scene: Callable[..., Scene]) -> None:
 def test_who_would_rather_refuse_is_told_so_in_its_own_format(scene: Callable[..., Scene], wire: Wire) -> None:
     """A clear 503 with retry-after, for streams too, before anything is sent; and served again when there is room."""
     here = scene(on_full="refuse")
-    assert ask_all(here, "before") == [200] * 8
+    assert ask_all(here, "before") == ALL_WELL
     with here.silence():
         here.fill()
         here.until_not_ready()
@@ -204,7 +208,7 @@ def test_who_would_rather_refuse_is_told_so_in_its_own_format(scene: Callable[..
         async def main() -> None:
             for stream in (False, True):
                 answer = await ask(here.gateway.port, wire.path, wire.ask(errand("refused"), stream=stream))
-                assert answer.status == (503 if wire is CHAT else 529), answer
+                assert answer.status == (529 if wire is MESSAGES else 503), answer
                 assert "`storage.on_full` is `refuse`" in wire.complaint(answer)
                 assert int(answer.header("retry-after") or 0) > 0
 
@@ -212,7 +216,7 @@ def test_who_would_rather_refuse_is_told_so_in_its_own_format(scene: Callable[..
         assert "refused" not in {sight.name for sight in here.notary.seen()}
         here.relieve()
         here.until_ready()  # by itself: nobody asks
-    assert ask_all(here, "after") == [200] * 8
+    assert ask_all(here, "after") == ALL_WELL
 
 
 def test_a_gateway_starts_on_a_full_disk_and_finds_its_room_later(tmp_path: Path) -> None:
@@ -228,13 +232,13 @@ def test_a_gateway_starts_on_a_full_disk_and_finds_its_room_later(tmp_path: Path
         here = Scene(gateway, notary, disk.fill, lambda: disk.resize("64m"))
         try:
             until(lambda: gateway.workers, "a worker", 30)
-            assert ask_all(here, "full") == [200] * 8
+            assert ask_all(here, "full") == ALL_WELL
             ready = gateway.get("/health/ready")
             assert ready.status == 503 and "journal" in str(ready.json["reasons"])
             worker = gateway.worker
             here.relieve()
             here.until_ready()
-            assert ask_all(here, "after") == [200] * 8
+            assert ask_all(here, "after") == ALL_WELL
             assert gateway.worker == worker
             gateway.until_settled(16)
         finally:
