@@ -119,7 +119,7 @@ def replaced(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> int:
 def _inputs(members: Mapping[str, Raw]) -> list[bytes]:
     raw = bytes(members.get("messages", members.get("input", b"")))
     if raw[:1] == b'"':
-        return [raw]  # of Responses: one message of the user's
+        return [b'{"role":"user","content":%b}' % raw]  # of Responses: one message of the user's
     start, found = 1, []
     for end in nesting.cuts(raw, len(raw)):
         found.append(raw[start:end].strip())

@@ -81,6 +81,7 @@ def shared(ups: dict[str, Upstream], tmp_path_factory: pytest.TempPathFactory) -
             "native": provider("one", models=["native"], responses_api="native"),
             "transcode": provider("one", models=["transcode"], responses_api="transcode"),
             "keyless": {name: value for name, value in provider("one", models=["local"]).items() if name != "key"},
+            "nudging": provider("one", models=["silent"], speechless="nudge"),
             "apis": provider(
                 "one", models=[{"id": "by-chat", "api": "chat"}, {"id": "by-responses", "api": "responses"}]
             ),
@@ -398,5 +399,42 @@ def test_a_failed_response_before_its_output_is_tried_elsewhere(gateway: Gateway
             found = await ask(gateway.port, PATH, body("m", stream=True), headers=caller())
             assert (found.status, found.json["error"]["code"]) == (429, "rate_limit_exceeded")
             until(lambda: gateway.row(found.trace_id)["status"] == 429)
+
+    run(main)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("asked", ["hello", [{"role": "user", "content": "hello"}]], ids=["text", "items"])
+def test_who_only_thought_is_asked_once_more(
+    gateway: Gateway, ups: dict[str, Upstream], stream: bool, asked: Any
+) -> None:
+    """SPEC 4.7: the nudge is one more item; both attempts are rows, and the client sees the second answer alone."""
+    up = ups["one"]
+    thought = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    usage = {"input_tokens": 7, "output_tokens": 3, "output_tokens_details": {"reasoning_tokens": 3}}
+    silent = {"id": "resp_0", "status": "completed", "error": None, "output": [thought], "usage": usage}
+    created = {"type": "response.created", "response": {"id": "resp_0"}}
+    events = [created, {"type": "response.completed", "response": silent}]
+
+    def said(name: str) -> bytes:
+        if stream:
+            spelt = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+            return reply(200, spelt if name == "first" else b"".join(RESPONSES.events("hello")), EVENT_STREAM)
+        return reply(200, json.dumps(silent).encode() if name == "first" else RESPONSES.answer())
+
+    async def script(peer: Peer, request: Request) -> None:
+        up.seen.append(request)
+        await peer.send(said("first" if len(up.seen) == 1 else "second"))
+
+    async def main() -> None:
+        async with Origin(script, port=up.port):
+            body = {"model": "silent", "input": asked, "stream": stream}
+            found = await ask(gateway.port, PATH, body, headers=caller())
+            assert found.status == 200 and b"hello" in found.body and b"resp_0" not in found.body
+            first, second = (json.loads(request.body)["input"] for request in up.seen)
+            assert first == asked and second[0] == {"role": "user", "content": "hello"} and second[1]["role"] == "user"
+        row = gateway.row(found.trace_id)
+        assert [(one["why"], one["empty_completion"]) for one in row["attempts"]] == [("first", 1), ("nudge", 0)]
+        assert (row["fidelity"], row["attempts"][1]["replaced"]) == ("$.input[-1]", 0)
 
     run(main)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import anthropic
 import openai
@@ -15,6 +16,7 @@ from tests.fakes.client import run
 from tests.fakes.gateway import until
 from tests.fakes.origin import Origin, answer
 from tests.fakes.wires import CHAT, JSON, MESSAGES, Front
+from tests.fakes.wires import RESPONSES as MADE
 
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256))).decode()
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -133,6 +135,58 @@ def test_openai_sees_a_broken_stream_as_an_error(chat: openai.OpenAI) -> None:
         )
         with pytest.raises(openai.OpenAIError):
             list(stream)
+
+
+# --- OpenAI, Responses ------------------------------------------------------------------------------------------------
+
+RESPONSES_TOOLS = [{"type": "function", "name": "get_weather", "parameters": WEATHER, "strict": True}]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+def test_openai_responds_calls_a_tool_and_hears_its_result(chat: openai.OpenAI, stream: bool) -> None:
+    """The SDK's own accumulator takes every event; the items go back as they came, and the result is talked about."""
+    asked: list[Any] = [{"role": "user", "content": CALL}]
+    if stream:
+        with chat.responses.stream(model="echo", input=asked, tools=RESPONSES_TOOLS) as events:
+            response: Any = events.get_final_response()
+    else:
+        response = chat.responses.create(model="echo", input=asked, tools=RESPONSES_TOOLS)  # type: ignore[arg-type]
+    assert (response.status, response.output_text) == ("completed", "Let me see.")
+    assert (response.usage.input_tokens, response.usage.input_tokens_details.cached_tokens) == (2200, 1000)
+    (call,) = [item for item in response.output if item.type == "function_call"]
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Oslo ✓"})
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "cold"}
+    more = [*asked, *(item.model_dump(exclude_none=True) for item in response.output), result]
+    assert chat.responses.create(model="echo", input=more).output_text == "The tool answered: cold"
+
+
+def test_openai_asks_for_a_stored_response(chat: openai.OpenAI, front: Front) -> None:
+    """Created, gone on from, read, cancelled and deleted: by one client, at one provider."""
+    made = answer(MADE.answer(), headers=[JSON])
+
+    async def main() -> None:
+        async with Origin(made, port=front.upstream) as origin:
+
+            def use() -> None:
+                first = chat.responses.create(model=MADE.model, input="hello")
+                chat.responses.create(model=MADE.model, input="and", previous_response_id=first.id)
+                assert chat.responses.retrieve(first.id).output_text == "hello"
+                chat.responses.input_items.list(first.id)
+                chat.responses.cancel(first.id)
+                chat.responses.delete(first.id)
+
+            await asyncio.to_thread(use)
+            ident = json.loads(MADE.answer())["id"]
+            asked = [(one.method, one.target.removeprefix(f"/v1/responses/{ident}")) for one in origin.requests[2:]]
+            assert asked == [("GET", ""), ("GET", "/input_items"), ("POST", "/cancel"), ("DELETE", "")]
+
+    run(main)
+
+
+def test_openai_is_told_of_a_failure_in_a_stream_of_responses(chat: openai.OpenAI) -> None:
+    with pytest.raises(openai.APIError):
+        for _ in chat.responses.create(model="echo", input="Hi\n/echo cut", stream=True):
+            pass
 
 
 def test_openai_lists_models(chat: openai.OpenAI) -> None:
