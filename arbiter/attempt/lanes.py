@@ -91,28 +91,30 @@ def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
 
 
 def spoken(asked: str, rung: Rung, *, lacks: bool = False) -> str:
-    """The format in which `rung` is asked for what a client asked in the format `asked`: its own; and for Responses
-    theirs, where a provider of OpenAI's format has them, too (SPEC 6.1)."""
-    if not _has_choice(asked, rung) or rung.provider.responses_api == "transcode":
+    """The format in which `rung` is asked for what a client asked in the format `asked`: its own; where a provider has
+    both of OpenAI's, that of a client who speaks one of them, as far as it really has it (SPEC 6.1)."""
+    provider = rung.provider
+    if rung.api is not None or rung.wire != native.CHAT or asked == native.CHAT:
         return rung.wire
-    if rung.provider.responses_api == "native":
-        return native.RESPONSES
-    return rung.wire if lacks or not rung.provider.accounts[0].key else native.RESPONSES
+    if asked != native.RESPONSES:
+        return native.RESPONSES if provider.api == "responses" else rung.wire
+    if provider.responses_api == "auto":
+        has_them = bool(provider.accounts[0].key) and not lacks
+    else:
+        has_them = provider.responses_api == "native"
+    return native.RESPONSES if has_them else rung.wire
 
 
 def may_lack(asked: str, rung: Rung) -> bool:
     """Whether it is to be found out if there is an endpoint for Responses: it is tried, and chat is there in its
     place."""
-    return _has_choice(asked, rung) and rung.provider.responses_api == "auto"
+    is_open = asked == native.RESPONSES and rung.api is None and rung.wire == native.CHAT
+    return is_open and rung.provider.responses_api == "auto"
 
 
 def is_lacking(state: State, rung: Rung) -> bool:
     """Whether somebody found out lately that there is no endpoint for Responses behind its base URL."""
     return state.standing().lacking.get(rung.url, 0.0) > monotonic()
-
-
-def _has_choice(asked: str, rung: Rung) -> bool:
-    return asked == native.RESPONSES and rung.api is None and rung.wire == native.CHAT
 
 
 def _target(provider: Provider, format: Format, path: str) -> str:

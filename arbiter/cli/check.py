@@ -315,7 +315,7 @@ def _set_apart(snapshot: Snapshot) -> str:
     """What was chosen of how requests are sent: of a provider, of its model, or of conversations."""
     rows: list[tuple[str, str, object]] = []
     for provider in snapshot.providers.values():
-        for key in ("relay", "responses_api", "prompt_cache", "prompt_cache_ttl", "attribution", "speechless"):
+        for key in ("relay", "api", "responses_api", "prompt_cache", "prompt_cache_ttl", "attribution", "speechless"):
             if (value := getattr(provider, key)) != _DEFAULTS[key]:
                 rows.append((provider.name, key, value))
         for model in provider.models:

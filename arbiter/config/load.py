@@ -312,11 +312,8 @@ class _Resolver:
             self.warnings.append(f"{path}: no key; {place.host} will refuse every request")
         elif pool[0].key and place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
             self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
-        wire = _WIRES[written.type]
-        if written.api == "responses":
-            if wire != "openai-chat":
-                raise self.error(join(path, "api"), f"only OpenAI has two of them; {written.type} has one")
-            wire = "openai-responses"
+        if written.api == "responses" and _WIRES[written.type] != "openai-chat":
+            raise self.error(join(path, "api"), f"only OpenAI has two of them; {written.type} has one")
         if _WIRES[written.type] == "openai-chat" and place.path == "":
             self.warnings.append(
                 f"{join(path, 'endpoint')}: no path; most servers of OpenAI's format live under /v1, as in "
@@ -356,7 +353,8 @@ class _Resolver:
         return Provider(
             name=name,
             type=written.type,
-            wire=wire,
+            wire=_WIRES[written.type],
+            api=written.api,
             endpoint=place,
             accounts=pool,
             models=tuple(models.values()),

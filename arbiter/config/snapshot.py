@@ -173,6 +173,7 @@ class Provider:
     accounts: tuple[Account, ...] = (Account(),)
     models: tuple[Model, ...] = ()
     relay: Literal["native", "rebuild"] = "native"
+    api: Literal["chat", "responses"] = "chat"
     responses_api: Literal["auto", "native", "transcode"] = "auto"
     prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
     prompt_cache_ttl: Literal["5m", "1h"] = "5m"
@@ -559,6 +560,7 @@ def _redacted(provider: Provider) -> dict[str, Any]:
             for model in provider.models
         ],
         "relay": provider.relay,
+        "api": provider.api,
         "responses_api": provider.responses_api,
         "prompt_cache": provider.prompt_cache,
         "prompt_cache_ttl": provider.prompt_cache_ttl,

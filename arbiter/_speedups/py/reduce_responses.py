@@ -83,13 +83,15 @@ class ResponsesState(State):
         return super()._is_error(name, members)
 
     def _note(self, data: bytes, members: dict[str, Any]) -> None:
-        """Keep what a response says of itself; the first id and model win, the last usage and tier do."""
+        """Keep what a response says of itself; the first id and model win, the last usage does. The tier of an opening
+        is the one that was asked for, that of the end the one that served."""
         response = members.get("response")
         if not isinstance(response, dict):
             return
         self.response_id = self.response_id or word_of(response.get("id"))
         self.model = self.model or word_of(response.get("model"))
-        self.service_tier = word_of(response.get("service_tier")) or self.service_tier
+        if members.get("type") not in OPENING:
+            self.service_tier = word_of(response.get("service_tier"))
         usage = response.get("usage")
         if isinstance(usage, dict) and usage:
             self.usage = bytes_of(usage, lambda: _RAW_RESPONSE.decode(data).response["usage"])

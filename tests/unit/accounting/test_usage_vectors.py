@@ -20,6 +20,18 @@ STREAMS = [pytest.param(vector, id=path.stem) for path, vector in TOLD if "event
 ANSWERS = [pytest.param(vector, id=path.stem) for path, vector in TOLD if "answer" in vector]
 
 
+TAPS = {
+    "openai-chat": reduce.ChatTap,
+    "anthropic-messages": reduce.MessagesTap,
+    "openai-responses": reduce.ResponsesTap,
+}
+READ = {
+    "openai-chat": facts.of_chat_answer,
+    "anthropic-messages": facts.of_messages_answer,
+    "openai-responses": facts.of_responses_answer,
+}
+
+
 def wired(vector: dict[str, Any]) -> bytes:
     """The stream as it stands on the wire."""
     is_chat = vector["format"] == "openai-chat"
@@ -54,7 +66,7 @@ def test_a_stream_states_the_same_to_the_tap_and_to_the_reader(vector: dict[str,
     """Passed on or translated, cut anywhere: one answer has one usage, and its row says where it came from."""
     data = wired(vector)
     pieces = [data[i : i + piece] for i in range(0, len(data), piece)]
-    tap = reduce.ChatTap() if vector["format"] == "openai-chat" else reduce.MessagesTap()
+    tap = TAPS[vector["format"]]()
     for one in pieces:
         tap.feed(one)
     tap.end()
@@ -71,8 +83,7 @@ def test_a_stream_states_the_same_to_the_tap_and_to_the_reader(vector: dict[str,
 @pytest.mark.parametrize("vector", ANSWERS)
 def test_an_answer_states_the_same_to_the_ledger_and_to_the_translation(vector: dict[str, Any]) -> None:
     body = json.dumps(vector["answer"]).encode()
-    read = facts.of_chat_answer if vector["format"] == "openai-chat" else facts.of_messages_answer
-    found = read(body)
+    found = READ[vector["format"]](body)
     assert stated(found.usage) == vector["counts"] and found.usage_source == "provider"
     assert stated(FORMATS[vector["format"]].parse_answer(body).usage) == vector["counts"]
 

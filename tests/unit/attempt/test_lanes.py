@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from arbiter.attempt.ask import MAX_VALUES
+from arbiter.attempt import lanes
+from arbiter.attempt.ask import MAX_VALUES, Ask
 from arbiter.attempt.lanes import EVENTS, Lane, NativeLane, TranslatedLane, Whole, choose
+from arbiter.config.snapshot import Account, Limits
 from arbiter.errors import BadRequest, Garbled, InStreamError, ProtocolUnsupported, TooLarge
 from arbiter.routing.plan import Rung
+from arbiter.wire import native
 from arbiter.wire.format import FORMATS
+from arbiter.wire.headers import Incoming
 from tests.fakes.asks import TRACE, ask, rung
 
-CHAT, MESSAGES = "openai-chat", "anthropic-messages"
+CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic-messages", "openai-responses"
+ITEMS: dict[str, Any] = {"model": "asked", "input": [{"role": "user", "content": "hi"}]}
 HELLO: dict[str, Any] = {"model": "asked", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -57,6 +62,83 @@ def test_counting_tokens_is_never_translated() -> None:
 def test_the_target_is_where_the_upstreams_format_is_served(ours: str, theirs: str, base: str, target: str) -> None:
     """A query string goes along only where the same format understands it."""
     assert choose(ask(ours, HELLO, query="x=1"), rung(theirs, base=base)).target() == target
+
+
+KEY = (Account(key="sk"),)
+
+
+@pytest.mark.parametrize(
+    ("ours", "target", "lacks", "spoken"),
+    [
+        (RESPONSES, rung(CHAT, accounts=KEY), False, RESPONSES),
+        (RESPONSES, rung(CHAT, accounts=KEY), True, CHAT),
+        (RESPONSES, rung(CHAT), False, CHAT),
+        (RESPONSES, rung(CHAT, responses_api="native"), True, RESPONSES),
+        (RESPONSES, rung(CHAT, accounts=KEY, responses_api="transcode"), False, CHAT),
+        (RESPONSES, rung(MESSAGES, accounts=KEY), False, MESSAGES),
+        (RESPONSES, Rung(rung(CHAT, accounts=KEY).provider, "m", api="chat"), False, CHAT),
+        (RESPONSES, Rung(rung(CHAT).provider, "m", api="responses"), True, RESPONSES),
+        (CHAT, rung(CHAT, accounts=KEY, api="responses"), False, CHAT),
+        (CHAT, Rung(rung(CHAT).provider, "m", api="responses"), False, RESPONSES),
+        (MESSAGES, rung(CHAT), False, CHAT),
+        (MESSAGES, rung(CHAT, api="responses"), False, RESPONSES),
+        (MESSAGES, Rung(rung(CHAT, api="responses").provider, "m", api="chat"), False, CHAT),
+        (RESPONSES, rung("any"), False, "any"),
+    ],
+)
+def test_a_rung_is_asked_in_what_it_has_and_the_operator_says(
+    ours: str, target: Rung, lacks: bool, spoken: str
+) -> None:
+    """SPEC 6.1, 6.6a. A client of one of OpenAI's two formats is served in that one, if nothing speaks against it."""
+    assert lanes.spoken(ours, target, lacks=lacks) == spoken
+    lane = choose(ask(ours, ITEMS if ours == RESPONSES else HELLO), target, lacks=lacks)
+    assert lane.format.name == (ours if spoken == "any" else spoken)
+    assert lane.name == ("native" if spoken in (ours, "any") else "translated")
+
+
+@pytest.mark.parametrize(
+    ("kind", "api", "base", "target"),
+    [
+        ("openai", "responses", "/v1", "/v1/responses"),
+        ("openai", "messages", "/v1", "/v1/messages"),
+        ("openai", "messages", "", "/v1/messages"),
+        ("anthropic", "chat", "", "/v1/chat/completions"),
+        ("anthropic", "chat", "/v1", "/v1/chat/completions"),
+    ],
+)
+def test_an_api_that_a_model_names_is_where_its_vendor_has_it(kind: str, api: str, base: str, target: str) -> None:
+    """Anthropic has a chat endpoint, too, and servers of OpenAI's format have one for Messages, all below /v1."""
+    at = rung({"openai": CHAT, "anthropic": MESSAGES}[kind], base=base)
+    assert choose(ask(CHAT, HELLO), Rung(at.provider, "m", api=api)).target() == target
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_provider_keeps_was_paid_for_when_it_was_made(stream: bool) -> None:
+    lane = choose(stored_ask(stream), rung(CHAT))
+    assert (lane.name, lane.body, lane.target()) == ("native", b"", "/v1/responses/resp_1?include=a")
+    response = {"id": "resp_1", "model": "m", "status": "completed", "output": [], "usage": {"input_tokens": 9}}
+    body = json.dumps(response).encode()
+    if not stream:
+        assert asyncio.run(lane.whole(body, "application/json")) == Whole(body, None)
+        return
+    course = lane.course()
+    course.feed(b'data: {"type":"response.completed","response":%b}\n\n' % body)
+    found = lane.facts(course, 1, 2)
+    assert (found.response_id, found.model, found.usage, found.usage_source) == ("resp_1", "m", None, "missing")
+
+
+def stored_ask(stream: bool) -> Ask:
+    opened, incoming = native.Opened({}, "m", stream), Incoming((), "include=a")
+    path, more = "/responses/resp_1", {"stream": stream, "trace_id": TRACE}
+    return Ask(FORMATS[RESPONSES], path, opened, incoming, Limits(), **more, method="GET", is_of_stored=True)
+
+
+def test_a_compaction_is_never_translated() -> None:
+    path = "/responses/compact"
+    assert type(choose(ask(RESPONSES, ITEMS, path=path), rung(CHAT, accounts=KEY, relay="rebuild"))) is NativeLane
+    for target in (rung(MESSAGES), rung(CHAT), rung(CHAT, accounts=KEY, responses_api="transcode")):
+        with pytest.raises(ProtocolUnsupported, match="/responses/compact"):
+            choose(ask(RESPONSES, ITEMS, path=path), target)
 
 
 def test_a_translated_request_is_for_the_rungs_model_and_streams_as_the_client_does() -> None:

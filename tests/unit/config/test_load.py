@@ -412,7 +412,7 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         ("port: 1\n", 1, "port", 'it belongs under "server"'),
         (provider("timeout: 3s"), 4, "providers.up.timeout", 'did you mean "timeouts"'),
         (provider("timeouts: { idel: 3s }"), 4, "providers.up.timeouts.idel", 'did you mean "idle"'),
-        (provider("zzz: 1"), 4, "providers.up.zzz", "unknown key; valid here: attribution, "),
+        (provider("zzz: 1"), 4, "providers.up.zzz", "unknown key; valid here: api, attribution, "),
         ("server: { port: http }\n", 1, "server.port", 'expected a whole number, got "http"'),
         ("server: { port: 8_080 }\n", 1, "server.port", 'expected a whole number, got "8_080"'),
         ("server: { port: '80' }\n", 1, "server.port", "expected a whole number"),
@@ -732,6 +732,7 @@ def test_a_source_can_be_asked_again(tmp_path: Path) -> None:
         (provider("key: k\n    prompt_cache: off"), "providers.up.prompt_cache: has no effect"),
         (provider("key: k\n    prompt_cache_ttl: 1h"), "providers.up.prompt_cache_ttl: has no effect"),
         (provider("key: k\n    attribution: keep"), "the line never leaves for openai"),
+        (anthropic("responses_api: native"), "only providers of OpenAI's format have a choice"),
         (anthropic("prompt_cache: off, prompt_cache_ttl: 1h"), "with prompt_cache: off Arbiter sets no marks"),
         (anthropic("prompt_cache: client, prompt_cache_ttl: 1h"), "with prompt_cache: client Arbiter sets no marks"),
         (
