@@ -18,7 +18,7 @@ from arbiter.wire.responses_parse import namespaces
 
 COMPLETED, INCOMPLETE = "completed", "incomplete"
 
-_REASONS = {  # why an answer is incomplete
+REASONS = {  # why an answer is incomplete
     Finish.LENGTH: "max_output_tokens",
     Finish.CONTEXT_WINDOW: "max_output_tokens",
     Finish.CONTENT_FILTER: "content_filter",
@@ -32,7 +32,7 @@ def finish_of(word: str, has_calls: bool) -> Finish:
 
 
 def status_of(finish: Finish) -> str:
-    return INCOMPLETE if finish in _REASONS else COMPLETED
+    return INCOMPLETE if finish in REASONS else COMPLETED
 
 
 def read_usage(raw: bytes | None) -> Usage | None:
@@ -100,7 +100,7 @@ class Head:
         error: dict[str, Any] | None = None,
     ) -> bytes:
         """Return the whole of it as JSON; `output` is the inside of the list of its items."""
-        reason = _REASONS.get(finish) if finish is not None else None
+        reason = REASONS.get(finish) if finish is not None else None
         ahead = {
             **self._first,
             "status": status,

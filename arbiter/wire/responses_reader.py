@@ -144,7 +144,7 @@ class ResponsesReader(EventReader):
         self._latest: _State | None = None
         self._count = 0
         self._calls = 0
-        self._ids: set[str] = set()  # of the calls
+        self._opened: dict[str, _State] = {}  # the calls, by their own id
         self._mark = ""  # what ids of our own are made of
         self._thought: _State | None = None  # the thought that was told last, and nothing behind it
 
@@ -269,9 +269,9 @@ class ResponsesReader(EventReader):
         self._calls += 1
         # A server without call ids, or with one for two: a result must still find its call, and no other turn's.
         id = word(item.call_id) or word(item.id)
-        if id is None or id in self._ids:
+        if id is None or id in self._opened:
             id = f"call_{self._mark}_{state.number}"
-        self._ids.add(id)
+        self._opened[id] = state
         name = full_name(word(item.namespace), word(item.name) or "")
         events.append(CallStarted(state.number, id, name, state.is_free))
 
@@ -279,11 +279,10 @@ class ResponsesReader(EventReader):
         """Tell what an item has at its end and no delta said."""
         item = _read_item(raw)
         state = self._known(item, index)
+        if state is None and index is None:
+            state = self._opened.get(word(item.call_id) or "")  # of a server that gave it another id at first, or none
         if state is None:
-            if item.type in _CALLS and index is None and self._latest is not None and self._latest.number >= 0:
-                state = self._latest  # of a server that names it in the beginning only
-            else:
-                state = self._new(index, item.id)
+            state = self._new(index, item.id)
         if item.type in _CALLS:
             if state.number < 0:
                 self._open(state, item, events)

@@ -11,7 +11,7 @@ import pytest
 
 from arbiter import model
 from arbiter.errors import ErrorClass
-from arbiter.wire import anthropic_messages, chat_answer, messages_answer, openai_chat
+from arbiter.wire import anthropic_messages, chat_answer, messages_answer, openai_chat, openai_responses, responses_answer
 
 PAGE = Path("docs/formats.md").read_text()
 
@@ -38,7 +38,12 @@ def test_every_part_and_every_event_has_a_row() -> None:
 
 def test_finish_reasons_are_the_codes() -> None:
     assert rows("### Finish reasons") == {
-        finish.value: [chat_answer.FINISH_OUT[finish], messages_answer.FINISH_OUT[finish]] for finish in model.Finish
+        finish.value: [
+            chat_answer.FINISH_OUT[finish],
+            messages_answer.FINISH_OUT[finish],
+            responses_answer.REASONS.get(finish, "completed"),
+        ]
+        for finish in model.Finish
     }
 
 
@@ -63,5 +68,5 @@ def test_no_error_is_listed_that_does_not_exist() -> None:
 def test_the_eight_names_are_on_the_page() -> None:
     names = re.findall(r"(?:parse|build|write)_\w+|reader|writer", PAGE.split("eight names:")[1].split("##")[0])
     assert len(names) == 8
-    for module in (openai_chat, anthropic_messages):
+    for module in (openai_chat, anthropic_messages, openai_responses):
         assert [name for name in names if not callable(getattr(module, name))] == []

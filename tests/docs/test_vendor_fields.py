@@ -198,6 +198,13 @@ SAMPLES: dict[str, dict[str, tuple[Any, ...]]] = {
     CHAT_IN: {
         "messages[user].content[file].file.file_data": ("data:application/pdf;base64,AAAA", "AAAA"),
         "messages[assistant].tool_calls[function].function.arguments": ('{"a":1}', {"a": 1}),
+        "messages[assistant].tool_calls[custom].custom.input": ("A", {"input": "A"}),
+        "tools[custom].custom.format(grammar).grammar.definition": ("A", "It must keep to this lark grammar:\n\nA"),
+        "tools[custom].custom.format(grammar).grammar.syntax": (
+            "regex",
+            "It must keep to this regex grammar:\n\nsome_definition",
+            "lark",
+        ),
         "tools[function].function.parameters": (
             {"properties": {"a": {"type": "string"}}},
             {"type": "object", "properties": {"a": {"type": "string"}}},
@@ -224,6 +231,7 @@ SAMPLES: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     CHAT_OUT: {
         "choices[].message.function_call.arguments": ('{"a":1}', {"a": 1}, "{}"),
+        "choices[].message.tool_calls[custom].custom.input": ("A", {"invalid_arguments": "A"}),
         "usage.prompt_tokens_details.cache_write_tokens": (3, 3),
         "choices[].message.tool_calls[function].function.arguments": ('{"a":1}', {"a": 1}),
         "choices[].finish_reason": ("length", "max_tokens"),

@@ -24,6 +24,8 @@ NAMES = re.findall(
     function_call finish_reason usage prompt_tokens completion_tokens total_tokens prompt_tokens_details error code
     reasoning reasoning_content reasoning_details refusal logprobs thinking signature data input partial_json
     content_block stop_reason stop_sequence input_tokens output_tokens cache_creation x_groq summary detail
+    response item item_id output_index content_index summary_index output status incomplete_details reason call_id
+    namespace
     """,
 )
 WORDS = re.findall(
@@ -31,7 +33,11 @@ WORDS = re.findall(
     """
     text thinking redacted_thinking tool_use message_start message_delta message_stop content_block_start
     content_block_delta content_block_stop message error ping stop length tool_calls end_turn text_delta
-    thinking_delta input_json_delta signature_delta function chat.completion.chunk [DONE]
+    thinking_delta input_json_delta signature_delta function chat.completion.chunk [DONE] response.created
+    response.output_item.added response.output_item.done response.output_text.delta response.completed response.failed
+    response.function_call_arguments.delta response.custom_tool_call_input.delta response.reasoning_text.delta
+    response.reasoning_summary_text.delta response.refusal.delta response.incomplete function_call custom_tool_call
+    reasoning output_text refusal completed
     """,
 )
 
@@ -82,13 +88,30 @@ def events(draw: st.DrawFn) -> object:
     return {**event, "usage": draw(st.none() | values)}
 
 
+@st.composite
+def items(draw: st.DrawFn) -> object:
+    """The same for an event of a response."""
+    event: dict[str, object] = {"type": draw(st.sampled_from([word for word in WORDS if word.startswith("response.")]))}
+    event |= {"output_index": draw(st.integers(0, 2)), "delta": draw(st.text(max_size=3) | values)}
+    for name in ("item", "response"):
+        inner = draw(st.dictionaries(st.sampled_from(NAMES), values, max_size=4))
+        kinds = st.sampled_from(["message", "function_call", "custom_tool_call", "reasoning", "web_search_call"])
+        event[name] = {"type": draw(kinds), "call_id": draw(scalars), "name": "f", **inner}
+    if draw(st.integers(0, 4)) == 0:
+        event[draw(st.sampled_from(NAMES))] = draw(values)
+    return event
+
+
 def payload(value: object) -> bytes:
     """JSON as bytes; half of a surrogate pair is escaped, an infinity is written as no JSON has it."""
     return json.dumps(value).encode().replace(b"\\ue0ff", b"\xff")
 
 
 payloads = st.one_of(
-    chunks().map(payload), events().map(payload), values.map(payload), st.just(b"[DONE]"), st.binary(max_size=20)
+    *(made().map(payload) for made in (chunks, events, items)),
+    values.map(payload),
+    st.just(b"[DONE]"),
+    st.binary(max_size=20),
 )
 frames = st.tuples(st.sampled_from([b"", *(word.encode() for word in WORDS[:11])]), payloads)
 
@@ -113,7 +136,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 def check(wire: str, told: list[Event]) -> None:
-    """What was read ends once, and can be written for clients of both formats."""
+    """What was read ends once, and can be written for clients of every format."""
     assert [event for event in told if isinstance(event, Ended | Failed)] == told[-1:]
     for client, judge in grammar.JUDGES.items():
         writer = FORMATS[client].writer("T", "m", 1700000000)
@@ -142,14 +165,18 @@ def test_a_broken_stream_is_read_to_some_end(wire: str, data: bytes) -> None:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> bytes:
-    """A unary body that looks like one of either format, or does not."""
+    """A unary body that looks like one of some format, or does not."""
     chunk = draw(chunks())
     assert isinstance(chunk, dict)
     choice = {**chunk["choices"][0], "message": chunk["choices"][0].pop("delta")}
     blocks = draw(st.lists(st.dictionaries(st.sampled_from(NAMES), values, max_size=5), max_size=3))
     content = [{"type": draw(st.sampled_from(WORDS)), **block} for block in blocks]
     message = {"type": "message", "content": draw(st.just(content) | values), "stop_reason": draw(scalars)}
-    return payload(draw(st.sampled_from([{**chunk, "choices": [choice]}, {**message, "usage": chunk["usage"]}])))
+    item = draw(items())
+    assert isinstance(item, dict)
+    response = {"status": draw(scalars), "output": [item["item"]], "usage": chunk["usage"], "error": draw(scalars)}
+    made = [{**chunk, "choices": [choice]}, {**message, "usage": chunk["usage"]}, response]
+    return payload(draw(st.sampled_from(made)))
 
 
 @EACH
@@ -183,6 +210,7 @@ def test_an_error_body_is_always_some_error(wire: str, status: int, body: bytes,
         ("openai-chat", b'{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"f","arguments":%b}}]}}]}'),
         ("openai-chat", b'{"choices":[{"index":0,"delta":{"reasoning":%b}}]}'),
         ("openai-chat", b'{"choices":[{"index":0,"delta":{"nobody knows":%b}}]}'),
+        ("openai-responses", b'{"type":"response.output_text.delta","delta":"a","nobody knows":%b}'),
         ("anthropic-messages", b'{"type":"content_block_start","content_block":{"type":"tool_use","input":%b}}'),
     ],
 )

@@ -1,4 +1,4 @@
-"""Whatever a caller sends, it is built or refused: nothing else comes of it, for upstreams of either format."""
+"""Whatever a caller sends, it is built or refused: nothing else comes of it, for upstreams of every format."""
 
 from __future__ import annotations
 
@@ -91,6 +91,39 @@ WHOLE: dict[str, dict[str, Any]] = {
         "stop_sequences": ["x"],
         "metadata": {"user_id": "u"},
     },
+}
+WHOLE["openai-responses"] = {
+    "instructions": "s",
+    "input": [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "hi"},
+                {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo", "detail": "low"},
+                {"type": "input_file", "file_data": "data:text/plain,a%20b", "filename": "a.txt"},
+                {"type": "input_file", "file_id": "f"},
+            ],
+        },
+        {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "t"}], "encrypted_content": "E"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a", "annotations": []}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a":1}', "namespace": "n"},
+        {"type": "custom_tool_call", "call_id": "p", "name": "g", "input": "***"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "x"}]},
+        {"type": "custom_tool_call_output", "call_id": "p", "output": "ok"},
+    ],
+    "tools": [
+        {"type": "function", "name": "h", "description": "d", "parameters": SCHEMA, "strict": True},
+        {"type": "custom", "name": "g", "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"}},
+        {"type": "namespace", "name": "n", "description": "d", "tools": [{"type": "function", "name": "f"}]},
+        {"type": "web_search"},
+    ],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "h"}]},
+    "max_output_tokens": 100,
+    "temperature": 1.5,
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}, "verbosity": "low"},
+    "include": ["message.output_text.logprobs"],
+    "metadata": {"a": "b"},
 }
 MODELS = ("claude-sonnet-4-5", "claude-opus-5-5", "gpt-5.2", "mistral-large", "deepseek-v4", "nobody's")
 TOO_LARGE = 12345678987654321
