@@ -18,7 +18,7 @@ from arbiter.config.load import DEMO, parse
 from arbiter.config.reference import Key, keys
 from arbiter.config.schema import Config
 from arbiter.errors import ArbiterError, ErrorClass
-from arbiter.wire import openai_errors, messages_errors
+from arbiter.wire import messages_errors, openai_errors
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / "arbiter.example.yaml").read_text("utf-8")

@@ -11,7 +11,14 @@ import pytest
 
 from arbiter import model
 from arbiter.errors import ErrorClass
-from arbiter.wire import anthropic_messages, chat_answer, messages_answer, openai_chat, openai_responses, responses_answer
+from arbiter.wire import (
+    anthropic_messages,
+    chat_answer,
+    messages_answer,
+    openai_chat,
+    openai_responses,
+    responses_answer,
+)
 
 PAGE = Path("docs/formats.md").read_text()
 
