@@ -29,7 +29,7 @@ import msgspec
 
 from arbiter import clock
 from arbiter.ledger import records
-from arbiter.ledger.database import Statement
+from arbiter.ledger.database import Change
 from arbiter.ledger.journal import JournalFile
 from arbiter.ledger.reaper import reap, workers
 from arbiter.ledger.row import AttemptRow, RequestRow
@@ -76,7 +76,7 @@ class Batch(msgspec.Struct):
 
     requests: list[RequestRow]
     attempts: list[AttemptRow]
-    also: list[Statement] = []
+    also: list[Change] = []
 
 
 class Stage(Protocol):
