@@ -25,25 +25,12 @@ from arbiter.ledger.audit import new_id
 from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.session_rows import NoteRow, SessionRow
+from arbiter.ledger.session_rows import COUNT_TOKENS, KINDS, NO_TURNS, NoteRow, SessionRow
 from arbiter.ledger.store import Readable
 from arbiter.ledger.tables import NOTES, SESSIONS
 
 IDLE, OPERATOR = "idle", "operator"
-COUNT_TOKENS = "count_tokens"
 
-KINDS: Final = {
-    "main": "mains",
-    "subagent": "subagents",
-    "workflow": "workflows",
-    "compaction": "compactions",
-    "auxiliary": "auxiliaries",
-    "title": "titles",
-    "keepwarm": "keepwarms",
-}
-"""Each request kind and the column that counts it."""
-
-_NO_TURNS = frozenset(("compaction", "auxiliary", "title", "keepwarm"))
 _COUNTS = ("requests", "turns", "failed", *KINDS.values())
 
 
@@ -56,7 +43,7 @@ def is_turn(row: RequestRow) -> bool:
     """Whether this is a turn of its session: a completed generation, and no auxiliary call."""
     if row.kind != "client" or row.outcome != "ok" or row.endpoint == COUNT_TOKENS:
         return False
-    return row.request_kind not in _NO_TURNS
+    return row.request_kind not in NO_TURNS
 
 
 def group_name(client: str, at_ms: int) -> str:

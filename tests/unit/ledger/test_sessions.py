@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from arbiter.ledger import sessions
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.session_rows import KINDS, SessionRow
 from arbiter.ledger.sessions import Sessions, close_idle, end, find, key_of
 from arbiter.ledger.store import Position
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
@@ -116,7 +115,7 @@ def test_one_name_from_two_clients_is_two_sessions(books: Books) -> None:
     assert books.turns() == [1, 1, 1]
 
 
-# --- two gateways on one store -----------------------------------------------------------------------------------------
+# --- two gateways on one store ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -156,10 +155,10 @@ def test_gateways_that_write_at_once_number_every_turn_once(fleet: list[Books]) 
     with ThreadPoolExecutor(len(fleet)) as threads:
         for done in [threads.submit(run, which) for which in range(len(fleet))]:
             done.result()
+    sql = "SELECT turn_index FROM requests WHERE session = ? ORDER BY turn_index"
     for name in names:
-        sql = "SELECT turn_index FROM requests WHERE session = ? ORDER BY turn_index"
-        turns = [turn for (turn,) in fleet[0].store.read(lambda db, name=name: db.rows(sql, (name,)))]  # type: ignore[misc]
-        assert turns == list(range(1, fleet[0].get(name).turns + 1))
+        turns = fleet[0].store.read(lambda db, name=name: db.rows(sql, (name,)))
+        assert turns == [(turn,) for turn in range(1, fleet[0].get(name).turns + 1)]
     assert sum(fleet[0].get(name).turns for name in names) == len(fleet) * batches * 6
 
 
@@ -332,5 +331,5 @@ def test_what_is_used_is_not_closed(books: Books) -> None:
 def test_every_kind_of_request_is_counted_in_a_column_of_its_own() -> None:
     from arbiter.sessions import signals
 
-    assert tuple(sessions.KINDS) == signals.KINDS
-    assert set(sessions.KINDS.values()) <= set(SessionRow.__struct_fields__)
+    assert tuple(KINDS) == signals.KINDS
+    assert set(KINDS.values()) <= set(SessionRow.__struct_fields__)
