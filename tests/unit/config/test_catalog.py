@@ -8,6 +8,7 @@ import pytest
 
 from arbiter.config.load import ConfigError, parse
 from arbiter.config.rates import Card, Rate
+from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import Snapshot
 
 UP = "providers: { up: { type: ollama, models: [gpt, { id: mini, upstream: mini-2026 }] } }\n"
@@ -39,7 +40,7 @@ def test_rows_are_shown_as_they_can_be_written() -> None:
         "model: up/mini, input_usd_per_mtok: 0, max_input_tokens: 8, latency_ms_p50: 2, input_modalities: [audio, file]"
     )
     snapshot = read(row)
-    shown = snapshot.redacted()["models"]
+    shown = redacted(snapshot)["models"]
     again = parse(f"{UP}models: {json.dumps(shown)}\n", "a", {})
     assert again.providers == snapshot.providers and again.epoch == snapshot.epoch
     assert shown[0]["model"] == "up/mini" and shown[0]["input_modalities"] == ["audio", "file"]
