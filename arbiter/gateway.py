@@ -19,7 +19,7 @@ from msgspec import Raw
 from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
-from arbiter.attempt.client_end import ClientEnd, Overheard
+from arbiter.attempt.client_end import ClientEnd, Overheard, Room
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
@@ -90,6 +90,7 @@ class Services:
     around: Around
     prefixes: Prefixes | None = None  # None: nothing is recorded
     capture: Capture | None = None  # None: nothing is kept of what is asked and answered
+    room: Room = field(default_factory=Room)  # for answers under way that are to be kept
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -162,7 +163,7 @@ async def serve(call: Call, out: ClientEnd) -> None:
     overheard: Overheard | None = None
     capture = services.capture
     if capture is not None:
-        out = overheard = Overheard(out, content=capture.settings.content)
+        out = overheard = Overheard(out, services.room if capture.settings.content else None)
     try:
         await _answer(call, out, book)
         row.outcome = "ok"
@@ -187,9 +188,13 @@ async def serve(call: Call, out: ClientEnd) -> None:
     finally:
         services.in_flight -= 1
         services.waiting.pop(call, None)
+        if overheard is not None:
+            overheard.let_go()
         _settle(call, out, book)
         if capture is not None and overheard is not None:
             capture.take(_heard(call, overheard))
+            if overheard.left_out:
+                services.metrics.count("arbiter_capture_cut_total")
 
 
 async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
@@ -432,10 +437,11 @@ def _heard(call: Call, overheard: Overheard) -> Heard:
         row.format_in,
         call.members if call.endpoint != "count_tokens" else None,  # it repeats what is asked right behind it
         overheard.pieces,
+        overheard.left_out,
         overheard.is_stream,
         call.incoming.fields,
         overheard.headers,
-        row.bytes_in + sum(map(len, overheard.pieces)),
+        row.bytes_in + overheard.held_bytes,
     )
 
 

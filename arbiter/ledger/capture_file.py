@@ -13,6 +13,7 @@ import msgspec
 
 from arbiter.state import environment
 
+DIRECTORY = "capture"  # below the state directory
 VERSION = b"\x01"
 SEQUENCE = b"sequence"
 DELETE_RECORDS = 64
@@ -68,7 +69,7 @@ class CaptureFile:
 
     def __init__(self, state_dir: Path, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.env = environment.open_shared(state_dir / "capture", max(2 * limit_bytes, 1 << 20))
+        self.env = environment.open_shared(state_dir / DIRECTORY, max(2 * limit_bytes, 1 << 20))
         try:
             self.queue = self.env.open_db(b"queue")
             self.meta = self.env.open_db(b"meta")

@@ -170,7 +170,7 @@ class Keeper:
 
     def _opened(self) -> CaptureFile | None:
         """The environment, once there is one: where nothing is captured none is made."""
-        if self._file is None and (self._state_dir / "capture").exists():
+        if self._file is None and (self._state_dir / capture_file.DIRECTORY).exists():
             self._file = CaptureFile(self._state_dir, self._snapshot().storage.capture.max)
         return self._file
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from arbiter.ledger import capture_file, capture_keeper
 from arbiter.ledger.capture import Capture, Heard, Known
 from arbiter.ledger.capture_file import Captured, CaptureFile, Full, New
 from arbiter.ledger.capture_keeper import Keeper
+from arbiter.ledger.questions.content import Piece, content
 from arbiter.ledger.retention import Sweeper, of_content
 from arbiter.wire import native
 from tests.fakes.stores import Place
@@ -62,7 +64,7 @@ def heard(number: int, *texts: str, answer: str = "yes") -> Heard:
     members = native.open_body(raw).members
     pieces = [MESSAGES.answer(answer)]
     at_ms = clock.now_ms()
-    return Heard(f"r{number}", at_ms, "anthropic-messages", members, pieces, False, {"a": "b"}, [], len(raw))
+    return Heard(f"r{number}", at_ms, "anthropic-messages", members, pieces, 0, False, {"a": "b"}, [], len(raw))
 
 
 def rows(place: Place, sql: str) -> list[tuple[Any, ...]]:
@@ -109,6 +111,38 @@ def test_a_block_travels_once_while_the_worker_remembers_it(tmp_path):
     assert [new.kind for new in first.blocks] == ["system", "message", "parameters", "answer"]
     assert [new.kind for new in second.blocks] == ["message"]
     assert len(second.uses) == 5
+
+
+def answers(place: Place) -> list[Piece]:
+    (request_id,) = {row[0] for row in rows(place, "SELECT request_id FROM request_blocks")}
+    with closing(place.open()) as store:
+        found = store.read(lambda database: content(database, request_id))
+    return [piece for piece in found.pieces if piece.use.direction == "out"]
+
+
+def test_a_stream_of_which_the_rest_was_not_held_says_so(tmp_path, make_keeper, place):
+    capture = worker(tmp_path)
+    one = heard(1, "how long is it?")
+    one.pieces, one.left_out, one.is_stream = MESSAGES.events("as far as ", "this")[:4], 1234, True
+    capture.take(one)
+    capture.close()
+    drain(make_keeper())
+    (answer,) = answers(place)
+    assert answer.use.marks == {"left_out_bytes": 1234}
+    assert answer.said() == [("assistant", "as far as this"), ("left out", "[1234 bytes more were not kept]")]
+
+
+def test_a_whole_answer_that_was_not_held_is_told_of(tmp_path, make_keeper, place):
+    """Half of a JSON text is none."""
+    capture = worker(tmp_path)
+    one = heard(1, "how long is it?")
+    one.pieces, one.left_out = [], 20 << 20
+    capture.take(one)
+    capture.close()
+    drain(make_keeper())
+    (answer,) = answers(place)
+    assert answer.use.marks == {"left_out_bytes": 20 << 20}
+    assert answer.said()[0] == ("answer", "[withheld: too long]")
 
 
 def test_what_was_written_long_ago_is_written_anew(monkeypatch):
