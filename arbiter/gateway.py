@@ -437,11 +437,11 @@ def _heard(call: Call, overheard: Overheard) -> Heard:
         row.format_in,
         call.members if call.endpoint != "count_tokens" else None,  # it repeats what is asked right behind it
         overheard.pieces,
-        overheard.left_out,
         overheard.is_stream,
         call.incoming.fields,
         overheard.headers,
         row.bytes_in + overheard.held_bytes,
+        overheard.left_out,
     )
 
 

@@ -53,11 +53,11 @@ class Heard(msgspec.Struct):
     format: str
     members: Members | None  # of the request as the client sent it; None where none of them is to be kept
     pieces: list[bytes]  # of the answer as the client got it
-    left_out: int  # bytes of it that were not held, behind these
     is_stream: bool
     headers_in: Mapping[str, str]
     headers_out: Pairs
     size: int  # of all this, about
+    left_out: int = 0  # bytes of the answer that were not held, behind its pieces
 
 
 class Capture:

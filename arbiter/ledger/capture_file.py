@@ -6,6 +6,7 @@ it may be older or newer than whoever wrote it, so a record begins with its vers
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import lmdb
@@ -62,7 +63,8 @@ class Full(Exception):
 
 
 class CaptureFile:
-    """The environment, as workers and control open it. Errors: lmdb.Error and OSError, here and from every method.
+    """The environment, as workers and control open it. Errors: lmdb.Error and OSError, here and from every method but
+    `close`.
 
     Units: `limit_bytes` bounds the pages in use; the map is twice that, as for the journal.
     """
@@ -126,7 +128,9 @@ class CaptureFile:
             return int(txn.stat(self.queue)["entries"])
 
     def close(self) -> None:
-        self.env.close()
+        """Let go of it, also where the disk takes no more: what it has not taken yet is in the kernel's hands."""
+        with contextlib.suppress(lmdb.Error):
+            self.env.close()
 
 
 def decode(record: bytes) -> Captured:
