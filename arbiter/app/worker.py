@@ -98,16 +98,16 @@ class Worker:
         self.loop.add_reader(self._line.fileno(), self._hear)
 
     async def stop(self) -> None:
-        """Let go of everything, the journal's last rows first."""
+        """Let go of everything, the journal's last rows first: also those that wait for their prompts to be hashed."""
         services = self.services
         self.loop.remove_reader(self._line.fileno())
         if self._timer is not None:
             self._timer.cancel()
+        if services.prefixes is not None:
+            await services.prefixes.aclose()
         await services.journal.aclose()
         if services.capture is not None:
             await asyncio.to_thread(services.capture.close)
-        if services.prefixes is not None:
-            services.prefixes.close()
         services.doors.watch.close()
         await services.doors.echo.close()
         await services.doors.transport.close()
