@@ -43,7 +43,7 @@ from arbiter.ledger.book import Book, clipped
 from arbiter.ledger.capture import Capture, Heard
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.prefix import Prefixes
-from arbiter.ledger.prompt import Prompt
+from arbiter.ledger.prompt import Apart, Prompt
 from arbiter.ledger.row import RequestRow
 from arbiter.log import Log
 from arbiter.metrics import Metrics
@@ -56,11 +56,12 @@ from arbiter.sessions.labels import labels_of
 from arbiter.state.base import Pause
 from arbiter.watch import Alarm
 from arbiter.wire import native
-from arbiter.wire.format import Format
+from arbiter.wire.format import Wire
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
+_NO_TURNS = ("count_tokens", "embeddings")  # no turns of a conversation: never streamed, and they leave no trace in it
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
 _log = Log(__name__)
@@ -124,7 +125,7 @@ class Call:
         services: Services,
         endpoint: str,
         path: str,
-        wire: Format,
+        wire: Wire,
         incoming: Incoming,
         identify: Callable[[], Caller],
         read_body: Callable[[], Awaitable[bytes]],
@@ -134,7 +135,7 @@ class Call:
         # Whatever is reloaded meanwhile, a call goes on with what it began with.
         self.snapshot = snapshot = services.snapshot
         self.router, self.affinity, self.doors = services.router, services.affinity, services.doors
-        self.endpoint = endpoint  # "chat", "messages", "count_tokens"
+        self.endpoint = endpoint  # "chat", "messages", "count_tokens", "embeddings"
         self.path = path  # of the endpoint, below the mount prefix
         self.format = wire
         self.incoming = incoming
@@ -211,12 +212,15 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
     call.members = opened.members
     row.model_asked = opened.model
-    row.stream = stream = opened.stream and call.endpoint != "count_tokens"
+    is_turn = call.endpoint not in _NO_TURNS
+    row.stream = stream = opened.stream and is_turn
     fields, members = call.incoming.fields, opened.members
     identity = identify(fields, members, caller.client, call.snapshot.sessions)
     row.session, row.parent_session, row.agent, row.request_kind, _ = identity
     row.labels = labels_of(fields)
-    found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
+    found = None
+    if call.endpoint != "embeddings":
+        found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
     if identity.kind == "title" and identity.session is None:
@@ -226,8 +230,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     row.compaction, row.follows_compaction = compaction(fields)
     book.conversation = found.key.hex() if found is not None else None
     if services.prefixes is not None and call.endpoint != "count_tokens":
-        book.prompt = Prompt(services.prefixes, members)
-    conversation = Conversation(services.around.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
+        book.prompt = Prompt(services.prefixes, members) if is_turn else Apart(members)
+    conversation = Conversation(services.around.state, slot, opened.model, keeps=is_turn)
     tokens = len(body) // BYTES_PER_TOKEN
     plan = call.router.plan(
         Asked(
@@ -435,7 +439,7 @@ def _heard(call: Call, overheard: Overheard) -> Heard:
         row.id,
         row.received_ms,
         row.format_in,
-        call.members if call.endpoint != "count_tokens" else None,  # it repeats what is asked right behind it
+        _kept(call),
         overheard.pieces,
         overheard.is_stream,
         call.incoming.fields,
@@ -443,6 +447,15 @@ def _heard(call: Call, overheard: Overheard) -> Heard:
         row.bytes_in + overheard.held_bytes,
         overheard.left_out,
     )
+
+
+def _kept(call: Call) -> Mapping[str, Raw] | None:
+    """What content capture may keep of the request."""
+    members = call.members
+    if members is None or call.endpoint == "count_tokens":  # it repeats what is asked right behind it
+        return None
+    # A corpus on its way into an index is nobody's conversation.
+    return {name: raw for name, raw in members.items() if name != "input"} if call.endpoint == "embeddings" else members
 
 
 def _report(row: RequestRow) -> None:

@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def generate(exchange: Exchange, route: Route) -> None:
-    """Chat completions, messages and count_tokens: whatever goes to a model."""
+    """Chat completions, messages, count_tokens and embeddings: whatever goes to a model."""
     worker, incoming = exchange.worker, exchange.incoming
     limits = worker.services.snapshot.limits
     keys = worker.keys

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arbiter.app import endpoints
-from arbiter.wire.format import FORMATS, Format
+from arbiter.wire.format import FORMATS, WIRES, Wire
 
 if TYPE_CHECKING:
     from arbiter.app.rsgi import Exchange
@@ -25,7 +25,7 @@ class Route:
     name: str
     path: str
     answer: Endpoint
-    format: Format | None = None
+    format: Wire | None = None
 
 
 CHAT, MESSAGES = FORMATS["openai-chat"], FORMATS["anthropic-messages"]
@@ -41,7 +41,7 @@ API: dict[str, dict[str, Route]] = {
         "POST": Route("responses", "/responses", endpoints.not_built),
     },
     "/responses/compact": {"POST": Route("responses", "/responses/compact", endpoints.not_built)},
-    "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.not_built)},
+    "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.generate, WIRES["embeddings"])},
 }
 SITE: dict[str, dict[str, Route]] = {
     "/": {"GET": Route("root", "/", endpoints.root), "HEAD": Route("probe", "/", endpoints.probe)},

@@ -11,7 +11,7 @@ from arbiter.config.snapshot import Limits
 from arbiter.errors import BadRequest, TooLarge
 from arbiter.model import Request
 from arbiter.wire import native
-from arbiter.wire.format import Format
+from arbiter.wire.format import FORMATS, Wire
 from arbiter.wire.headers import Incoming
 
 # Each value becomes an object or two, at some 3 us, while everybody else waits. Agents send one for every 250 bytes of
@@ -26,7 +26,7 @@ class Ask:
 
     def __init__(
         self,
-        format: Format,
+        format: Wire,
         path: str,
         opened: native.Opened,
         incoming: Incoming,
@@ -74,7 +74,7 @@ class Ask:
         if self._request is None:
             if sum(nesting.commas(bytes(raw)) for raw in self.opened.members.values()) > MAX_VALUES:
                 raise TooLarge(f"the request body has more than {MAX_VALUES:,} values, too many to translate")
-            request = self.format.parse_request(self.opened.members)
+            request = FORMATS[self.format.name].parse_request(self.opened.members)
             if not request.messages:
                 raise BadRequest("messages: there must be at least one", param="messages")
             self._request = request

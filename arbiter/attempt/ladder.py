@@ -47,7 +47,7 @@ from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
 from arbiter.wire import bound, native, waits
-from arbiter.wire.format import Format
+from arbiter.wire.format import Wire
 from arbiter.wire.headers import to_upstream
 
 REMEMBERED_S = 25 * 3600.0  # who made an artefact: as long as a conversation lives that rested for a day
@@ -82,7 +82,7 @@ class Doors:
     watch: Watch
     blot: Blotter
 
-    def send(self, provider: Provider, out: Outgoing, format: Format, *, stream: bool) -> Awaitable[Answering]:
+    def send(self, provider: Provider, out: Outgoing, format: Wire, *, stream: bool) -> Awaitable[Answering]:
         if provider.type == "echo":
             return self.echo.send(out, format.name, provider.budgets, stream=stream)
         return self.transport.send(

@@ -20,9 +20,9 @@ from arbiter.config.snapshot import Provider
 from arbiter.errors import ArbiterError, PartUnsupported, ProtocolUnsupported
 from arbiter.model import Event, collect, unfold
 from arbiter.routing.plan import Rung
-from arbiter.wire import faults, native
+from arbiter.wire import embeddings, faults, native
 from arbiter.wire.course import Course
-from arbiter.wire.format import FORMATS, Format, Writer
+from arbiter.wire.format import FORMATS, Format, Wire, Writer
 from arbiter.wire.native import NativeStream
 from arbiter.wire.places import place_of
 from arbiter.wire.translated import Heard, TranslatedStream, renamed
@@ -48,11 +48,14 @@ class Lane(Protocol):
 
     name: str
     kind: str | None  # the media type of its streams, None where it is as the upstream says
-    format: Format  # the upstream's
     body: bytes
     fidelity: str
     sets_marks: bool
     """Whether the cache marks in `body` are ours, and not the client's."""
+
+    @property
+    def format(self) -> Wire:
+        """The upstream's."""
 
     def target(self) -> str:
         """The request target, query string included."""
@@ -76,6 +79,10 @@ def choose(ask: Ask, rung: Rung) -> Lane:
     Errors: BadRequest and ProtocolUnsupported where the request cannot be told to the upstream.
     """
     provider = rung.provider
+    if ask.format.name == embeddings.name:
+        if provider.wire not in _EMBEDDERS:
+            raise ProtocolUnsupported(f"the provider {provider.name!r} has no embeddings")
+        return NativeLane(ask, rung)
     if provider.relay == "native" and provider.wire in (ask.format.name, "any"):
         return NativeLane(ask, rung)
     if ask.counts_tokens:
@@ -85,7 +92,11 @@ def choose(ask: Ask, rung: Rung) -> Lane:
     return TranslatedLane(ask, rung)
 
 
-def _target(provider: Provider, format: Format, path: str) -> str:
+_EMBEDDERS = (native.CHAT, "any")
+"""Who has embeddings: they stand beside OpenAI's chat, on every server of that format."""
+
+
+def _target(provider: Provider, format: Wire, path: str) -> str:
     """Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either."""
     base = provider.endpoint.path
     if format.name == native.MESSAGES and not base.endswith("/v1"):
@@ -136,7 +147,11 @@ class NativeLane:
         return Whole(body, found, error=faults.in_stream(body) if found.error is not None else None)
 
 
-_READ = {native.CHAT: facts.of_chat_answer, native.MESSAGES: facts.of_messages_answer}
+_READ = {
+    native.CHAT: facts.of_chat_answer,
+    native.MESSAGES: facts.of_messages_answer,
+    embeddings.name: facts.of_embeddings_answer,
+}
 
 
 class TranslatedLane:
@@ -145,15 +160,17 @@ class TranslatedLane:
     name = "translated"
     kind: str | None = EVENTS
     sets_marks = True
-    __slots__ = ("_ask", "_model", "_names", "_provider", "body", "fidelity", "format")
+    format: Format
+    __slots__ = ("_ask", "_model", "_names", "_ours", "_provider", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
         provider = rung.provider
         self._ask = ask
         self._provider = provider
         self._model = rung.model
-        self.format = ask.format if provider.wire == "any" else FORMATS[provider.wire]
-        self.fidelity = "rebuilt" if self.format is ask.format else "translated"
+        self._ours = FORMATS[ask.format.name]
+        self.format = self._ours if provider.wire == "any" else FORMATS[provider.wire]
+        self.fidelity = "rebuilt" if self.format is self._ours else "translated"
         request = msgspec.structs.replace(
             ask.request(),
             model=rung.model,
@@ -164,7 +181,7 @@ class TranslatedLane:
         try:
             self.body = self.format.build_request(request, rung.target)
         except PartUnsupported as error:
-            place = place_of(error.part, ask.opened.members, ask.format.parse_request)
+            place = place_of(error.part, ask.opened.members, self._ours.parse_request)
             raise ProtocolUnsupported(f"{place}: {error}" if place else str(error), param=place) from error
 
     def target(self) -> str:
@@ -177,7 +194,7 @@ class TranslatedLane:
     def _writer(self) -> Writer:
         ask = self._ask
         asked_usage = ask.request().include_usage
-        return ask.format.writer(ask.trace_id, self._model, now_ms() // 1000, include_usage=asked_usage)
+        return self._ours.writer(ask.trace_id, self._model, now_ms() // 1000, include_usage=asked_usage)
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         assert isinstance(course, TranslatedStream)
@@ -207,7 +224,7 @@ class TranslatedLane:
         if ask.stream:
             writer = self._writer()
             return Whole(b"".join(map(writer.write, unfold(answer))), found, EVENTS)
-        told = ask.format.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000)
+        told = self._ours.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000)
         return Whole(told, found, "application/json")
 
     async def _gathered(self, body: bytes) -> tuple[list[Event], Facts]:

@@ -70,6 +70,30 @@ class Prompt:
             row.tools_sample = prefix.tools_sample
 
 
+class Apart(Prompt):
+    """What is asked apart from any conversation (embeddings): no cache will know it again."""
+
+    __slots__ = ()
+
+    def __init__(self, members: Mapping[str, Raw]) -> None:
+        self.members = members
+
+    def sent(self, edited: Mapping[str, Raw] | None, marked: bytes | None) -> Prompt:
+        return self
+
+    @property
+    def is_begun(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        """There is nothing to read."""
+
+    def tell(self, row: AttemptRow, then: Callable[[AttemptRow], None]) -> None:
+        if row.usage_source != "provider" and _may_have_cost(row):
+            row.sample, row.sample_of_bytes = sample.of(self.members)
+        then(row)
+
+
 class _Altered(Prompt):
     """A prompt that is not sent as the client wrote it. Rows tell of both."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from arbiter.ledger.session_rows import COUNT_TOKENS, KINDS, NO_TURNS
+from arbiter.ledger.session_rows import APART, KINDS, NO_TURNS
 
 _TOLD = "session IS NOT NULL AND kind = 'client'"
 _ENDED = "COALESCE(finished_ms, received_ms)"
 _ASIDE = ", ".join(f"'{kind}'" for kind in sorted(NO_TURNS))
-_TURN = f"outcome = 'ok' AND endpoint <> '{COUNT_TOKENS}' AND COALESCE(request_kind, '') NOT IN ({_ASIDE})"
+_TURN = f"outcome = 'ok' AND endpoint NOT IN {APART} AND COALESCE(request_kind, '') NOT IN ({_ASIDE})"
 
 
 def _count(condition: str) -> str:

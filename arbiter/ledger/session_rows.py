@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-COUNT_TOKENS: Final = "count_tokens"
-"""The endpoint whose calls generate nothing."""
+APART: Final = ("count_tokens", "embeddings")
+"""The endpoints whose calls generate nothing."""
 
 KINDS: Final = {
     "main": "mains",

@@ -25,7 +25,7 @@ from arbiter.ledger.audit import new_id
 from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.session_rows import COUNT_TOKENS, KINDS, NO_TURNS, NoteRow, SessionRow
+from arbiter.ledger.session_rows import APART, KINDS, NO_TURNS, NoteRow, SessionRow
 from arbiter.ledger.store import Readable
 from arbiter.ledger.tables import NOTES, SESSIONS
 
@@ -41,7 +41,7 @@ def key_of(client: str | None, session: str) -> str:
 
 def is_turn(row: RequestRow) -> bool:
     """Whether this is a turn of its session: a completed generation, and no auxiliary call."""
-    if row.kind != "client" or row.outcome != "ok" or row.endpoint == COUNT_TOKENS:
+    if row.kind != "client" or row.outcome != "ok" or row.endpoint in APART:
         return False
     return row.request_kind not in NO_TURNS
 
@@ -149,7 +149,7 @@ def _last_group(db: Database, client: str) -> SessionRow | None:
 
 def _generates(row: RequestRow) -> bool:
     """Whether it was let in and asked for an answer: a refused stranger begins no session."""
-    return row.endpoint != COUNT_TOKENS and row.model_asked is not None
+    return row.endpoint not in APART and row.model_asked is not None
 
 
 def _over_ms(row: RequestRow) -> int:

@@ -9,7 +9,8 @@ A request also has its `path` (of the endpoint, below the format's base) and `sh
 cannot take by their own: the name that is sent to the one that the client knows); a stream has `write_error_event`,
 `parse_error_event` and `keepalive`.
 
-Each module spells its own format and knows no other; they meet in `model`.
+Each module spells its own format and knows no other; they meet in `model`. Embeddings are relayed and never translated:
+their module has no more than what a `Wire` is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 
 from arbiter.errors import ArbiterError, InStreamError, UpstreamStatus
 from arbiter.model import Answer, Event, Request, Target
-from arbiter.wire import anthropic_messages, openai_chat
+from arbiter.wire import anthropic_messages, embeddings, openai_chat
 from arbiter.wire.moulds import Carrier, Moulds
 
 Members = Mapping[str, msgspec.Raw]
@@ -64,8 +65,8 @@ class Writer(Protocol):
         """Be told of arguments of the open call that were moved past the writer."""
 
 
-class Format(Protocol):
-    """One wire format. The modules themselves implement this."""
+class Wire(Protocol):
+    """A format as far as it is relayed: where it is served, and what its errors look like."""
 
     @property
     def name(self) -> str: ...
@@ -75,6 +76,16 @@ class Format(Protocol):
 
     @property
     def keepalive(self) -> bytes: ...
+
+    def parse_error(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus: ...
+
+    def write_error(self, error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]: ...
+
+    def write_error_event(self, error: ArbiterError, trace_id: str) -> bytes: ...
+
+
+class Format(Wire, Protocol):
+    """One wire format that others are translated from and to. The modules themselves implement this."""
 
     def parse_request(self, members: Members) -> Request: ...
 
@@ -90,13 +101,8 @@ class Format(Protocol):
 
     def write_answer(self, answer: Answer, trace_id: str, model: str, created_s: int) -> bytes: ...
 
-    def parse_error(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus: ...
-
-    def write_error(self, error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]: ...
-
     def parse_error_event(self, payload: bytes) -> InStreamError: ...
-
-    def write_error_event(self, error: ArbiterError, trace_id: str) -> bytes: ...
 
 
 FORMATS: dict[str, Format] = {openai_chat.name: openai_chat, anthropic_messages.name: anthropic_messages}
+WIRES: dict[str, Wire] = {**FORMATS, embeddings.name: embeddings}

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-TYPES = {"openai-chat": "openai", "anthropic-messages": "anthropic"}
+TYPES = {"openai-chat": "openai", "embeddings": "openai", "anthropic-messages": "anthropic"}
 PRICES = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
 SELECT = {"fallback": "ordered", "balance": "random"}
 ADMIN_TOKEN = "admin-token-dummy-0001"

@@ -27,7 +27,7 @@ ROOT = HERE.parent.parent
 CASES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(HERE.glob("*.json"))}
 ARBITER = [sys.executable, "-m", "arbiter"]
 
-FORMATS = {"openai-chat", "anthropic-messages"}
+FORMATS = {"openai-chat", "anthropic-messages", "embeddings"}
 
 
 def why_not(case: dict[str, Any]) -> str | None:

@@ -585,7 +585,7 @@ def test_what_is_not_built_says_so_where_an_sdk_shows_it(front: Front) -> None:
     """An endpoint that clients expect and we lack answers in their own shape; a WebSocket is sent to HTTP at once."""
 
     async def main() -> None:
-        for path in ("/v1/responses", "/responses/compact", "/openai/v1/embeddings"):
+        for path in ("/v1/responses", "/responses/compact"):
             found = await ask(front.port, path, method="POST")
             assert (found.status, found.json["error"]["code"]) == (404, "not_found")
             assert "not built yet" in found.json["error"]["message"]
