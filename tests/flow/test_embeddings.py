@@ -19,8 +19,10 @@ from tests.flow.conftest import MakeFront
 from tests.flow.test_capture import captured, conversation, on_disk, storage
 
 PATH = "/v1/embeddings"
-FLOATS = b'{ "object":"list","model":"served-v3",\n "data":[{"object":"embedding","index":0,"embedding":[1.0,-2.50e-3,0]},' \
-    b'{"index":1,"object":"embedding","embedding":[ 0.1, 2, 3]}],"usage":{"prompt_tokens":20,"total_tokens":20},"odd":1 }'  # fmt: skip
+FLOATS = (
+    b'{ "object":"list","model":"served-v3",\n "data":[{"object":"embedding","index":0,"embedding":[1.0,-2.50e-3,0]},'
+    b'{"index":1,"object":"embedding","embedding":[ 0.1, 2, 3]}],"usage":{"prompt_tokens":20,"total_tokens":20},"x":1 }'
+)
 BASE64 = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":"AACAPwAAAEA="}],"model":"served-v3"}'
 INPUT = ["the first text", "and the second one"]
 
@@ -52,7 +54,7 @@ def test_one_call_has_one_row_with_what_the_provider_counted(front: Front) -> No
 
     async def main() -> None:
         async with Origin(answer(FLOATS, headers=[JSON]), port=front.upstream):
-            found = await ask(front.port, PATH, asked(stream=True), headers=[("x-arbiter-session-id", "embedding-session")])
+            found = await ask(front.port, PATH, asked(stream=True), headers=[("x-arbiter-session-id", "my-session")])
         row = front.row(found.trace_id)
         told = {name: row[name] for name in ("endpoint", "format_in", "outcome", "stream", "affinity_key", "cost_pd")}
         assert told == {
@@ -63,7 +65,7 @@ def test_one_call_has_one_row_with_what_the_provider_counted(front: Front) -> No
             "affinity_key": None,
             "cost_pd": None,
         }
-        assert (row["session"], row["turn_index"], row["model"]) == ("embedding-session", None, "served-v3")
+        assert (row["session"], row["turn_index"], row["model"]) == ("my-session", None, "served-v3")
         (attempt,) = row["attempts"]
         assert (attempt["input_tokens"], attempt["usage_source"]) == (20, "provider")
         assert (attempt["cost_pd"], attempt["cost_source"]) == (None, "unpriced")
@@ -103,7 +105,7 @@ def test_what_nobody_counted_is_estimated(front: Front) -> None:
 def test_an_alias_rotates_keys_and_falls_back_as_for_any_call(make_front: MakeFront) -> None:
     """A key that is limited, a target that fails: the next one answers, under its own name for the model."""
     front = make_front(
-        provider={"key": None, "keys": ["key-one", "key-two"]}, aliases={"embed": {"group": ["chat/chat-model", "echo"]}}
+        provider={"key": None, "keys": ["one", "two"]}, aliases={"embed": {"group": ["chat/chat-model", "echo"]}}
     )
     limited = answer(b"{}", status="429 Too Many Requests", headers=[JSON, ("retry-after", "1")])
 
