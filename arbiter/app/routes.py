@@ -43,6 +43,11 @@ API: dict[str, dict[str, Route]] = {
     "/responses/compact": {"POST": Route("responses", "/responses/compact", endpoints.not_built)},
     "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.generate, WIRES["embeddings"])},
 }
+NESTED: dict[str, dict[str, Route]] = {
+    "/models/": {"GET": Route("model", "/models/", endpoints.model)},
+}
+"""What stands below a path of the API, by that path: the rest names one of many, and may have slashes of its own."""
+
 SITE: dict[str, dict[str, Route]] = {
     "/": {"GET": Route("root", "/", endpoints.root), "HEAD": Route("probe", "/", endpoints.probe)},
     "/metrics": {"GET": Route("metrics", "/metrics", endpoints.metrics)},
@@ -60,7 +65,7 @@ def table() -> dict[str, dict[str, Route]]:
     for prefix in PREFIXES:
         for path, methods in API.items():
             routes[prefix + path] = methods
-    for methods in routes.values():
+    for methods in (*routes.values(), *NESTED.values()):
         if "GET" in methods:
             methods.setdefault("HEAD", methods["GET"])
     # Claude Code probes its base URL, wherever it was told that is.
@@ -68,3 +73,12 @@ def table() -> dict[str, dict[str, Route]]:
         for path in (prefix, prefix + "/"):
             routes[path] = {"HEAD": Route("probe", path, endpoints.probe)}
     return routes
+
+
+def nested(path: str) -> dict[str, Route] | None:
+    """The endpoints of a path that is in no table: of one of many things below a path of the API."""
+    for below, methods in NESTED.items():
+        mount, found, rest = path.partition(below)
+        if found and rest and mount in PREFIXES:
+            return methods
+    return None
