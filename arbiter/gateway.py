@@ -21,6 +21,7 @@ from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.client_end import ClientEnd, Overheard, Room
 from arbiter.attempt.conversation import Conversation
+from arbiter.attempt.counting import Counting, Estimate
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
 from arbiter.attempt.live import Live, StreamRelay
@@ -47,7 +48,7 @@ from arbiter.ledger.prompt import Apart, Prompt
 from arbiter.ledger.row import RequestRow
 from arbiter.log import Log
 from arbiter.metrics import Metrics
-from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller
+from arbiter.routing.plan import Asked, Caller, Rung
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import compaction
@@ -92,6 +93,7 @@ class Services:
     prefixes: Prefixes | None = None  # None: nothing is recorded
     capture: Capture | None = None  # None: nothing is kept of what is asked and answered
     room: Room = field(default_factory=Room)  # for answers under way that are to be kept
+    counting: Counting = field(default_factory=Counting)
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -232,7 +234,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     if services.prefixes is not None and call.endpoint != "count_tokens":
         book.prompt = Prompt(services.prefixes, members) if is_turn else Apart(members)
     conversation = Conversation(services.around.state, slot, opened.model, keeps=is_turn)
-    tokens = len(body) // BYTES_PER_TOKEN
+    amount = services.around.amounts.of(members, caller.name or call.incoming.product)
     plan = call.router.plan(
         Asked(
             model=opened.model,
@@ -241,7 +243,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             slot=slot,
             draw=_unique.random(),
             facts=services.around.measured,
-            tokens=tokens,
+            amount=amount,
         )
     )
     row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
@@ -252,11 +254,18 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         raise Unavailable(f"the ledger {what} and `storage.on_full` is `refuse`", retry_after_s=5)
     limits = call.snapshot.limits
     ask = Ask(
-        call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id, tokens=tokens
+        call.format, call.path, opened, call.incoming, limits, stream=stream, trace_id=row.trace_id, amount=amount
     )
     presence = _Presence(call, out)
     try:
-        live = await ladder.climb(plan, ask, book, call.doors, services.around, conversation)
+        around = services.around
+        if call.endpoint == "count_tokens":
+            live = await services.counting.count(plan, ask, book, call.doors, around, conversation, amount)
+            if isinstance(live, Estimate):
+                _tell_estimate(call, out, book, live)
+                return
+        else:
+            live = await ladder.climb(plan, ask, book, call.doors, around, conversation)
         try:
             row.affinity = conversation.served(live.rung, live.account)
             await _relay(call, out, live, book.waited_us, presence)
@@ -264,8 +273,22 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             # Whatever it was: no attempt stays open, and no upstream goes on for nobody.
             live.give_up(ladder.meaning(error))
             raise
+        if is_turn and live.facts is not None:
+            around.amounts.heard(live.rung.name, amount, live.facts.usage)
     finally:
         presence.close()
+
+
+def _tell_estimate(call: Call, out: ClientEnd, book: Book, found: Estimate) -> None:
+    """A count that nobody made but us, and that says so."""
+    row = call.row
+    call.services.waiting.pop(call, None)
+    row.provider, row.model = found.rung.provider.name, found.rung.model
+    row.rationale = f"{row.rationale}; tokens estimated: {found.why}"
+    row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
+    row.overhead_us = max(0, row.first_byte_us - book.waited_us)
+    own = [("content-type", "application/json"), *_own_headers(row, found.rung), ("x-arbiter-estimate", found.why)]
+    out.reply(200, own, found.body)
 
 
 def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> None:
@@ -288,7 +311,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
     headers = call.doors.blot.pairs(to_client(live.exchange.headers))
     if live.kind is not None:
         headers = [pair for pair in headers if pair[0] != "content-type"] + [("content-type", live.kind)]
-    headers += _own_headers(row, live)
+    headers += _own_headers(row, live.rung)
     headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
     if stream is None:
         headers += _cost(call.snapshot, live)
@@ -382,7 +405,7 @@ def _is_json(error: UpstreamStatus) -> bool:
     return error.body[:1] == b"{" and error.body.rstrip()[-1:] == b"}"
 
 
-def _own_headers(row: RequestRow, live: Live) -> Pairs:
+def _own_headers(row: RequestRow, rung: Rung) -> Pairs:
     own = [("x-arbiter-warning", visible(row.warning))] if row.warning is not None else []
     if row.session is not None:
         own.append(("x-arbiter-session-id", visible(row.session)))
@@ -390,8 +413,8 @@ def _own_headers(row: RequestRow, live: Live) -> Pairs:
         *own,
         ("x-arbiter-trace-id", row.trace_id),
         ("x-arbiter-request-id", row.id),
-        ("x-arbiter-provider", visible(live.rung.provider.name)),
-        ("x-arbiter-model", visible(live.rung.model)),
+        ("x-arbiter-provider", visible(rung.provider.name)),
+        ("x-arbiter-model", visible(rung.model)),
         ("x-arbiter-attempts", str(row.attempts)),
         ("x-arbiter-fidelity", visible(row.fidelity or "")),
     ]

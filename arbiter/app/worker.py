@@ -13,6 +13,7 @@ from pathlib import Path
 from arbiter import gateway, log, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
+from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.measured import Measured
@@ -77,7 +78,7 @@ class Worker:
             Doors(Transport(), Echo(), Watch(loop), Blotter(snapshot.secrets())),
             journal,
             metrics,
-            Around(state, Measured(state, f"worker-{number}")),
+            Around(state, Measured(state, f"worker-{number}"), Amounts(state)),
             Prefixes(loop) if recorded else None,
             _capture(snapshot, snapshot.secrets()),
         )
@@ -228,6 +229,7 @@ class Worker:
             self._line.send(Damaged())
         groups = services.snapshot.aliases.values()
         services.around.measured.exchange(wants_speeds=any(alias.select == "fastest_measured" for alias in groups))
+        services.around.amounts.exchange()
         metrics.gauge("arbiter_open_streams", len(services.streams))
         metrics.gauge("arbiter_requests_in_flight", services.in_flight)
         if self.number == 1:  # what is shared: one worker speaks for it

@@ -10,6 +10,7 @@ from arbiter._speedups import nesting
 from arbiter.config.snapshot import Limits
 from arbiter.errors import BadRequest, TooLarge
 from arbiter.model import Request
+from arbiter.routing.plan import Amount
 from arbiter.wire import native
 from arbiter.wire.format import FORMATS, Wire
 from arbiter.wire.headers import Incoming
@@ -22,7 +23,7 @@ MAX_VALUES = 100_000
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_request", "edits", "format", "incoming", "limits", "opened", "path", "stream", "tokens", "trace_id")
+    __slots__ = ("_request", "amount", "edits", "format", "incoming", "limits", "opened", "path", "stream", "trace_id")
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class Ask:
         *,
         stream: bool,
         trace_id: str,
-        tokens: int = 0,
+        amount: Amount | None = None,
         edits: tuple[str, ...] = (),
     ) -> None:
         self.format = format
@@ -44,7 +45,7 @@ class Ask:
         self.limits = limits
         self.stream = stream
         self.trace_id = trace_id
-        self.tokens = tokens  # of input, roughly
+        self.amount = amount  # of input
         self.edits = edits  # JSON paths that were changed since the client sent it
         self._request: Request | None = None
 
@@ -62,7 +63,7 @@ class Ask:
             self.limits,
             stream=self.stream,
             trace_id=self.trace_id,
-            tokens=self.tokens,
+            amount=self.amount,
             edits=self.edits + changed,
         )
 

@@ -86,10 +86,15 @@ def choose(ask: Ask, rung: Rung) -> Lane:
     if provider.relay == "native" and provider.wire in (ask.format.name, "any"):
         return NativeLane(ask, rung)
     if ask.counts_tokens:
-        if provider.wire != ask.format.name:
+        if not counts_tokens(provider):
             raise ProtocolUnsupported(f"the provider {provider.name!r} cannot count tokens")
         return NativeLane(ask, rung)
     return TranslatedLane(ask, rung)
+
+
+def counts_tokens(provider: Provider) -> bool:
+    """Whether a provider's format has an endpoint that counts tokens as Anthropic's clients ask for it."""
+    return provider.wire in (native.MESSAGES, "any")
 
 
 _EMBEDDERS = (native.CHAT, "any")

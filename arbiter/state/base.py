@@ -6,9 +6,10 @@ Everything is keyed by names of the configuration (provider, account label, clie
 is ever stored. Durations go in and come out as seconds from now: which clock they are kept by is the
 implementation's own business.
 
-What outlives what (SPEC 5.8): pins, artefacts, day counters, measures and pauses survive a restart of the gateway;
-cooldowns, breakers and refused keys survive a reload (refused keys do not) and a worker's death, and end with the
-gateway. `standing` is everything small that a request needs to know; it is one object until something in it changes.
+What outlives what (SPEC 5.8): pins, artefacts, day counters, measures, densities and pauses survive a restart of the
+gateway; cooldowns, breakers and refused keys survive a reload (refused keys do not) and a worker's death, and end with
+the gateway. `standing` is everything small that a request needs to know; it is one object until something in it
+changes.
 """
 
 from __future__ import annotations
@@ -154,6 +155,12 @@ class State(Protocol):
 
     def measures(self) -> Mapping[str, tuple[float, float]]:
         """Per target the medians of what all workers measured lately: (seconds to the first event, tokens/s)."""
+
+    def learn(self, sums: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        """Add what a worker newly learned of densities: by (target, client), (bytes of text, tokens)."""
+
+    def learned(self) -> Mapping[tuple[str, str], tuple[float, float]]:
+        """What all workers learned of densities lately; it may be some seconds old."""
 
     def look(self) -> None:
         """Called each second, never on the way of a request: what is broken is tried again, what is due is tidied."""
