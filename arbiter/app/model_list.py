@@ -24,11 +24,12 @@ Told = dict[str, Any]
 
 
 class Able(NamedTuple):
-    """What is known of a name: tokens of input and output, and what it takes in."""
+    """What is known of a name: tokens of input and output, what it takes in, and words of the operator's own."""
 
     max_input: int | None = None
     max_output: int | None = None
     modalities: tuple[str, ...] | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 class Entry(NamedTuple):
@@ -94,6 +95,8 @@ def union(one: Entry, started_s: int, started: str) -> Told:
         told["max_tokens"] = able.max_output
     if able.modalities is not None:
         told["architecture"] = {"input_modalities": able.modalities}
+    if able.metadata:
+        told["metadata"] = dict(able.metadata)
     return told
 
 
@@ -153,12 +156,13 @@ def _ables(alias: Alias, snapshot: Snapshot) -> Iterator[Able]:
 
 def _able(provider: Provider, upstream: str, model: Model | None) -> Able:
     card = provider.cards.get(upstream, Card())
-    return Able(card.max_input, model.max_output if model is not None else None, card.input_modalities)
+    most = model.max_output if model is not None else None
+    return Able(card.max_input, most, card.input_modalities, card.metadata)
 
 
 def _common(members: Iterable[Able]) -> Able:
     """What holds whichever member serves: of that which is not known of all, nothing is."""
-    inputs, outputs, modalities = zip(*members, strict=True)
+    inputs, outputs, modalities, _ = zip(*members, strict=True)
     kinds = [kind for kind in modalities[0] or () if all(taken and kind in taken for taken in modalities)]
     return Able(_least(inputs), _least(outputs), tuple(kinds) if None not in modalities else None)
 

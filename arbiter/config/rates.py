@@ -19,6 +19,7 @@ class Card:
     max_input: int | None = None  # tokens
     latency_ms_p50: float | None = None
     input_modalities: tuple[str, ...] | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

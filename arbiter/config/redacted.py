@@ -207,6 +207,7 @@ def _row(rate: Rate | None, card: Card | None) -> dict[str, Any]:
             "max_input_tokens": card.max_input,
             "latency_ms_p50": card.latency_ms_p50,
             "input_modalities": list(card.input_modalities or ()),
+            "metadata": dict(card.metadata),
         }
         shown |= {name: fact for name, fact in facts.items() if fact}
     return shown

@@ -280,3 +280,31 @@ def test_anthropics_sdk_counts_on_any_target(front: Front) -> None:
         counted = raw.parse()
         type(counted).model_validate(counted.model_dump(), strict=True)
         assert 20 < counted.input_tokens < 200
+
+
+def test_a_count_under_way_is_no_load(make_front: MakeFront) -> None:
+    """`least_busy` draws among equals by conversation: the turn goes where its count still waits."""
+    front = make_front(aliases={"idle": {"group": ["messages/messages-model", "echo"], "select": "least_busy"}})
+    release = asyncio.Event()
+
+    async def serve(peer: Peer, request: Request) -> None:
+        if "count_tokens" in request.target:
+            await release.wait()
+            await peer.send(COUNTED)
+        else:
+            await peer.send(answer(MESSAGES.answer(), headers=[JSON]))
+
+    async def main() -> None:
+        async with Origin(serve, port=front.upstream) as origin:
+            for number in range(64):
+                text = f"{TEXT} {number}"
+                waiting = asyncio.create_task(count(front, "idle", text=text))
+                await origin.until(lambda: bool(origin.requests) or waiting.done(), "the count")  # noqa: B023
+                if origin.requests:
+                    break
+            found = await ask(front.port, MESSAGES.path, body("idle", text, max_tokens=9))
+            assert found.header("x-arbiter-provider") == "messages"
+            release.set()
+            assert (await waiting).body == b'{"input_tokens": 42}'
+
+    run(main)

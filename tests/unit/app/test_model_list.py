@@ -22,7 +22,7 @@ providers:
     models: [{{ id: big, upstream: big-2026, max_output_tokens: 64000 }}, {{ id: small, max_output_tokens: 8000 }}, odd]
   q: {{ type: anthropic, key: k, models: [big, org/deep] }}
 models:
-  - {{ model: p/big, max_input_tokens: 400000, input_modalities: [text, image, file] }}
+  - {{ model: p/big, max_input_tokens: 400000, input_modalities: [text, image, file], metadata: {{ family: x }} }}
   - {{ model: p/small, max_input_tokens: 128000, input_modalities: [text, image] }}
 aliases:
   fast: {{ pin: p/small, advertise_as: claude-fast }}
@@ -88,6 +88,7 @@ def test_what_is_known_of_a_model_is_told_and_nothing_is_guessed():
         "org/deep": (None, None, None),
     }
     assert listed()["big"]["context_length"] == 400000
+    assert {name for name, one in listed().items() if one.get("metadata") == {"family": "x"}} == {"big"}
 
 
 @pytest.mark.parametrize(

@@ -535,7 +535,6 @@ def test_no_error_repeats_a_secret(text: str) -> None:
             "models[0].cache_read_usd_per_mtok",
             'did you mean "cached_input_usd_per_mtok"?',
         ),
-        (ONE + PRICED.format("up/gpt, metadata: {}"), 3, "models[0].metadata", "not built yet"),
         (ONE + PRICED.format("up/gpt, max_output_tokens: 1"), 3, "models[0].max_output_tokens", "the provider's model"),
         (ONE + PRICED.format("up/gpt, output_usd_per_mtok: -1"), 3, "models[0].output_usd_per_mtok", 'got "-1"'),
         (ONE + PRICED.format("up/gpt, output_usd_per_mtok: 1e-3"), 3, "models[0].output_usd_per_mtok", "expected USD"),
