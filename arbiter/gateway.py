@@ -20,9 +20,10 @@ from arbiter import stored
 from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder
 from arbiter.attempt.ask import Ask
-from arbiter.attempt.client_end import ClientEnd, Overheard
+from arbiter.attempt.client_end import ClientEnd, Overheard, Room
 from arbiter.attempt.continuity import maker
 from arbiter.attempt.conversation import Conversation
+from arbiter.attempt.counting import Counting, Estimate
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
 from arbiter.attempt.live import Live, StreamRelay
@@ -45,11 +46,11 @@ from arbiter.ledger.book import Book, clipped
 from arbiter.ledger.capture import Capture, Heard
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.prefix import Prefixes
-from arbiter.ledger.prompt import Prompt
+from arbiter.ledger.prompt import Apart, Prompt
 from arbiter.ledger.row import RequestRow
 from arbiter.log import Log
 from arbiter.metrics import Metrics
-from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller, Plan
+from arbiter.routing.plan import Asked, Caller, Plan, Rung
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import compaction
@@ -58,11 +59,12 @@ from arbiter.sessions.labels import labels_of
 from arbiter.state.base import Pause
 from arbiter.watch import Alarm
 from arbiter.wire import native
-from arbiter.wire.format import Format
+from arbiter.wire.format import Wire
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
+_NO_TURNS = ("count_tokens", "embeddings")  # no turns of a conversation: never streamed, and they leave no trace in it
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
 _log = Log(__name__)
@@ -92,6 +94,8 @@ class Services:
     around: Around
     prefixes: Prefixes | None = None  # None: nothing is recorded
     capture: Capture | None = None  # None: nothing is kept of what is asked and answered
+    room: Room = field(default_factory=Room)  # for answers under way that are to be kept
+    counting: Counting = field(default_factory=Counting)
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -126,7 +130,7 @@ class Call:
         services: Services,
         endpoint: str,
         path: str,
-        wire: Format,
+        wire: Wire,
         incoming: Incoming,
         identify: Callable[[], Caller],
         read_body: Callable[[], Awaitable[bytes]],
@@ -138,7 +142,7 @@ class Call:
         # Whatever is reloaded meanwhile, a call goes on with what it began with.
         self.snapshot = snapshot = services.snapshot
         self.router, self.affinity, self.doors = services.router, services.affinity, services.doors
-        self.endpoint = endpoint  # "chat", "messages", "count_tokens", "responses", "compact"
+        self.endpoint = endpoint  # "chat", "messages", "count_tokens", "responses", "compact", "embeddings", …
         self.path = path  # of the endpoint, below the mount prefix
         self.method = method
         self.format = wire
@@ -168,7 +172,7 @@ async def serve(call: Call, out: ClientEnd) -> None:
     overheard: Overheard | None = None
     capture = services.capture
     if capture is not None:
-        out = overheard = Overheard(out, content=capture.settings.content)
+        out = overheard = Overheard(out, services.room if capture.settings.content else None)
     try:
         await _answer(call, out, book)
         row.outcome = "ok"
@@ -193,9 +197,13 @@ async def serve(call: Call, out: ClientEnd) -> None:
     finally:
         services.in_flight -= 1
         services.waiting.pop(call, None)
+        if overheard is not None:
+            overheard.let_go()
         _settle(call, out, book)
         if capture is not None and overheard is not None:
             capture.take(_heard(call, overheard))
+            if overheard.left_out:
+                services.metrics.count("arbiter_capture_cut_total")
 
 
 async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
@@ -221,7 +229,14 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         raise Unavailable(f"the ledger {what} and `storage.on_full` is `refuse`", retry_after_s=5)
     presence = _Presence(call, out)
     try:
-        live = await ladder.climb(plan, ask, book, call.doors, services.around, conversation)
+        around = services.around
+        if ask.counts_tokens and ask.amount is not None:
+            live = await services.counting.count(plan, ask, book, call.doors, around, conversation, ask.amount)
+            if isinstance(live, Estimate):
+                _tell_estimate(call, out, book, live)
+                return
+        else:
+            live = await ladder.climb(plan, ask, book, call.doors, around, conversation)
         try:
             row.affinity = conversation.served(live.rung, live.account)
             await _relay(call, out, live, book.waited_us, presence)
@@ -229,6 +244,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             # Whatever it was: no attempt stays open, and no upstream goes on for nobody.
             live.give_up(ladder.meaning(error))
             raise
+        if call.endpoint not in _NO_TURNS and ask.amount is not None and live.facts is not None:
+            around.amounts.heard(live.rung.name, ask.amount, live.facts.usage)
     finally:
         presence.close()
 
@@ -241,14 +258,17 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
     call.members = opened.members
     row.model_asked = opened.model
-    row.stream = stream = opened.stream and call.endpoint != "count_tokens"
+    is_turn = call.endpoint not in _NO_TURNS
+    row.stream = stream = opened.stream and is_turn
     fields, members = call.incoming.fields, opened.members
     identity = identify(fields, members, caller.client, call.snapshot.sessions)
     row.session, row.parent_session, row.agent, row.request_kind, _ = identity
     if call.endpoint == "compact":
         row.request_kind = row.request_kind or "compaction"
     row.labels = labels_of(fields)
-    found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
+    found = None
+    if call.endpoint != "embeddings":
+        found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
     if identity.kind == "title" and identity.session is None:
@@ -258,18 +278,18 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
     row.compaction, row.follows_compaction = compaction(fields)
     book.conversation = found.key.hex() if found is not None else None
     if services.prefixes is not None and call.endpoint != "count_tokens":
-        book.prompt = Prompt(services.prefixes, members)
-    conversation = Conversation(services.around.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
-    limits, tokens = call.snapshot.limits, len(body) // BYTES_PER_TOKEN
+        book.prompt = Prompt(services.prefixes, members) if is_turn else Apart(members)
+    conversation = Conversation(services.around.state, slot, opened.model, keeps=is_turn)
+    amount = services.around.amounts.of(members, caller.name or call.incoming.product)
     ask = Ask(
         call.format,
         call.path,
         opened,
         call.incoming,
-        limits,
+        call.snapshot.limits,
         stream=stream,
         trace_id=row.trace_id,
-        tokens=tokens,
+        amount=amount,
         owner=caller.name,
     )
     conversation.goes_on_from(maker(ask, services.around.state))
@@ -281,10 +301,22 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
             slot=slot,
             draw=_unique.random(),
             facts=services.around.measured,
-            tokens=tokens,
+            amount=amount,
         )
     )
     return plan, ask, conversation
+
+
+def _tell_estimate(call: Call, out: ClientEnd, book: Book, found: Estimate) -> None:
+    """A count that nobody made but us, and that says so."""
+    row = call.row
+    call.services.waiting.pop(call, None)
+    row.provider, row.model = found.rung.provider.name, found.rung.model
+    row.rationale = f"{row.rationale}; tokens estimated: {found.why}"
+    row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
+    row.overhead_us = max(0, row.first_byte_us - book.waited_us)
+    own = [("content-type", "application/json"), *_own_headers(row, found.rung), ("x-arbiter-estimate", found.why)]
+    out.reply(200, own, found.body)
 
 
 def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> None:
@@ -307,7 +339,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
     headers = call.doors.blot.pairs(to_client(live.exchange.headers))
     if live.kind is not None:
         headers = [pair for pair in headers if pair[0] != "content-type"] + [("content-type", live.kind)]
-    headers += _own_headers(row, live)
+    headers += _own_headers(row, live.rung)
     headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
     if stream is None:
         headers += _cost(call.snapshot, live)
@@ -401,7 +433,7 @@ def _is_json(error: UpstreamStatus) -> bool:
     return error.body[:1] == b"{" and error.body.rstrip()[-1:] == b"}"
 
 
-def _own_headers(row: RequestRow, live: Live) -> Pairs:
+def _own_headers(row: RequestRow, rung: Rung) -> Pairs:
     own = [("x-arbiter-warning", visible(row.warning))] if row.warning is not None else []
     if row.session is not None:
         own.append(("x-arbiter-session-id", visible(row.session)))
@@ -409,8 +441,8 @@ def _own_headers(row: RequestRow, live: Live) -> Pairs:
         *own,
         ("x-arbiter-trace-id", row.trace_id),
         ("x-arbiter-request-id", row.id),
-        ("x-arbiter-provider", visible(live.rung.provider.name)),
-        ("x-arbiter-model", visible(live.rung.model)),
+        ("x-arbiter-provider", visible(rung.provider.name)),
+        ("x-arbiter-model", visible(rung.model)),
         ("x-arbiter-attempts", str(row.attempts)),
         ("x-arbiter-fidelity", visible(row.fidelity or "")),
     ]
@@ -458,13 +490,23 @@ def _heard(call: Call, overheard: Overheard) -> Heard:
         row.id,
         row.received_ms,
         row.format_in,
-        call.members if call.endpoint != "count_tokens" else None,  # it repeats what is asked right behind it
+        _kept(call),
         overheard.pieces,
         overheard.is_stream,
         call.incoming.fields,
         overheard.headers,
-        row.bytes_in + sum(map(len, overheard.pieces)),
+        row.bytes_in + overheard.held_bytes,
+        overheard.left_out,
     )
+
+
+def _kept(call: Call) -> Mapping[str, Raw] | None:
+    """What content capture may keep of the request."""
+    members = call.members
+    if members is None or call.endpoint == "count_tokens":  # it repeats what is asked right behind it
+        return None
+    # A corpus on its way into an index is nobody's conversation.
+    return {name: raw for name, raw in members.items() if name != "input"} if call.endpoint == "embeddings" else members
 
 
 def _report(row: RequestRow) -> None:

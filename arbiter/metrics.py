@@ -28,6 +28,7 @@ COUNTERS: dict[str, tuple[str, Labels]] = {
     "arbiter_ledger_dropped_total": ("Rows that could not be kept.", ()),
     "arbiter_ledger_stage_failures_total": ("Rows stored without what a stage should have added.", ("stage",)),
     "arbiter_capture_dropped_total": ("Requests whose content could not be kept.", ()),
+    "arbiter_capture_cut_total": ("Requests whose answer was kept in part, or not at all, because of its size.", ()),
     "arbiter_config_reloads_total": ("Reloads of the configuration.", ("result",)),
 }
 HISTOGRAMS: dict[str, tuple[str, Labels]] = {

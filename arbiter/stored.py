@@ -13,7 +13,7 @@ from arbiter.routing.plan import Caller, Plan, Rung
 from arbiter.state.base import State
 from arbiter.wire import native
 from arbiter.wire.bound_responses import id_mark
-from arbiter.wire.format import Format
+from arbiter.wire.format import Wire
 from arbiter.wire.headers import Incoming
 
 ENDPOINTS = frozenset(("response", "input_items", "cancel"))
@@ -24,7 +24,7 @@ class Asked(Protocol):
 
     method: str
     path: str
-    format: Format
+    format: Wire
     incoming: Incoming
     snapshot: Snapshot
 

@@ -258,6 +258,36 @@ def of_responses_answer(body: bytes) -> Facts:
     )
 
 
+class _Embeddings(msgspec.Struct):
+    """`data` stays undecoded: it is thousands of numbers to the vector."""
+
+    model: object = None
+    data: msgspec.Raw = _NOTHING
+    usage: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
+
+
+_decode_embeddings = msgspec.json.Decoder(_Embeddings).decode
+
+
+def of_embeddings_answer(body: bytes) -> Facts:
+    """The facts of an answer of embeddings. Errors: Garbled where the body is no JSON object."""
+    try:
+        answer = _decode_embeddings(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Garbled("the upstream's answer is not a JSON object") from None
+    usage = usages.chat(bytes(answer.usage) or None)
+    if usage is not None and usage.output is None:
+        # Nothing is written, so nobody counts it: what has no price there (a model of embeddings) must not unprice it.
+        usage = msgspec.structs.replace(usage, output=0)
+    return Facts(
+        model=_word(answer.model),
+        usage=usage,
+        usage_source=usages.source(usage, finished=True),
+        error=_error(answer.error, bool(bytes(answer.data))),
+    )
+
+
 def _is_too_wide(body: bytes) -> bool:
     """Would decoding it cost far more memory than it has bytes? No model answers with so many values."""
     return len(body) > _WIDE_BYTES and nesting.commas(body) > _WIDE_VALUES

@@ -27,12 +27,12 @@ class Keys:
     def identify(self, incoming: Incoming) -> Caller:
         """The caller.
 
-        Errors: Unauthorized for a missing, unknown, expired or revoked key where `auth.mode` is `require`; it repeats
-        nothing of the key.
+        Errors: Unauthorized for a key that was revoked or has expired, and where `auth.mode` is `require` for a missing
+        or unknown one; it repeats nothing of the key.
         """
         if self._mode == "none":
             return ANYONE
-        said = "this gateway needs a key of its own, and none that it knows was sent"
+        ended = ""
         if self._by_hash:
             for key in incoming.credentials():
                 caller = self._by_hash.get(key_digest(key))
@@ -40,13 +40,16 @@ class Keys:
                     continue
                 client = caller.client
                 if client.revoked_ms is not None:
-                    said = f"this key of {client.name!r} was revoked"
+                    ended = f"this key of {client.name!r} was revoked"
                 elif client.expires_ms is not None and now_ms() >= client.expires_ms:
-                    said = f"this key of {client.name!r} has expired"
+                    ended = f"this key of {client.name!r} has expired"
                 else:
                     return caller
+        # As a stranger it might be served more than its `allow` let it have.
+        if ended:
+            raise Unauthorized(ended)
         if self._mode == "require":
-            raise Unauthorized(said)
+            raise Unauthorized("this gateway needs a key of its own, and none that it knows was sent")
         return ANYONE
 
 

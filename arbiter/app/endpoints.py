@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import msgspec
 
 from arbiter import __version__, gateway
 from arbiter import metrics as numbers
+from arbiter.app import model_list
 from arbiter.app.body import read_body
-from arbiter.errors import NotFound
 from arbiter.routing.plan import Caller
-from arbiter.routing.router import is_allowed
 
 if TYPE_CHECKING:
     from arbiter.app.routes import Route
     from arbiter.app.rsgi import Exchange
-    from arbiter.app.worker import Worker
 
 JSON = [("content-type", "application/json")]
 _encode = msgspec.json.Encoder().encode
 
 
 async def generate(exchange: Exchange, route: Route) -> None:
-    """Chat completions, messages, responses and what belongs to them: whatever goes to a provider."""
+    """Chat completions, messages, responses, embeddings and what belongs to them: whatever goes to a provider."""
     worker, incoming = exchange.worker, exchange.incoming
     limits = worker.services.snapshot.limits
     keys = worker.keys
@@ -48,47 +47,26 @@ async def generate(exchange: Exchange, route: Route) -> None:
 
 
 async def models(exchange: Exchange, route: Route) -> None:
-    """The models and aliases this caller may name, in one shape that OpenAI's and Anthropic's clients both read."""
-    worker = exchange.worker
-    caller = worker.keys.identify(exchange.incoming)
-    exchange.reply(200, JSON, model_list(worker, caller))
+    """The models and aliases that this caller may name."""
+    worker, incoming = exchange.worker, exchange.incoming
+    found = model_list.entries(worker.services.snapshot, worker.keys.identify(incoming))
+    if incoming.get("anthropic-version") is not None:
+        told = model_list.anthropic_page(found, incoming.query, worker.started_iso)
+    else:
+        told = model_list.union_list(found, worker.started_s, worker.started_iso)
+    exchange.reply(200, JSON, _encode(told))
 
 
-def model_list(worker: Worker, caller: Caller) -> bytes:
-    """The JSON body of `GET /models`."""
-    snapshot = worker.services.snapshot
-    names: dict[str, tuple[str, str]] = {}  # id -> (owner, display name)
-    for alias in snapshot.aliases.values():
-        names[alias.advertise_as or alias.name] = ("alias", alias.display_name or alias.name)
-    for name, (provider, model) in snapshot.models.items():
-        names.setdefault(name, (provider.name, model.id))
-    data = [
-        {
-            "id": name,
-            "object": "model",
-            "created": worker.started_s,
-            "owned_by": owner,
-            "type": "model",
-            "display_name": shown,
-            "created_at": worker.started_iso,
-        }
-        for name, (owner, shown) in names.items()
-        if is_allowed(name, caller)
-    ]
-    return _encode(
-        {
-            "object": "list",
-            "data": data,
-            "has_more": False,
-            "first_id": data[0]["id"] if data else None,
-            "last_id": data[-1]["id"] if data else None,
-        }
-    )
-
-
-async def not_built(exchange: Exchange, route: Route) -> None:
-    """An endpoint of OpenAI's that clients may try. Errors: NotFound, always."""
-    raise NotFound(f"{route.path} is not built yet; there are /v1/chat/completions, /v1/messages and /v1/responses")
+async def model(exchange: Exchange, route: Route) -> None:
+    """One of them; its name may have slashes."""
+    worker, incoming = exchange.worker, exchange.incoming
+    name = unquote(exchange.path.partition(route.path)[2])
+    found = model_list.entry(worker.services.snapshot, worker.keys.identify(incoming), name)
+    if incoming.get("anthropic-version") is not None:
+        told = model_list.anthropic(found, worker.started_iso)
+    else:
+        told = model_list.union(found, worker.started_s, worker.started_iso)
+    exchange.reply(200, JSON, _encode(told))
 
 
 async def websocket(exchange: Exchange, route: Route) -> None:

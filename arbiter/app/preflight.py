@@ -1,7 +1,7 @@
 """What is looked at before anything starts, so that what cannot work says so in one line and ends there.
 
-An address that is taken, a directory that cannot be written: `CannotStart`. A journal or a shared state that a crash of
-the machine left damaged is no reason not to serve: it is moved aside, and a new one begins.
+An address that is taken, a directory that cannot be written: `CannotStart`. A journal, a shared state or captured
+content that a crash of the machine left damaged is no reason not to serve: it is moved aside, and a new one begins.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import lmdb
 
 from arbiter.app.running import RUN
 from arbiter.config.snapshot import Server, Snapshot
+from arbiter.ledger import capture_file
 from arbiter.log import Log
 from arbiter.state import environment, shared
 
@@ -207,7 +208,7 @@ def _check_directory(path: Path, key: str) -> None:
 
 
 def set_damage_aside(snapshot: Snapshot) -> None:
-    """Move a damaged journal, and a damaged shared state, out of the way, before anybody has them open.
+    """Move what is damaged of journal, shared state and captured content out of the way, before anybody opens them.
 
     Only the supervisor does this. They are read in a process of its own: damaged pages may kill their reader, and a
     supervisor that had opened LMDB could not fork workers.
@@ -216,13 +217,16 @@ def set_damage_aside(snapshot: Snapshot) -> None:
         journal, state = snapshot.state_dir / "journal", snapshot.state_dir / shared.DIRECTORY
         _set_aside(journal, "the journal", "rows that were only there are lost", _PROBE_S)
         _set_aside(state, "the shared state", _STATE_IS_LOST, _PROBE_S)
+        # Also where nothing is captured now: control stores what was, as long as this is there.
+        content = snapshot.state_dir / capture_file.DIRECTORY
+        _set_aside(content, "captured content", "what was not stored yet is lost", _PROBE_S)
 
 
 def look_after_death(snapshot: Snapshot, exit_code: int | None) -> bool:
     """A child has ended: if it did as one does that reads damaged pages, look at the shared state again.
 
     Returns whether it was moved aside. Whoever has it open notices within a second, and opens its successor. The
-    journal stays where it is, because those who have it open would go on writing to what was moved.
+    journal and captured content stay where they are: those who have them open would go on writing to what was moved.
     """
     if exit_code not in _DEATHS_BY_DAMAGE:
         return False

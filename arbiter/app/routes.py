@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arbiter.app import endpoints
-from arbiter.wire.format import FORMATS, Format
+from arbiter.wire.format import FORMATS, WIRES, Wire
 
 if TYPE_CHECKING:
     from arbiter.app.rsgi import Exchange
@@ -26,7 +26,7 @@ class Route:
     name: str
     path: str
     answer: Endpoint
-    format: Format | None = None
+    format: Wire | None = None
 
 
 CHAT, MESSAGES, RESPONSES = (FORMATS[name] for name in ("openai-chat", "anthropic-messages", "openai-responses"))
@@ -41,8 +41,7 @@ API: dict[str, dict[str, Route]] = {
         "POST": Route("responses", "/responses", endpoints.generate, RESPONSES),
     },
     "/responses/compact": {"POST": Route("compact", "/responses/compact", endpoints.generate, RESPONSES)},
-    # Not built yet, and said in the client's own words: an SDK shows nobody the body of a stranger's 404.
-    "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.not_built)},
+    "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.generate, WIRES["embeddings"])},
 }
 SITE: dict[str, dict[str, Route]] = {
     "/": {"GET": Route("root", "/", endpoints.root), "HEAD": Route("probe", "/", endpoints.probe)},
@@ -55,25 +54,31 @@ for _alias in ("/health/ready", "/health/readiness", "/readyz"):
     SITE[_alias] = {"GET": Route("ready", _alias, endpoints.ready)}
 
 
-_STORED = re.compile(
-    rf"(?:{'|'.join(prefix for prefix in PREFIXES if prefix)})?"
-    r"(?P<path>/responses/(?!compact$|input_tokens$)[\w.-]{1,256}(?P<what>/input_items|/cancel)?)"
-)
+_STORED = re.compile(r"(?!compact$|input_tokens$)[\w.-]{1,256}(?P<what>/input_items|/cancel)?")
 """What is asked of an answer that a provider keeps."""
 
 
-def of_stored(path: str) -> dict[str, Route] | None:
-    """The methods of a path that names a stored answer; None where it names none."""
-    found = _STORED.fullmatch(path) if "/responses/" in path else None
+def _of_stored(rest: str) -> dict[str, Route] | None:
+    found = _STORED.fullmatch(rest)
     if found is None:
         return None
+    path = "/responses/" + rest
     match found["what"]:
         case "/input_items":
-            return {"GET": Route("input_items", found["path"], endpoints.generate, RESPONSES)}
+            return {"GET": Route("input_items", path, endpoints.generate, RESPONSES)}
         case "/cancel":
-            return {"POST": Route("cancel", found["path"], endpoints.generate, RESPONSES)}
-    answer = Route("response", found["path"], endpoints.generate, RESPONSES)
+            return {"POST": Route("cancel", path, endpoints.generate, RESPONSES)}
+    answer = Route("response", path, endpoints.generate, RESPONSES)
     return {"GET": answer, "DELETE": answer}
+
+
+def _of_model(rest: str) -> dict[str, Route] | None:
+    model = Route("model", "/models/", endpoints.model)  # its name may have slashes of its own
+    return {"GET": model, "HEAD": model} if rest else None
+
+
+NESTED: dict[str, Callable[[str], dict[str, Route] | None]] = {"/models/": _of_model, "/responses/": _of_stored}
+"""What stands below a path of the API, by that path: the rest names one of many."""
 
 
 def table() -> dict[str, dict[str, Route]]:
@@ -90,3 +95,12 @@ def table() -> dict[str, dict[str, Route]]:
         for path in (prefix, prefix + "/"):
             routes[path] = {"HEAD": Route("probe", path, endpoints.probe)}
     return routes
+
+
+def nested(path: str) -> dict[str, Route] | None:
+    """The endpoints of a path that is in no table: of one of many things below a path of the API."""
+    for below, methods in NESTED.items():
+        mount, found, rest = path.partition(below)
+        if found and mount in PREFIXES:
+            return methods(rest)
+    return None

@@ -79,7 +79,7 @@ class App:
         exchange = Exchange(worker, scope, proto)
         try:
             path = exchange.path
-            methods = _ROUTES.get(path) or routes.of_stored(path)
+            methods = _ROUTES.get(path) or routes.nested(path)
             if methods is None:
                 if path.startswith("/admin/") or path == "/admin":
                     exchange.incoming.check_size(worker.services.snapshot.limits.headers)

@@ -13,6 +13,7 @@ from pathlib import Path
 from arbiter import gateway, log, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
+from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.measured import Measured
@@ -77,7 +78,7 @@ class Worker:
             Doors(Transport(), Echo(), Watch(loop), Blotter(snapshot.secrets())),
             journal,
             metrics,
-            Around(state, Measured(state, f"worker-{number}")),
+            Around(state, Measured(state, f"worker-{number}"), Amounts(state)),
             Prefixes(loop) if recorded else None,
             _capture(snapshot, snapshot.secrets()),
         )
@@ -98,16 +99,16 @@ class Worker:
         self.loop.add_reader(self._line.fileno(), self._hear)
 
     async def stop(self) -> None:
-        """Let go of everything, the journal's last rows first."""
+        """Let go of everything, the journal's last rows first: also those that wait for their prompts to be hashed."""
         services = self.services
         self.loop.remove_reader(self._line.fileno())
         if self._timer is not None:
             self._timer.cancel()
+        if services.prefixes is not None:
+            await services.prefixes.aclose()
         await services.journal.aclose()
         if services.capture is not None:
             await asyncio.to_thread(services.capture.close)
-        if services.prefixes is not None:
-            services.prefixes.close()
         services.doors.watch.close()
         await services.doors.echo.close()
         await services.doors.transport.close()
@@ -228,6 +229,7 @@ class Worker:
             self._line.send(Damaged())
         groups = services.snapshot.aliases.values()
         services.around.measured.exchange(wants_speeds=any(alias.select == "fastest_measured" for alias in groups))
+        services.around.amounts.exchange()
         metrics.gauge("arbiter_open_streams", len(services.streams))
         metrics.gauge("arbiter_requests_in_flight", services.in_flight)
         if self.number == 1:  # what is shared: one worker speaks for it

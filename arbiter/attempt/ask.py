@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import msgspec
 
 from arbiter._speedups import nesting
+from arbiter.attempt.amounts import Amount
 from arbiter.config.snapshot import Limits
 from arbiter.errors import BadRequest, TooLarge
 from arbiter.model import Request
 from arbiter.wire import native
-from arbiter.wire.format import Format
+from arbiter.wire.format import FORMATS, Wire
 from arbiter.wire.headers import Incoming
 
 # Each value becomes an object or two, at some 3 us, while everybody else waits. Agents send one for every 250 bytes of
@@ -22,12 +23,12 @@ MAX_VALUES = 100_000
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_request", "edits", "format", "incoming", "is_of_stored", "limits", "method", "opened", "owner",
-                 "path", "stream", "tokens", "trace_id")  # fmt: skip
+    __slots__ = ("_request", "amount", "edits", "format", "incoming", "is_of_stored", "limits", "method", "opened",
+                 "owner", "path", "stream", "trace_id")  # fmt: skip
 
     def __init__(
         self,
-        format: Format,
+        format: Wire,
         path: str,
         opened: native.Opened,
         incoming: Incoming,
@@ -35,7 +36,7 @@ class Ask:
         *,
         stream: bool,
         trace_id: str,
-        tokens: int = 0,
+        amount: Amount | None = None,
         owner: str | None = None,
         method: str = "POST",
         is_of_stored: bool = False,
@@ -48,7 +49,7 @@ class Ask:
         self.limits = limits
         self.stream = stream
         self.trace_id = trace_id
-        self.tokens = tokens  # of input, roughly
+        self.amount = amount  # of input
         self.method = method
         self.is_of_stored = is_of_stored  # it is about an answer that a provider keeps, and has no body
         self.owner = owner  # the client that asks; None where it is unattributed
@@ -74,7 +75,7 @@ class Ask:
             self.limits,
             stream=self.stream,
             trace_id=self.trace_id,
-            tokens=self.tokens,
+            amount=self.amount,
             owner=self.owner,
             method=self.method,
             is_of_stored=self.is_of_stored,
@@ -89,7 +90,7 @@ class Ask:
         if self._request is None:
             if sum(nesting.commas(bytes(raw)) for raw in self.opened.members.values()) > MAX_VALUES:
                 raise TooLarge(f"the request body has more than {MAX_VALUES:,} values, too many to translate")
-            request = self.format.parse_request(self.opened.members)
+            request = FORMATS[self.format.name].parse_request(self.opened.members)
             if not request.messages:
                 name = "messages" if "messages" in self.opened.members else "input"
                 raise BadRequest(f"{name}: there must be at least one", param=name)

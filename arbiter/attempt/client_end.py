@@ -11,6 +11,8 @@ from arbiter.upstream.exchange import Answering
 from arbiter.wire.headers import Pairs
 
 KEPT_BYTES = 16 << 20  # of an answer; what follows is passed on only
+WORKER_BYTES = 64 << 20  # of all answers under way in a worker: as much as may wait behind them (`ledger.capture`)
+PIECE_BYTES = 48  # what a piece takes beside its bytes: a stream may come in pieces of a few bytes each
 
 
 class ClientEnd(Taker, Protocol):
@@ -39,16 +41,41 @@ class ClientEnd(Taker, Protocol):
     async def fail_stream(self, event: bytes, *, abrupt: bool) -> None: ...
 
 
+class Room:
+    """The memory that answers under way may be held in, of one worker. Units: bytes."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, limit_bytes: int = WORKER_BYTES) -> None:
+        self._left = limit_bytes
+
+    def take(self, size: int) -> bool:
+        """Whether there is so much; it is taken then."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self._left += size
+
+
 class Overheard:
-    """A client's end, and what the client was sent: `headers`, and of the answer `pieces` where `content` is wanted."""
+    """A client's end, and what the client was sent: `headers`, and of the answer `pieces` where there is a `room`.
 
-    __slots__ = ("_end", "_room", "headers", "is_stream", "pieces")
+    The pieces are the beginning of the answer: one for which there is no room is the last that is looked at. A whole
+    answer is one piece. `left_out` are the bytes behind them.
+    """
 
-    def __init__(self, end: ClientEnd, *, content: bool) -> None:
+    __slots__ = ("_end", "_room", "headers", "held_bytes", "is_stream", "left_out", "pieces")
+
+    def __init__(self, end: ClientEnd, room: Room | None) -> None:
         self._end = end
-        self._room = KEPT_BYTES if content else 0
+        self._room = room
         self.headers: Pairs = []
         self.pieces: list[bytes] = []
+        self.held_bytes = 0
+        self.left_out = 0
         self.is_stream = False
 
     @property
@@ -92,7 +119,19 @@ class Overheard:
     async def fail_stream(self, event: bytes, *, abrupt: bool) -> None:
         await self._end.fail_stream(event, abrupt=abrupt)
 
+    def let_go(self) -> None:
+        """Nothing more comes: whoever takes the pieces answers for them from now on."""
+        if self._room is not None:
+            self._room.give_back(self.held_bytes)
+            self._room = None
+
     def _keep(self, data: bytes) -> None:
-        if self._room > 0:
-            self.pieces.append(data[: self._room])
-            self._room -= len(data)
+        room = self._room
+        if room is None:
+            return
+        size = len(data) + PIECE_BYTES
+        if self.left_out or self.held_bytes + size > KEPT_BYTES or not room.take(size):
+            self.left_out += len(data)
+            return
+        self.held_bytes += size
+        self.pieces.append(data)

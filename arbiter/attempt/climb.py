@@ -36,7 +36,7 @@ from arbiter.errors import (
     whole_seconds,
 )
 from arbiter.routing.groups import lot
-from arbiter.routing.plan import Plan, Rung
+from arbiter.routing.plan import Amount, Plan, Rung
 from arbiter.state.base import Cooldown, State
 
 _AFTER_ACCEPTANCE = frozenset(("first_event", "idle", "total", "unary"))
@@ -89,8 +89,8 @@ class Climb:
     """The steps of one request.
 
     `now` is the monotonic clock, `draw` gives numbers in [0, 1). `fits` says whether a rung may get this conversation
-    at all, on one of its accounts (SPEC 4.7a). `tokens` is about how long the prompt is. `minds_cooldowns` is False for
-    what the providers count apart (count_tokens).
+    at all, on one of its accounts (SPEC 4.7a). `amount` is how long the prompt is. `minds_cooldowns` is False for what
+    the providers count apart, and nobody waits for (count_tokens).
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Climb:
         conversation: Conversation,
         fits: Callable[[Rung, Account], bool] | None = None,
         *,
-        tokens: int = 0,
+        amount: Amount | None = None,
         minds_cooldowns: bool = True,
     ) -> None:
         self._state = state
@@ -111,7 +111,7 @@ class Climb:
         self._plan = plan
         self._conversation = conversation
         self._fits = fits
-        self._tokens = tokens
+        self._amount = amount
         self._minds_cooldowns = minds_cooldowns
         self._made: list[_Place] | None = None
         self._here: _Place | None = None  # where the last step was taken
@@ -269,7 +269,9 @@ class Climb:
         now = self._now()
         self._first_failure = self._first_failure or now
         retry = error.retry
-        if isinstance(error, TimedOut) and error.phase in _AFTER_ACCEPTANCE:
+        if not self._minds_cooldowns and retry is not Retry.KEY:
+            self.is_over = True  # a count is estimated sooner than asked for again
+        elif isinstance(error, TimedOut) and error.phase in _AFTER_ACCEPTANCE:
             self._after_acceptance(place, step)
         elif retry is Retry.SAME:
             self._same_or_on(place, step, now, hint_s)
@@ -315,7 +317,8 @@ class Climb:
     def _keep_larger(self, place: _Place) -> None:
         place.is_out = True
         # Of a target whose window nobody knows, it is known that this prompt does not fit.
-        window = place.rung.window or self._tokens
+        rung = place.rung
+        window = rung.window or (self._amount.tokens(rung.name) if self._amount is not None else 0)
         for other in self._places:
             if (other.rung.window or 0) <= window:
                 other.is_out = True

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from arbiter.attempt import echo_script
+from arbiter.attempt import echo_script, echo_vectors
 from arbiter.attempt.echo_script import Bytes, Ping, Script, Stop, Wait
 from arbiter.clock import monotonic, now_ms
 from arbiter.errors import ArbiterError, BadRequest, ClientError, Cut, ErrorClass, NotFound, UpstreamStatus
 from arbiter.model import Ended, Event, Failed, Finish, Finished, Request, Started, Usage, UsageReported, collect
 from arbiter.upstream.transport import Exchange, Outgoing
-from arbiter.wire.format import FORMATS, Format
+from arbiter.wire.format import FORMATS, WIRES, Format, Wire
 
 if TYPE_CHECKING:
     from arbiter.config.snapshot import Budgets
@@ -46,7 +46,7 @@ class Echo:
 
         Errors: TimedOut("headers" | "unary" | "total") where the script's delay is longer than the budget.
         """
-        play = _read(out, FORMATS[wire])
+        play = _read(out, WIRES[wire])
         exchange = Exchange(budgets, stream, _interval(budgets), self._active)
         exchange.queue_us = 0
         head = asyncio.get_running_loop().create_future()
@@ -168,14 +168,18 @@ def _interval(budgets: Budgets) -> float:
 # --- Reading the request, composing the answer ------------------------------------------------------------------------
 
 
-def _read(out: Outgoing, format: Format) -> _Play:
+def _read(out: Outgoing, wire: Wire) -> _Play:
     path = out.path.partition("?")[0].rstrip("/")
     try:
         if out.method == "GET" and path.endswith("/models"):
-            return _whole(format, 200, msgspec.json.encode(_MODELS))
+            return _whole(wire, 200, msgspec.json.encode(_MODELS))
         if out.method != "POST":
             raise NotFound(f"the echo provider has nothing at {out.method} {path}")
-        request = format.parse_request(_members(out.body))
+        members = _members(out.body)
+        if wire.name == "embeddings":
+            return _whole(wire, 200, echo_vectors.answer(members))
+        format = FORMATS[wire.name]
+        request = format.parse_request(members)
         if path.endswith("/count_tokens"):
             return _whole(format, 200, msgspec.json.encode({"input_tokens": echo_script.count(request)}))
         if path.endswith("/compact"):
@@ -184,7 +188,7 @@ def _read(out: Outgoing, format: Format) -> _Play:
         script = echo_script.read(request, out.headers, lambda: prefix + _fresh()[:24])
         return _compose(script, request, format)
     except ClientError as error:
-        return _fault(format, error.status, error)
+        return _fault(wire, error.status, error)
 
 
 def _members(body: bytes) -> dict[str, msgspec.Raw]:
@@ -230,17 +234,17 @@ def _fresh() -> str:
     return os.urandom(16).hex()
 
 
-def _head(format: Format, content_type: str) -> list[tuple[str, str]]:
+def _head(format: Wire, content_type: str) -> list[tuple[str, str]]:
     name = "request-id" if format.name == "anthropic-messages" else "x-request-id"
     return [("content-type", content_type), (name, f"req_{_fresh()[:24]}")]
 
 
-def _whole(format: Format, status: int, body: bytes, content_type: str = "application/json") -> _Play:
+def _whole(format: Wire, status: int, body: bytes, content_type: str = "application/json") -> _Play:
     headers = [*_head(format, content_type), ("content-length", str(len(body)))]
     return _Play(status, headers, iter([(0.0, body)]) if body else iter(()), len(body))
 
 
-def _fault(format: Format, status: int, error: ArbiterError) -> _Play:
+def _fault(format: Wire, status: int, error: ArbiterError) -> _Play:
     _, headers, body = format.write_error(error, f"req_{_fresh()[:24]}")
     play = _whole(format, status, body)
     play.headers += [(name, value) for name, value in headers if name not in ("content-type", "retry-after")]

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import msgspec
 
 from arbiter.attempt import lanes
+from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.artefacts import Artefacts, artefacts_of
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Attempt, Books
@@ -26,7 +27,7 @@ from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic, monotonic_ns, now_ms
-from arbiter.config.snapshot import Provider
+from arbiter.config.snapshot import Budgets, Provider
 from arbiter.errors import (
     ArbiterError,
     ClientGone,
@@ -48,7 +49,7 @@ from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
 from arbiter.wire import bound, bound_responses, faults, native, waits
-from arbiter.wire.format import Format
+from arbiter.wire.format import Wire
 from arbiter.wire.headers import to_upstream
 
 LACKS_FOR_S = 900.0  # SPEC 6.1: how long an endpoint that was missing is not asked for
@@ -56,6 +57,7 @@ GUESSED_WAIT_S = 5.0  # SPEC 4.4: an account whose provider does not say for how
 NUDGE = "Your last turn had no visible text. Give your answer now."
 """What a model that only thought is asked once more with (`speechless: nudge`)."""
 
+COUNT_S, COUNT_QUEUE_S = 10.0, 1.0
 ERROR_BODY_S = 5.0  # it is sent at once, or by somebody who stalls
 ERROR_BODY_BYTES = 1 << 20  # of an error answer; more than any vendor's, and no page of a CDN is worth more
 
@@ -69,6 +71,7 @@ class Around(msgspec.Struct, frozen=True):
 
     state: State
     measured: Measured
+    amounts: Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +86,15 @@ class Doors:
     watch: Watch
     blot: Blotter
 
-    def send(self, provider: Provider, out: Outgoing, format: Format, *, stream: bool) -> Awaitable[Answering]:
+    def send(
+        self, provider: Provider, out: Outgoing, format: Wire, budgets: Budgets, *, stream: bool
+    ) -> Awaitable[Answering]:
         if provider.type == "echo":
-            return self.echo.send(out, format.name, provider.budgets, stream=stream)
+            return self.echo.send(out, format.name, budgets, stream=stream)
         return self.transport.send(
             provider.endpoint,
             out,
-            provider.budgets,
+            budgets,
             stream=stream,
             max_connections=provider.max_connections,
             idle_connections=provider.idle_connections,
@@ -109,8 +114,8 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     artefacts = artefacts_of(ask, plan, is_guarded=continuity is not None)
 
     def begin(taken: Step | None) -> Climb:
-        draw, tokens = _random.random, ask.tokens
-        made = Climb(plan, state, monotonic, draw, conversation, fits, tokens=tokens, minds_cooldowns=minds)
+        draw, amount = _random.random, ask.amount
+        made = Climb(plan, state, monotonic, draw, conversation, fits, amount=amount, minds_cooldowns=minds)
         if taken is not None:
             made.took(taken)
         return made
@@ -223,12 +228,16 @@ async def _try(
         marked=lane.body if lane.sets_marks else None,
     )
     out = Outgoing(ask.method, lane.target(), headers, lane.body, attempt.sent)
-    around.measured.began(rung.name)
+    # A count is no load: whoever is the least busy is so by what it generates.
+    measured = around.measured if not ask.counts_tokens else None
+    budgets = provider.budgets if measured is not None else _brief(provider.budgets)
+    if measured is not None:
+        measured.began(rung.name)
     sent_ns = monotonic_ns()
     exchange: Answering | None = None
     live: Live | None = None
     try:
-        exchange = await doors.send(provider, out, format, stream=ask.stream)
+        exchange = await doors.send(provider, out, format, budgets, stream=ask.stream)
         attempt.answered(exchange)
         if exchange.status >= 300:
             body = doors.blot.raw(await _error_body(exchange))
@@ -236,7 +245,7 @@ async def _try(
             error.format = format.name
             error.wait_s = waits.wait_s(exchange.status, exchange.headers, body, now_ms())
             raise _refusal(provider, error)
-        live = Live(rung, account, attempt, exchange, lane.fidelity, around.measured, sent_ns)
+        live = Live(rung, account, attempt, exchange, lane.fidelity, measured, sent_ns)
         nudge_bytes = ask.limits.stream_buffer if provider.speechless == "nudge" and may_nudge else 0
         if ask.stream and _is_event_stream(exchange):
             live.stream = StreamRelay(lane, exchange, doors.watch, nudge_bytes=nudge_bytes)
@@ -255,9 +264,16 @@ async def _try(
         return live
     except BaseException as error:
         _give_up(live, attempt, exchange, meaning(error))
-        if live is None:
-            around.measured.ended(rung.name)
+        if live is None and measured is not None:
+            measured.ended(rung.name)
         raise
+
+
+@lru_cache(64)
+def _brief(budgets: Budgets) -> Budgets:
+    """The budgets of a count: an estimate is at hand, and better than a long wait."""
+    queue_s, unary_s = budgets.queue_s or COUNT_QUEUE_S, budgets.unary_s or COUNT_S
+    return replace(budgets, queue_s=min(queue_s, COUNT_QUEUE_S), unary_s=min(unary_s, COUNT_S))
 
 
 def _remember(state: State, artefacts: Artefacts, live: Live, error: ArbiterError | None) -> None:

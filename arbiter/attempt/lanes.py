@@ -21,10 +21,10 @@ from arbiter.errors import ArbiterError, PartUnsupported, ProtocolUnsupported
 from arbiter.model import Event, collect, unfold
 from arbiter.routing.plan import Rung
 from arbiter.state.base import State
-from arbiter.wire import faults, native
+from arbiter.wire import embeddings, faults, native
 from arbiter.wire.course import Course
 from arbiter.wire.disguises import unmasked
-from arbiter.wire.format import FORMATS, Format, Writer
+from arbiter.wire.format import FORMATS, Format, Wire, Writer
 from arbiter.wire.native import NativeStream
 from arbiter.wire.places import place_of
 from arbiter.wire.translated import Heard, TranslatedStream
@@ -50,11 +50,14 @@ class Lane(Protocol):
 
     name: str
     kind: str | None  # the media type of its streams, None where it is as the upstream says
-    format: Format  # the upstream's
     body: bytes
     fidelity: str
     sets_marks: bool
     """Whether the cache marks in `body` are ours, and not the client's."""
+
+    @property
+    def format(self) -> Wire:
+        """The upstream's."""
 
     def target(self) -> str:
         """The request target, query string included."""
@@ -80,6 +83,10 @@ def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
     if ask.is_of_stored:
         return StoredLane(ask, rung)
     provider = rung.provider
+    if ask.format.name == embeddings.name:
+        if rung.wire not in _EMBEDDERS:
+            raise ProtocolUnsupported(f"the provider {provider.name!r} has no embeddings")
+        return NativeLane(ask, rung)
     wire = spoken(ask.format.name, rung, lacks=lacks)
     is_same = wire in (ask.format.name, "any")
     if is_same and (provider.relay == "native" or ask.is_bound_to_format):
@@ -117,7 +124,16 @@ def is_lacking(state: State, rung: Rung) -> bool:
     return state.standing().lacking.get(rung.url, 0.0) > monotonic()
 
 
-def _target(provider: Provider, format: Format, path: str) -> str:
+def counts_tokens(rung: Rung) -> bool:
+    """Whether the format that `rung` is asked in has an endpoint that counts tokens as Anthropic's clients ask it."""
+    return spoken(native.MESSAGES, rung) in (native.MESSAGES, "any")
+
+
+_EMBEDDERS = (native.CHAT, native.RESPONSES, "any")
+"""Who has embeddings: they stand beside OpenAI's other APIs, on every server of that vendor's formats."""
+
+
+def _target(provider: Provider, format: Wire, path: str) -> str:
     """Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either."""
     base = provider.endpoint.path
     if (format.name == native.MESSAGES or provider.type == "anthropic") and not base.endswith("/v1"):
@@ -172,6 +188,7 @@ _READ = {
     native.CHAT: facts.of_chat_answer,
     native.MESSAGES: facts.of_messages_answer,
     native.RESPONSES: facts.of_responses_answer,
+    embeddings.name: facts.of_embeddings_answer,
 }
 
 
@@ -216,16 +233,18 @@ class TranslatedLane:
     name = "translated"
     kind: str | None = EVENTS
     sets_marks = True
-    __slots__ = ("_ask", "_disguises", "_model", "_provider", "body", "fidelity", "format")
+    format: Format
+    __slots__ = ("_ask", "_disguises", "_model", "_ours", "_provider", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung, wire: str) -> None:
         self._ask = ask
         self._provider = rung.provider
         self._model = rung.model
-        self.format = ask.format if wire == "any" else FORMATS[wire]
-        self.fidelity = "rebuilt" if self.format is ask.format else "translated"
+        self._ours = FORMATS[ask.format.name]
+        self.format = self._ours if wire == "any" else FORMATS[wire]
+        self.fidelity = "rebuilt" if self.format is self._ours else "translated"
         asked = ask.request()
-        if asked.previous_id is not None and self.format is not ask.format:
+        if asked.previous_id is not None and self.format is not self._ours:
             raise ProtocolUnsupported(_NOT_KEPT, param="previous_response_id")
         request = msgspec.structs.replace(
             asked,
@@ -237,7 +256,7 @@ class TranslatedLane:
             self.body = self.format.build_request(request, rung.target)
             self._disguises = self.format.disguised(request)
         except PartUnsupported as error:
-            place = place_of(error.part, ask.opened.members, ask.format.parse_request)
+            place = place_of(error.part, ask.opened.members, self._ours.parse_request)
             raise ProtocolUnsupported(f"{place}: {error}" if place else str(error), param=place) from error
 
     def target(self) -> str:
@@ -249,7 +268,7 @@ class TranslatedLane:
 
     def _writer(self) -> Writer:
         ask = self._ask
-        return ask.format.writer(
+        return self._ours.writer(
             ask.trace_id,
             self._model,
             now_ms() // 1000,
@@ -285,7 +304,7 @@ class TranslatedLane:
         if ask.stream:
             writer = self._writer()
             return Whole(b"".join(map(writer.write, unfold(answer))), found, EVENTS)
-        told = ask.format.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000, asked=ask.opened.members)
+        told = self._ours.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000, asked=ask.opened.members)
         return Whole(told, found, "application/json")
 
     async def _gathered(self, body: bytes) -> tuple[list[Event], Facts]:

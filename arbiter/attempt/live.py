@@ -259,14 +259,14 @@ class Live:
         attempt: Attempt,
         exchange: Answering,
         fidelity: str,
-        measured: Measured,
+        measured: Measured | None,
         sent_ns: int,
     ) -> None:
         self.rung = rung
         self.fidelity = fidelity
         self.account = account
         self.on_close: Callable[[Live, ArbiterError | None], None] | None = None
-        self._measured: Measured | None = measured
+        self._measured = measured
         self._sent_ns = sent_ns
         self.attempt = attempt
         self.exchange = exchange

@@ -17,6 +17,7 @@ from arbiter.config import units
 from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, Source, config_path
 from arbiter.config.rates import Rate
+from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import APIS, Alias, Member, Model, Provider, Snapshot
 from arbiter.ledger.tariffs import known_apart
 
@@ -118,7 +119,7 @@ def report(snapshot: Snapshot) -> dict[str, Any]:
             }
             for asked in asked_for(snapshot)
         ],
-        "config": snapshot.redacted(),
+        "config": redacted(snapshot),
     }
 
 
@@ -323,7 +324,7 @@ def _set_apart(snapshot: Snapshot) -> str:
                 rows.append((f"{provider.name}/{model.id}", "max_output_tokens", model.max_output))
             if model.api is not None:
                 rows.append((f"{provider.name}/{model.id}", "api", model.api))
-    resolved = snapshot.redacted()
+    resolved = redacted(snapshot)
     for section, default in (("session_affinity", _AFFINITY), ("sessions", _SESSIONS)):
         for key, value in resolved[section].items():
             if value != default[key]:

@@ -21,6 +21,7 @@ from arbiter.config import keyring, units
 from arbiter.config.address import data_dir
 from arbiter.config.keyring import Key
 from arbiter.config.load import Source
+from arbiter.config.redacted import redacted_client
 from arbiter.config.snapshot import Client, key_digest
 from arbiter.config.source import ConfigError
 from arbiter.config.words import check_identifier, check_name
@@ -119,7 +120,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     now_ms = clock.now_ms()
     entries = [{**_shown(key), "state": _state(key.client(), now_ms)} for key in keys]
     for client in _configured(arguments.config):
-        shown = client.redacted()
+        shown = redacted_client(client)
         kept = {name: shown[name] for name in ("name", "expires", "agent", "group", "allow")}
         entries.append({"id": None, **kept, "created": None, "revoked": None, "state": _state(client, now_ms)})
     if arguments.json:

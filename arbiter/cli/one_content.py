@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from arbiter.ledger.blocks_text import said
 from arbiter.ledger.questions.content import Content
 
 
@@ -14,7 +13,7 @@ def tell(found: Content) -> str:
         if piece.json is None:
             lines += ["", f"--- {use.kind}: no longer kept"]
             continue
-        for one in said(use.kind, piece.value()):
+        for one in piece.said():
             title = f"answer, {one.label}" if use.direction == "out" else one.label
             lines += ["", f"--- {_plain(title)}"]
             lines += [_plain(line) for line in one.text.splitlines()]

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from arbiter.attempt import lanes
+from arbiter.attempt.amounts import Amounts
 from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import plain, render
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Client, Snapshot
 from arbiter.errors import ArbiterError, TooLarge
 from arbiter.ledger.tariffs import known_apart
-from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller, Rung
+from arbiter.routing.plan import Asked, Caller, Rung
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.identity import identify
+from arbiter.state.memory import Memory
 from arbiter.wire import native
 from arbiter.wire.headers import Incoming
 
@@ -91,7 +93,8 @@ def report(
     found = affinity.slot(wire, opened.members, fields, session, caller.name)
     is_pinned = found is not None and affinity.pins(kind)
     slot = found.key if found is not None and is_pinned else None
-    asked = Asked(opened.model, caller, slot=slot, tokens=len(body) // BYTES_PER_TOKEN)
+    amount = Amounts(Memory()).of(opened.members, "")
+    asked = Asked(opened.model, caller, slot=slot, amount=amount)
     plan = Router(snapshot).plan(asked)
     return {
         "model": opened.model,

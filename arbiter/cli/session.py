@@ -18,7 +18,7 @@ from arbiter.ledger.database import Database
 from arbiter.ledger.query import Entry
 from arbiter.ledger.questions import sessions
 from arbiter.ledger.questions.sessions import Detail
-from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.session_rows import KINDS, SessionRow
 from arbiter.ledger.sqlstore import SqlStore
 
 HEAD = ("turn", "time", "kind", "model", "status", "in", "cached", "out", "cost", "cache", "trace")
@@ -164,7 +164,7 @@ def _told(found: Detail) -> Iterator[str]:
 
 
 def _kinds(row: SessionRow) -> Iterator[str]:
-    for kind, column in kept.KINDS.items():
+    for kind, column in KINDS.items():
         if count := getattr(row, column):
             yield f"{count} {kind}"
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from arbiter.config.decode import join, nearest
+from arbiter.config.redacted import MASK
 from arbiter.config.schema import Provider, Tls
-from arbiter.config.snapshot import MASK, Endpoint
+from arbiter.config.snapshot import Endpoint
 from arbiter.config.source import ConfigError, Fail
 
 ENDPOINTS = {

@@ -16,7 +16,7 @@ class Auth(Section):
         Literal["none", "attribute", "require"],
         doc(
             "`none` ignores keys; `attribute` serves everybody and names the callers it knows; "
-            "`require` answers 401 to a key it does not know."
+            "`require` answers 401 to a key it does not know. Both answer 401 to one that was revoked or has expired."
         ),
     ] = "attribute"
 

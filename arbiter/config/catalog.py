@@ -62,7 +62,8 @@ class Catalog:
         for index, kind in enumerate(row.input_modalities):
             if kind in row.input_modalities[:index]:
                 raise self._error(join(path, index), f'"{kind}" is listed twice')
-        return Card(row.max_input_tokens, row.latency_ms_p50, tuple(row.input_modalities) or None)
+        modalities, metadata = tuple(row.input_modalities) or None, tuple(row.metadata.items())
+        return Card(row.max_input_tokens, row.latency_ms_p50, modalities, metadata)
 
     def _tiered(self, row: price_schema.CatalogRow, here: str, provider: Provider) -> Rate:
         tiers: dict[int, Rate] = {}
@@ -78,7 +79,7 @@ class Catalog:
         if rate == Rate():
             message = "no price stands here; at least one …_usd_per_mtok is needed, 0 where it is free"
             if isinstance(written, price_schema.CatalogRow) and not written.tiers:
-                message += ", or max_input_tokens, latency_ms_p50 or input_modalities"
+                message += ", or max_input_tokens, latency_ms_p50, input_modalities or metadata"
             raise self._error(path, message)
         usual = {"input", "cached_input", "output"} | ({"cache_write_5m"} if provider.type == "anthropic" else set())
         missing = [f"{kind}_usd_per_mtok" for kind, pd in rate.items() if pd is None and kind in usual]

@@ -25,6 +25,7 @@ from arbiter.config.catalog import Catalog
 from arbiter.config.decode import Decoder, join, nearest
 from arbiter.config.pricing import Sources
 from arbiter.config.rates import Pricing, Rate
+from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import (
     Admin,
     Auth,
@@ -238,7 +239,7 @@ class _Resolver:
         )
         self._check_overrides(snapshot)
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
-        resolved = snapshot.redacted()
+        resolved = redacted(snapshot)
         resolved["server"] = {key: value for key, value in resolved["server"].items() if key not in _WHERE}
         # As the environment gives them, values may hold bytes that are not UTF-8.
         canonical = json.dumps(resolved, sort_keys=True, ensure_ascii=True).encode()

@@ -65,7 +65,6 @@ class Tier(Prices):
 
 
 class CatalogRow(Prices):
-    not_built = frozenset({"metadata"})
     hints: ClassVar[dict[str, str]] = {
         **Prices.hints,
         "max_output_tokens": "it stands with the provider's model: `{ id: …, max_output_tokens: … }`",
@@ -89,6 +88,9 @@ class CatalogRow(Prices):
         ],
         doc("What it takes in. Left out: nobody knows, which is neither yes nor no."),
     ] = field(default_factory=list)
+    metadata: Annotated[
+        dict[str, str], doc("Words of your own about this model. `GET /models` passes them on, and nothing reads them.")
+    ] = field(default_factory=dict)
 
 
 class Override(Section):

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_plus, urlsplit
 
-from arbiter.config import units
-
 DAY_MS = 86_400_000
 
 
@@ -21,6 +19,7 @@ class Card:
     max_input: int | None = None  # tokens
     latency_ms_p50: float | None = None
     input_modalities: tuple[str, ...] | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,54 +125,3 @@ class Pricing:
         for part in urlsplit(self.refresh_url).query.split("&"):
             written = part.partition("=")[2] or part
             yield from (written, unquote_plus(written))
-
-    def redacted(self) -> dict[str, Any]:
-        """As the file has it without the query of an address, and overrides are shown in the USD that they come to."""
-        return {
-            "source": "genai-prices" if self.source is None else str(self.source),
-            "refresh": units.duration(self.refresh_s) if self.refresh_s else "off",
-            "refresh_url": self.refresh_from,
-            "max_age": units.duration(self.max_age_s),
-            "overrides": [
-                {
-                    "provider": one.provider,
-                    "model": one.model,
-                    "service_tier": one.service_tier,
-                    "from": None if one.from_ms is None else units.moment(one.from_ms),
-                    "until": None if one.until_ms is None else units.moment(one.until_ms),
-                    "discount_percent": units.price((10**6 - one.keep) * 100),
-                    **_redacted_rate(one.prices),
-                }
-                for one in self.overrides
-            ],
-            "prepaid": [
-                {
-                    "provider": one.provider,
-                    "account": one.account,
-                    "balance_usd": units.price(one.balance_pd // 10**6),
-                    "since": units.moment(one.since_ms),
-                }
-                for one in self.prepaid
-            ],
-        }
-
-
-def redacted_row(rate: Rate | None, card: Card | None) -> dict[str, Any]:
-    """A row of the catalog in the file's shape."""
-    shown: dict[str, Any] = {}
-    if rate is not None:
-        shown |= _redacted_rate(rate)
-        shown["tiers"] = [{"above_input_tokens": above, **_redacted_rate(tier)} for above, tier in reversed(rate.tiers)]
-    if card is not None:
-        facts = {
-            "max_input_tokens": card.max_input,
-            "latency_ms_p50": card.latency_ms_p50,
-            "input_modalities": list(card.input_modalities or ()),
-        }
-        shown |= {name: fact for name, fact in facts.items() if fact}
-    return shown
-
-
-def _redacted_rate(rate: Rate) -> dict[str, str]:
-    shown = {f"{name}_usd_per_mtok": units.price(pd) for name, pd in rate.items() if pd is not None}
-    return shown if rate.request is None else {**shown, "request_usd": units.price(rate.request // 10**6)}

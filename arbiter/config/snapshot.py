@@ -1,7 +1,7 @@
 """What the configuration comes to: immutable values, checked, with every default filled in.
 
 A reload builds a new Snapshot beside the old one and swaps the reference; a request keeps the one it began with.
-Secrets are fields without a `repr`, and `redacted()` shows them as `***`.
+Secrets are fields without a `repr`; `config.redacted` shows the whole without them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from arbiter.config import units
-from arbiter.config.rates import Card, Pricing, Rate, redacted_row
+from arbiter.config.rates import Card, Pricing, Rate
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-MASK = "***"
 
 
 def key_digest(key: str) -> str:
@@ -87,11 +85,6 @@ class CacheFacts:
     floor: int | None = None
     minimum: int | None = None
     ttl_s: float | None = None
-
-    def shown(self) -> dict[str, Any]:
-        """As the file spells it."""
-        ttl = None if self.ttl_s is None else units.duration(self.ttl_s)
-        return {"floor": self.floor, "minimum": self.minimum, "ttl": ttl}
 
 
 APIS = {"chat": "openai-chat", "responses": "openai-responses", "messages": "anthropic-messages"}
@@ -295,19 +288,6 @@ class Client:
     overrides: tuple[tuple[str, str], ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
 
-    def redacted(self) -> dict[str, Any]:
-        """In the file's shape."""
-        return {
-            "name": self.name,
-            "key_hash": MASK,
-            "agent": self.agent,
-            "allow": list(self.allow),
-            "expires": None if self.expires_ms is None else units.moment(self.expires_ms),
-            "group": self.group,
-            "overrides": dict(self.overrides),
-            "metadata": dict(self.metadata),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -438,6 +418,7 @@ class Snapshot:
     search: Search = Search()
     data_dir: Path = Path("data")
     keys: tuple[Client, ...] = ()
+    pricing: Pricing = field(default_factory=Pricing)
 
     @property
     def callers(self) -> tuple[Client, ...]:
@@ -448,8 +429,6 @@ class Snapshot:
     def client_names(self) -> list[str]:
         """Everybody who has a key, each once."""
         return list(dict.fromkeys(client.name for client in self.callers if client.revoked_ms is None))
-
-    pricing: Pricing = field(default_factory=Pricing)
 
     def secrets(self) -> frozenset[str]:
         """Every secret of this configuration, for whoever must keep them out of something."""
@@ -473,146 +452,3 @@ class Snapshot:
             ids = {model.upstream: model.id for model in reversed(provider.models)}
             for name in dict.fromkeys((*provider.rates, *provider.cards)):
                 yield f"{provider.name}/{ids.get(name, name)}", provider.rates.get(name), provider.cards.get(name)
-
-    def redacted(self) -> dict[str, Any]:
-        """The resolved configuration in the file's shape, secrets shown as `***`."""
-        return {
-            "server": {
-                "bind": self.server.bind,
-                "port": self.server.port,
-                "socket": self.server.socket,
-                "workers": self.server.workers,
-                "drain": units.duration(self.server.drain_s),
-                "keepalive": units.duration(self.server.keepalive_s),
-                "commit_after": units.duration(self.server.commit_after_s),
-                "stream_failure": self.server.stream_failure,
-                "trusted_proxies": [str(network) for network in self.server.trusted_proxies],
-            },
-            "limits": {
-                "body": units.size(self.limits.body),
-                "headers": units.size(self.limits.headers),
-                "event": units.size(self.limits.event),
-                "answer": units.size(self.limits.answer),
-                "stream_buffer": units.size(self.limits.stream_buffer),
-                "slow_sender": units.duration(self.limits.slow_sender_s),
-                "json_depth": self.limits.json_depth,
-            },
-            "auth": {"mode": self.auth.mode},
-            "clients": [client.redacted() for client in self.clients],
-            "providers": {name: _redacted(provider) for name, provider in self.providers.items()},
-            "models": [{"model": name, **redacted_row(rate, card)} for name, rate, card in self.catalog()],
-            "prices": self.pricing.redacted(),
-            "aliases": {name: _redacted_alias(alias) for name, alias in self.aliases.items() if name == alias.name},
-            "routing": {
-                "default_provider": self.routing.default_provider,
-                "fallback": [member.name for member in self.routing.fallback],
-                "explicit_fallback": self.routing.explicit_fallback,
-            },
-            "session_affinity": {
-                "header": self.affinity.header,
-                "ttl": units.duration(self.affinity.ttl_s),
-                "no_pin": sorted(self.affinity.no_pin),
-            },
-            "sessions": {
-                "trust_user_agent": self.sessions.trust_user_agent,
-                "prompt_cache_key": self.sessions.prompt_cache_key,
-                "idle_timeout": units.duration(self.sessions.idle_timeout_s),
-            },
-            "state": f"lmdb://{self.state_dir}" if self.state_dir.is_absolute() else f"lmdb:{self.state_dir}",
-            "storage": {
-                "url": self.storage.shown,
-                "journal_max": units.size(self.storage.journal_max),
-                "on_full": self.storage.on_full,
-                "capture": {
-                    "content": self.storage.capture.content,
-                    "headers": self.storage.capture.headers,
-                    "ttl": units.duration(self.storage.capture.ttl_s),
-                    "redact": list(self.storage.capture.redact),
-                    "preview_chars": self.storage.capture.preview_chars,
-                    "max": units.size(self.storage.capture.max),
-                },
-                "rows_ttl": "never" if self.storage.rows_ttl_s is None else units.duration(self.storage.rows_ttl_s),
-            },
-            "search": {"index": self.search.index},
-            "admin": {"token": mask(self.admin.token), "forward_auth_header": self.admin.forward_auth_header},
-            "telemetry": {
-                "log": {"level": self.telemetry.log_level, "format": self.telemetry.log_format},
-                "metrics": self.telemetry.metrics,
-            },
-            "plugins": [{"use": plugin.use, "required": plugin.required} for plugin in self.plugins],
-        }
-
-
-def _redacted(provider: Provider) -> dict[str, Any]:
-    endpoint = provider.endpoint
-    return {
-        "type": provider.type,
-        "endpoint": None if endpoint.scheme == "echo" else endpoint.url,
-        **_redacted_keys(provider.accounts),
-        "models": [
-            {
-                "id": model.id,
-                "upstream": model.upstream,
-                "max_output_tokens": model.max_output,
-                **({"api": model.api} if model.api is not None else {}),
-                **({"cache": model.cache.shown()} if model.cache != CacheFacts() else {}),
-            }
-            for model in provider.models
-        ],
-        "relay": provider.relay,
-        "api": provider.api,
-        "responses_api": provider.responses_api,
-        "prompt_cache": provider.prompt_cache,
-        "prompt_cache_ttl": provider.prompt_cache_ttl,
-        "attribution": provider.attribution,
-        "timeouts": {phase: units.duration(budget) for phase, budget in provider.budgets.items()},
-        "connections": {
-            "max": provider.max_connections,
-            "idle": provider.idle_connections,
-            "idle_for": units.duration(provider.idle_for_s),
-        },
-        "retry": {
-            "attempts": provider.retry.attempts,
-            "budget": units.duration(provider.retry.budget_s),
-            "base": units.duration(provider.retry.base_s),
-            "cap": units.duration(provider.retry.cap_s),
-            "before_fallback": provider.retry.before_fallback,
-            "accepted_timeout": provider.retry.accepted_timeout,
-        },
-        "limits": {
-            "requests_per_minute": provider.request_limits.per_minute,
-            "requests_per_day": provider.request_limits.per_day,
-        },
-        "cache_ttl": units.duration(provider.pin_ttl_s),
-        "cache": provider.cache.shown(),
-        "speechless": provider.speechless,
-        "billing": provider.billing,
-        "priced_as": provider.priced_as,
-        "headers": {name: MASK for name, _ in provider.headers},
-        "forward_headers": list(provider.forward_headers),
-        "host": endpoint.host_header,
-        "http": "2" if endpoint.http2 else "1.1",
-        "proxy": mask(endpoint.proxy or ""),
-        "tls": {"ca": endpoint.tls_ca, "cert": endpoint.tls_cert, "key": endpoint.tls_key},
-    }
-
-
-def _redacted_keys(accounts: tuple[Account, ...]) -> dict[str, Any]:
-    if accounts[0].label is None:
-        return {"key": mask(accounts[0].key)}
-    return {"keys": [{"label": account.label, "key": mask(account.key)} for account in accounts]}
-
-
-def _redacted_alias(alias: Alias) -> dict[str, Any]:
-    shown: dict[str, Any] = {"display_name": alias.display_name, "advertise_as": alias.advertise_as}
-    if not alias.is_group:
-        return {"pin": alias.members[0].name, **shown}
-    group: dict[str, Any] = {"group": [member.name for member in alias.members], "select": alias.select}
-    if weights := {member.name: member.weight for member in alias.members if member.weight != 1.0}:
-        group["weights"] = weights
-    return {**group, **shown}
-
-
-def mask(secret: str) -> str:
-    """`***` in place of a secret; nothing in place of none."""
-    return MASK if secret else ""

@@ -57,10 +57,12 @@ class Actions:
             return describe(self._state, self._snapshot())
 
     def look(self) -> None:
-        """To be called each second: see `State.look`."""
+        """To be called each second: see `State.look`. A state that is crowded is swept before its hour."""
         if self._state is not None:
             with self._using:
                 self._state.look()
+                if self._state.is_crowded():
+                    self._state.sweep()
 
     def clear_refused(self) -> None:
         """The configuration was read again: use refused keys again."""
@@ -68,15 +70,8 @@ class Actions:
             with self._using:
                 self._state.clear_refused()
 
-    def is_crowded(self) -> bool:
-        """Whether a sweep is wanted before its hour: see `Administered.is_crowded`."""
-        if self._state is None:
-            return False
-        with self._using:
-            return self._state.is_crowded()
-
     def sweep(self) -> None:
-        """To be called hourly, in a thread: see `Administered.sweep`."""
+        """To be called hourly: see `Administered.sweep`."""
         if self._state is not None:
             with self._using:
                 self._state.sweep()

@@ -92,7 +92,7 @@ class Api:
                 "uptime_s": round(clock.monotonic() - self._began, 3),
             },
             "storage": {
-                "url": snapshot.redacted()["storage"]["url"],
+                "url": snapshot.storage.shown,
                 "on": self._store is not None,
                 "on_full": snapshot.storage.on_full,
             },

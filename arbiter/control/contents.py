@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.api import fault, json, store_down, store_off
-from arbiter.ledger.blocks_text import Said, said
+from arbiter.ledger.blocks_text import Said
 from arbiter.ledger.questions import content
 from arbiter.ledger.questions.content import Content, Piece
 from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
@@ -124,7 +124,7 @@ def shown(found: Content, preview_chars: int, newest: int | None = None) -> Page
 
 def _shown(piece: Piece, preview_chars: int | None) -> Shown:
     use = piece.use
-    texts = said(use.kind, piece.value()) if piece.json is not None else []
+    texts = piece.said()
     kept, is_cut = texts, False
     if preview_chars is not None:
         kept, is_cut = _preview(texts, preview_chars)

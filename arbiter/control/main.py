@@ -19,7 +19,8 @@ from types import FrameType
 
 import uvicorn
 
-from arbiter.clock import monotonic, now_ms
+from arbiter.chore import Chore
+from arbiter.clock import now_ms
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
@@ -58,6 +59,7 @@ LOOK_EVERY_S = 1.0
 FIRST_SWEEP_S = 60.0
 SWEEP_EVERY_S = 3600.0
 CLOSE_EVERY_S = 15.0
+STOP_WITHIN_S = 2.0
 
 log = logging.getLogger("arbiter.control")
 
@@ -106,6 +108,11 @@ def run(
     actions = Actions(state, current, audit)
     repricing = Repricing(changer, current, audit)
     prices.start()
+    chores = [
+        Chore("state", actions.look, every_s=LOOK_EVERY_S),
+        Chore("state-sweep", actions.sweep, every_s=SWEEP_EVERY_S, first_s=FIRST_SWEEP_S),
+        Chore("idle-sessions", lambda: _close_idle(changer, current()), every_s=CLOSE_EVERY_S, first_s=CLOSE_EVERY_S),
+    ]
     app = make_app(
         reader,
         recorder.state if recorder is not None else None,
@@ -136,15 +143,16 @@ def run(
 
         async def serve() -> None:
             current.listen(actions.clear_refused)
-            async with asyncio.TaskGroup() as group:
-                chores = group.create_task(_tend(actions, lambda: _close_idle(changer, current())))
-                await server.serve(sockets=[listener])
-                chores.cancel()
+            await server.serve(sockets=[listener])
 
+        for chore in chores:
+            chore.start()
         asyncio.run(serve())
     finally:
         listener.close()
         socket_path.unlink(missing_ok=True)
+        # One that is stuck in the store or in the state is left to it; the process is about to end.
+        are_over = [chore.stop(STOP_WITHIN_S) for chore in chores]
         repricing.close()
         if sweeper is not None:
             sweeper.stop()
@@ -157,7 +165,7 @@ def run(
             reader.close()
         if changer is not None:
             changer.close()
-        if state is not None:
+        if state is not None and all(are_over):
             state.close()
     log.info("control has ended")
 
@@ -194,21 +202,6 @@ def stages(
         Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),
         ToolNames(current),
     ]
-
-
-async def _tend(actions: Actions, close_sessions: Callable[[], None]) -> None:
-    """What the shared state and the store want done, for as long as we serve."""
-    sweep_at = monotonic() + FIRST_SWEEP_S
-    close_at = monotonic() + CLOSE_EVERY_S
-    while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        await asyncio.to_thread(actions.look)
-        if monotonic() >= close_at:
-            close_at = monotonic() + CLOSE_EVERY_S
-            await asyncio.to_thread(close_sessions)
-        if monotonic() >= sweep_at or await asyncio.to_thread(actions.is_crowded):
-            sweep_at = monotonic() + SWEEP_EVERY_S
-            await asyncio.to_thread(actions.sweep)
 
 
 class _Server(uvicorn.Server):

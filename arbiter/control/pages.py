@@ -165,7 +165,7 @@ class Pages:
             "again": urlencode(asked),
             "books": books,
             "try_line": self._try_line(),
-            "storage": self._snapshot().redacted()["storage"]["url"],
+            "storage": self._snapshot().storage.shown,
         }
         shown["is_partial"] = any(entry.is_partial for entry in page.entries)
         known = (page.entries[0].request.id if page.entries else "", len(page.entries), books.healthy, books.reason)

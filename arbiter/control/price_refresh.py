@@ -15,6 +15,7 @@ from typing import Any
 from arbiter import clock
 from arbiter.accounting.price_formats import BadPrices
 from arbiter.accounting.tariff import is_listed
+from arbiter.chore import Chore
 from arbiter.config.rates import Pricing
 from arbiter.config.snapshot import Snapshot
 from arbiter.ledger import fetch, price_fetch, price_files
@@ -27,6 +28,7 @@ from arbiter.log import Log
 BACK_OFF_S = 900.0  # after a fetch that failed, and between two for models without a price
 FORGET_MISSING_S = 86_400.0
 LOOK_EVERY_S = 30.0
+STOP_WITHIN_S = 5.0
 MOST_MISSING = 4096
 
 _log = Log(__name__)
@@ -48,20 +50,14 @@ class PriceRefresh:
         self._tried_ms: int | None = None
         self._error: str | None = None
         self._stamp = price_files.stamp(snapshot().pricing.stored)
-        self._wake = threading.Event()
-        self._is_over = False
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._chore = Chore("prices", self.look, every_s=LOOK_EVERY_S)
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="prices", daemon=True)
-        self._thread.start()
+        self._chore.start()
 
     def stop(self) -> None:
-        self._is_over = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(5)
+        self._chore.stop(STOP_WITHIN_S)
 
     def missing(self, rows: Iterable[AttemptRow]) -> None:
         """These attempts were stored without a price."""
@@ -79,7 +75,7 @@ class PriceRefresh:
                     self._missing.setdefault(model, row.started_ms)
             is_wanted = bool(self._missing)
         if is_wanted:
-            self._wake.set()
+            self._chore.wake()
 
     def describe(self) -> dict[str, Any]:
         """What the state tells of prices."""
@@ -120,12 +116,6 @@ class PriceRefresh:
             self._reprice(model, since_ms)
 
     # ------------------------------------------------------------------ inside
-
-    def _run(self) -> None:
-        while not self._is_over:
-            self.look()
-            self._wake.wait(LOOK_EVERY_S)
-            self._wake.clear()
 
     def _is_due(self, pricing: Pricing, *, is_wanted: bool) -> bool:
         since_s = None if self._tried_at is None else clock.monotonic() - self._tried_at

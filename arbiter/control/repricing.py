@@ -29,6 +29,7 @@ INLINE_MS = 7 * 86_400_000
 # A worker waits 30 s for us; what takes longer goes on as a job.
 ANSWER_S = 20.0
 MOST_JOBS = 64
+OWN_FAULT = "a fault of the gateway's own; its log says more"
 
 _log = Log(__name__)
 
@@ -126,7 +127,9 @@ class Repricing:
             told = _told(job)
         if not is_over:
             return json(told, 202)
-        return json(told) if job.error is None else fault(503, job.error, reason="store_down")
+        if job.error is None:
+            return json(told)
+        return fault(500, job.error) if job.error == OWN_FAULT else fault(503, job.error, reason="store_down")
 
     def _begin(self, store: Changer, window: Window, now_ms: int, *, dry_run: bool) -> tuple[Job, Future[None]]:
         with self._lock:
@@ -145,19 +148,20 @@ class Repricing:
         return job, self._runner.submit(self._run, store, window, job)
 
     def _run(self, store: Changer, window: Window, job: Job) -> None:
-        snapshot = self._snapshot()
-        prices = tariff(snapshot.pricing, snapshot.providers)
         self._tell(job, state="running")
         try:
+            snapshot = self._snapshot()
+            prices = tariff(snapshot.pricing, snapshot.providers)
             outcome = reprice(
                 window, prices, store.change, dry_run=job.dry_run, progress=lambda done: self._progress(job, done)
             )
         except (StoreDown, _Stopped) as error:
             self._tell(job, state="failed", error=str(error), finished_ms=clock.now_ms())
             return
-        except BaseException:
-            self._tell(job, state="failed", error="a fault of the gateway's own", finished_ms=clock.now_ms())
-            raise
+        except Exception as bug:  # the thread's own exit guard: nobody asks a long job for its exception
+            _log.error("requests could not be priced anew", job=job.job_id, error=bug)
+            self._tell(job, state="failed", error=OWN_FAULT, finished_ms=clock.now_ms())
+            return
         self._tell(job, state="succeeded", outcome=outcome, finished_ms=clock.now_ms())
         _log.info("requests were priced anew", job=job.job_id, **msgspec.structs.asdict(outcome))
 

@@ -27,6 +27,8 @@ MESSAGES = ("messages", "input")  # members that hold a conversation
 MAX_BLOCKS = 20_000  # of one request; a conversation has some hundreds of messages
 _SLICE = 1 << 18  # of base64, a multiple of four: short enough for others to have their turn in between
 _MARK = "cache_control"
+LEFT_OUT = "left_out_bytes"
+"""Beside the cache marks of an answer that was kept in part: how much of it, as the client got it, is missing."""
 
 Members = Mapping[str, Raw]
 Marks = dict[str, Any]
@@ -53,7 +55,7 @@ class UseRow(msgspec.Struct, kw_only=True):
     position: int  # from 0, in the order in which they stand
     kind: str
     block: str
-    marks: dict[str, Any] | None = None  # its cache marks, by where in the block they stand
+    marks: dict[str, Any] | None = None  # its cache marks, by where in the block they stand; and LEFT_OUT
     at_ms: int
 
 

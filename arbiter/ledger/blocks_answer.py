@@ -10,6 +10,7 @@ import msgspec
 from arbiter._speedups import nesting, sse
 from arbiter.errors import ArbiterError
 from arbiter.model import OUTPUT, Ended, Event, Failed, Finish, Finished, collect
+from arbiter.wire import embeddings
 from arbiter.wire.format import FORMATS, Format
 
 _DEPTH = 200
@@ -21,12 +22,14 @@ def message_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: 
 
     Shapes: `pieces` are a whole body, or what was sent of a stream, cut anywhere; one that broke off gives what had
     come of it. `limit` is the longest event there may be. An answer of several choices gives all of their messages, one
-    of several items all of these.
+    of several items all of these, one of embeddings what `vectors_of` says of it.
     """
+    body = b"".join(pieces)
+    if format == embeddings.name:
+        return vectors_of(body)
     wire = FORMATS.get(format)
     if wire is None:
         return None
-    body = b"".join(pieces)
     try:
         whole = _folded(wire, body, limit) if is_stream else body
         if nesting.fault(whole, _DEPTH, len(whole) + 1) != nesting.FINE:
@@ -62,6 +65,35 @@ def _repeated(body: bytes, limit: int) -> bytes | None:
         return None
     is_last = told.type in ("response.completed", "response.incomplete") and b'"output":[]' not in bytes(told.response)
     return bytes(told.response) or None if is_last else None
+
+
+class _Vector(msgspec.Struct):
+    embedding: msgspec.Raw
+
+
+class _Vectors(msgspec.Struct):
+    data: list[_Vector]
+    model: object = None
+    usage: object = None
+
+
+def vectors_of(body: bytes) -> bytes | None:
+    """An answer of embeddings without its numbers: model and usage as it says, how many `vectors`, and their `width`.
+
+    Shapes: the width is the first one's, as floats or as the 32-bit floats that base64 packs.
+    """
+    try:
+        answer = msgspec.json.decode(body, type=_Vectors)
+        if nesting.fault(body, _DEPTH, len(body) + 1) != nesting.FINE:
+            return None
+        first = bytes(answer.data[0].embedding) if answer.data else b"[]"
+        width = first.count(b",") + 1 if first[:1] == b"[" and first[1:-1].strip() else 0
+        if first[:1] == b'"':
+            width = len(msgspec.json.decode(first, type=bytes)) // 4
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    told = {"model": answer.model, "usage": answer.usage, "vectors": len(answer.data), "width": width}
+    return msgspec.json.encode(told)
 
 
 def _folded(wire: Format, body: bytes, limit: int) -> bytes:

@@ -77,8 +77,10 @@ def _part(label: str, part: Any) -> Iterator[Said]:
         yield Said(label, part["text"])
     elif kind == "thinking":
         yield Said("thinking", str(part.get("thinking", "")))
-    elif kind in ("redacted_thinking", "withheld"):
-        yield Said("thinking", f"[{kind.replace('_', ' ')}]")
+    elif kind == "redacted_thinking":
+        yield Said("thinking", "[redacted thinking]")
+    elif kind == "withheld":
+        yield Said(str(part.get("was")), f"[withheld: {part.get('why')}]")
     elif kind == "reasoning":
         yield from _content("thinking", part.get("summary") or part.get("content") or "[only its provider can read it]")
     elif isinstance(function := part.get("function"), dict):

@@ -114,7 +114,8 @@ class Attempt:
 class Book:
     """All attempts of one request, and the request's own row."""
 
-    __slots__ = ("_metrics", "_pen", "_unsent", "blot", "conversation", "prompt", "request", "waited_us")
+    __slots__ = ("_is_over", "_metrics", "_pen", "_unsent", "_untold", "blot", "conversation", "prompt", "request",
+                 "waited_us")  # fmt: skip
 
     def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow, blot: Blotter) -> None:
         self._pen = pen
@@ -124,6 +125,8 @@ class Book:
         self.request = request
         self.prompt: Prompt | None = None  # where it is to be told of
         self._unsent: list[tuple[AttemptRow, Prompt]] = []
+        self._untold = 0  # complete, but for their prompts, which are being read
+        self._is_over = False
         self.conversation: str | None = None
 
     def open(
@@ -172,8 +175,7 @@ class Book:
         if prompt is None:
             self._pen.close(row)
         elif prompt.is_begun:
-            prompt.tell(row)
-            self._pen.close(row)
+            self._tell(row, prompt)
         else:
             # It never got as far as the upstream, and the next one may be waiting to be sent: that goes first.
             self._unsent.append((row, prompt))
@@ -216,11 +218,23 @@ class Book:
         self._metrics.count("arbiter_empty_completions_total", (provider,))
 
     def settle(self) -> None:
-        """The request is over and its row complete."""
+        """The request is over and its row complete. It is written down behind its attempts, which may come later."""
         for row, prompt in self._unsent:
-            prompt.tell(row)
-            self._pen.close(row)
-        self._pen.settle(self.request)
+            self._tell(row, prompt)
+        self._is_over = True
+        if not self._untold:
+            self._pen.settle(self.request)
+
+    def _tell(self, row: AttemptRow, prompt: Prompt) -> None:
+        # Until it is handed over the attempt stays open in the journal: a worker killed now leaves it `interrupted`.
+        self._untold += 1
+        prompt.tell(row, self._told)
+
+    def _told(self, row: AttemptRow) -> None:
+        self._untold -= 1
+        self._pen.close(row)
+        if self._is_over and not self._untold:
+            self._pen.settle(self.request)
 
 
 def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:

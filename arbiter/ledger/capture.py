@@ -28,7 +28,7 @@ from xxhash import xxh3_128_digest
 from arbiter import clock
 from arbiter.config.snapshot import Capture as Settings
 from arbiter.ledger import blocks
-from arbiter.ledger.blocks import Block, Members
+from arbiter.ledger.blocks import LEFT_OUT, Block, Members
 from arbiter.ledger.blocks_answer import message_of
 from arbiter.ledger.capture_file import Captured, CaptureFile, Full, New, Use
 from arbiter.ledger.redaction import Redactor
@@ -40,6 +40,7 @@ KNOWN_S = 3600.0  # and for how long: a store that was replaced has everything a
 LEVEL = 3  # zstd's own default
 STOP_S = 5.0
 RETRY_S = 1.0
+TOO_LONG = b'{"type":"withheld","was":"answer","why":"too long"}'
 
 log = logging.getLogger("arbiter.capture")
 
@@ -56,6 +57,7 @@ class Heard(msgspec.Struct):
     headers_in: Mapping[str, str]
     headers_out: Pairs
     size: int  # of all this, about
+    left_out: int = 0  # bytes of the answer that were not held, behind its pieces
 
 
 class Capture:
@@ -131,9 +133,7 @@ class Capture:
         fresh: dict[bytes, Block] = {}
         if self.settings.content and heard.members is not None:
             self._take_request(captured, heard.members, fresh)
-            said = message_of(heard.format, heard.pieces, is_stream=heard.is_stream, limit=self._event_bytes)
-            if said is not None:
-                self._add(captured, "out", 0, "answer", said, fresh)
+            self._take_answer(captured, heard, fresh)
         if self.settings.headers:
             captured.headers["in"] = self._redact.headers(heard.headers_in)
             if heard.headers_out:
@@ -149,6 +149,16 @@ class Capture:
         for position, (kind, raw) in enumerate(blocks.split(members)):
             with contextlib.suppress(msgspec.MsgspecError, RecursionError):
                 self._add(captured, "in", position, kind, raw, fresh)
+
+    def _take_answer(self, captured: Captured, heard: Heard, fresh: dict[bytes, Block]) -> None:
+        said = message_of(heard.format, heard.pieces, is_stream=heard.is_stream, limit=self._event_bytes)
+        if said is None and heard.left_out:
+            said = TOO_LONG
+        if said is not None:
+            self._add(captured, "out", 0, "answer", said, fresh)
+            if heard.left_out:
+                answer = captured.uses[-1]
+                answer.marks = {**(answer.marks or {}), LEFT_OUT: heard.left_out}
 
     def _add(
         self, captured: Captured, direction: str, position: int, kind: str, raw: bytes, fresh: dict[bytes, Block]

@@ -6,6 +6,7 @@ it may be older or newer than whoever wrote it, so a record begins with its vers
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import lmdb
@@ -13,6 +14,7 @@ import msgspec
 
 from arbiter.state import environment
 
+DIRECTORY = "capture"  # below the state directory
 VERSION = b"\x01"
 SEQUENCE = b"sequence"
 DELETE_RECORDS = 64
@@ -61,14 +63,15 @@ class Full(Exception):
 
 
 class CaptureFile:
-    """The environment, as workers and control open it. Errors: lmdb.Error and OSError, here and from every method.
+    """The environment, as workers and control open it. Errors: lmdb.Error and OSError, here and from every method but
+    `close`.
 
     Units: `limit_bytes` bounds the pages in use; the map is twice that, as for the journal.
     """
 
     def __init__(self, state_dir: Path, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.env = environment.open_shared(state_dir / "capture", max(2 * limit_bytes, 1 << 20))
+        self.env = environment.open_shared(state_dir / DIRECTORY, max(2 * limit_bytes, 1 << 20))
         try:
             self.queue = self.env.open_db(b"queue")
             self.meta = self.env.open_db(b"meta")
@@ -125,7 +128,9 @@ class CaptureFile:
             return int(txn.stat(self.queue)["entries"])
 
     def close(self) -> None:
-        self.env.close()
+        """Let go of it, also where the disk takes no more: what it has not taken yet is in the kernel's hands."""
+        with contextlib.suppress(lmdb.Error):
+            self.env.close()
 
 
 def decode(record: bytes) -> Captured:

@@ -139,12 +139,9 @@ class Keeper:
                     self._has_failed = False
                     log.warning("captured content and its index are being kept again")
                 pause_s = BETWEEN_S if moved else PAUSE_S
-            except (StoreDown, lmdb.Error, OSError) as error:
+            except Exception as error:  # without this thread content would pile up, and nobody would notice
                 moved, pause_s = 0, FAILED_S
                 self._failed(error)
-            except Exception as bug:  # without this thread content would pile up, and nobody would notice
-                moved, pause_s = 0, FAILED_S
-                log.exception("captured content has to wait", exc_info=bug)
             if is_last and not moved:
                 return
             self._stop.wait(pause_s)
@@ -162,15 +159,15 @@ class Keeper:
 
     def _failed(self, error: Exception) -> None:
         if not self._has_failed:
-            log.warning("captured content and its index have to wait: %s", error)
+            is_bug = not isinstance(error, (StoreDown, lmdb.Error, OSError))
+            level = logging.ERROR if is_bug else logging.WARNING
+            log.log(level, "captured content and its index have to wait: %s", error, exc_info=error if is_bug else None)
         self._has_failed = True
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        self.close()  # after a panic LMDB takes no more until it is opened anew; nor may the store
 
     def _opened(self) -> CaptureFile | None:
         """The environment, once there is one: where nothing is captured none is made."""
-        if self._file is None and (self._state_dir / "capture").exists():
+        if self._file is None and (self._state_dir / capture_file.DIRECTORY).exists():
             self._file = CaptureFile(self._state_dir, self._snapshot().storage.capture.max)
         return self._file
 

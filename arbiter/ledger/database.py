@@ -5,7 +5,7 @@ The SQL is what SQLite and PostgreSQL have in common; what differs is named in `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -70,3 +70,7 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Let go of the connection; idempotent."""
+
+
+Change = Statement | Callable[[Database], None]
+"""What is done within somebody's transaction: one statement, or what only a look at the tables there can tell."""

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 import msgspec
 
 from arbiter import __version__, clock
+from arbiter.log import Log
+
+_log = Log(__name__)
 
 
 class Unfetched(Exception):
@@ -50,10 +53,9 @@ class _Nowhere(urllib.request.HTTPRedirectHandler):
 
 
 def _exchange(request: urllib.request.Request, until: float, timeout_s: float, limit_bytes: int) -> Fetched | Unfetched:
-    opener = urllib.request.build_opener(_Nowhere)
     try:
         try:
-            answer = opener.open(request, timeout=timeout_s)
+            answer = urllib.request.build_opener(_Nowhere).open(request, timeout=timeout_s)
         except urllib.error.HTTPError as error:
             answer = error
         with answer:
@@ -65,5 +67,7 @@ def _exchange(request: urllib.request.Request, until: float, timeout_s: float, l
                 if clock.monotonic() >= until:
                     return Unfetched(f"no whole answer within {timeout_s:g} s")
             return Fetched(answer.status or 0, body)
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except Exception as error:  # the thread's own exit guard, else its end would be taken for a server that is slow
+        if not isinstance(error, (OSError, http.client.HTTPException, ValueError)):
+            _log.error("a fetch failed inside the gateway", error=error)
         return Unfetched(str(getattr(error, "reason", None) or error) or type(error).__name__)

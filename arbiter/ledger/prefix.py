@@ -2,22 +2,25 @@
 
 SPEC 7.4. `Prefixes` is one worker's; a `Reading` is of one request, and is shared by its attempts. It begins once the
 request was sent, and goes on while the upstream thinks: in the loop's next turn where there is little to hash, in a
-thread where there is much. Whoever needs it sooner (an upstream that answered at once) waits for it, or does it then.
+thread where there is much. The loop never waits for that thread: whoever needs a reading sooner, because the upstream
+answered at once, is called back once it is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import chain
+from arbiter._speedups import chain, nesting
 from arbiter.ledger import asked
 from arbiter.ledger.head import MAX_ENTRIES, SHORT, TOOLS, Heads, seed_of
+from arbiter.ledger.seldom import Seldom
 from arbiter.ledger.trails import LEAST_BYTES, LINK, Chain, Found, Trail, Trails, trail_of
 from arbiter.log import Log
 
@@ -26,6 +29,8 @@ SEEN_TOOLS = 1024
 TOOLS_SAMPLE_BYTES = 256 << 10
 AT_ONCE_BYTES = 128 << 10
 """Hashing that many takes a fifth of a millisecond; what is more goes to a thread."""
+LATE_BYTES = 128 << 20
+"""Of prompts whose requests may be over, and their rows still wait: what comes on top goes without being hashed."""
 
 _MARK, _RETENTION = b'"cache_control"', b'"prompt_cache'
 _NONE = memoryview(b"[]")
@@ -50,26 +55,34 @@ class Prefix(msgspec.Struct, frozen=True):
     last: str
     """The hash behind the last input: of the whole."""
     tools_sample: bytes | None = None
+    replaced: int | None = None
+    """Inputs of the client's request that do not stand in this one, where this one was made of it."""
 
 
 class Prefixes:
-    """What one worker knows of the prompts that it sent. `folded_bytes` counts how much of inputs was hashed."""
+    """What one worker knows of the prompts that it sent.
+
+    `folded_bytes` counts how much of inputs was hashed, `late_bytes` is what there is of prompts that rows wait for.
+    `untold` is for whoever fails to tell of one.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, trails_bytes: int = TRAILS_BYTES) -> None:
         self.loop = loop
         self.heads = Heads()
         self.trails = Trails(trails_bytes)
-        self.folded_bytes = 0
+        self.folded_bytes = self.late_bytes = 0
+        self.untold = Seldom(_log, "a request's prefix could not be told")
+        self.too_many = Seldom(_log, "more prompts wait to be hashed than there is room for; their rows go without")
         self._seen_tools: dict[str, None] = {}
         self._threads: ThreadPoolExecutor | None = None
 
-    def read(self, members: Mapping[str, Raw]) -> Reading:
-        """The reading of a request with these members; nothing is done yet."""
-        return Reading(self, members)
+    def reading(self, members: Mapping[str, Raw], before: Mapping[str, Raw] | None = None) -> Reading:
+        """The reading of a request with these members, made of those `before`; nothing is done yet."""
+        return Reading(self, members, before=before)
 
-    def read_marks(self, body: bytes) -> Reading:
+    def reading_of_marks(self, body: bytes) -> Reading:
         """The reading of a body for the cache marks in it."""
-        return Reading(self, None, body)
+        return Reading(self, {}, body)
 
     def submit(self, work: Callable[[], None]) -> Future[None]:
         if self._threads is None:
@@ -88,23 +101,39 @@ class Prefixes:
         text = memoryview(raw)
         return bytes(text) if is_new and len(text) <= TOOLS_SAMPLE_BYTES else None
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
+        """End, once nothing is read any more that a row waits for."""
+        while self.late_bytes:
+            # Behind all that was begun. Who is called back may ask for another reading.
+            await asyncio.wrap_future(self.submit(lambda: None))
         if self._threads is not None:
             self._threads.shutdown()
 
 
 class Reading:
-    """One request's prompt, being read: once, whoever asks. A failure leaves None, and is logged."""
+    """One request's prompt, being read: once, whoever asks. `prefix` is what there is to say, once it `is_over`.
 
-    __slots__ = ("_at", "_begun", "_body", "_found", "_future", "_inputs", "_is_over", "_members",
-                 "_prefix", "_prefixes", "_seed", "_trail", "is_begun")  # fmt: skip
+    A failure leaves None, and is logged.
+    """
 
-    def __init__(self, prefixes: Prefixes, members: Mapping[str, Raw] | None, body: bytes = b"") -> None:
+    __slots__ = ("_at", "_before", "_begun", "_body", "_found", "_future", "_inputs", "_late_bytes", "_members",
+                 "_prefixes", "_seed", "_trail", "_waiting", "is_begun", "is_over", "prefix")  # fmt: skip
+
+    def __init__(
+        self,
+        prefixes: Prefixes,
+        members: Mapping[str, Raw],
+        body: bytes = b"",
+        before: Mapping[str, Raw] | None = None,
+    ) -> None:
         self._prefixes = prefixes
-        self._members: Mapping[str, Raw] = members if members is not None else {}
+        self._members = members
         self._body = body  # still to be opened
-        self.is_begun = self._is_over = False
-        self._prefix: Prefix | None = None
+        self._before = before
+        self.is_begun = self.is_over = False
+        self.prefix: Prefix | None = None
+        self._waiting: list[Callable[[], None]] = []
+        self._late_bytes = 0
         self._future: Future[None] | None = None
         self._inputs: memoryview | None = None
         self._begun: Chain | None = None  # as far as it is known
@@ -117,40 +146,64 @@ class Reading:
             self.is_begun = True
             self._prefixes.loop.call_soon(self._go)
 
-    def prefix(self) -> Prefix | None:
-        """What there is to say. Waits where it is still being read."""
-        if self._is_over:
-            return self._prefix
-        self._is_over = True
-        try:
-            if self._future is not None:
-                self._future.result()
-            else:
-                self._look()
-                self.fold()
-            self._remember()
-        except Exception as bug:
-            _log.error("a request's prefix could not be told", error=bug)
-        self._members, self._body = {}, b""
-        self._inputs = self._begun = self._found = self._trail = None
-        return self._prefix
+    def is_ready(self, then: Callable[[], None]) -> bool:
+        """Whether it is over. Where that takes longer than the loop can wait, `then` is called on the loop after it."""
+        self._go()
+        if self.is_over:
+            return True
+        prefixes = self._prefixes
+        if not self._late_bytes:
+            size = max(len(self._body), len(self._inputs or b""), 1)
+            if prefixes.late_bytes and prefixes.late_bytes + size > LATE_BYTES:
+                prefixes.too_many.warn()
+                if self._future is not None:
+                    self._future.cancel()
+                self._end()
+                return True
+            self._late_bytes = size
+            prefixes.late_bytes += size
+        self._waiting.append(then)
+        return False
+
+    def read(self) -> Prefix | None:
+        """Read it here and now, however long that takes."""
+        self._finish(self.fold)
+        return self.prefix
 
     def _go(self) -> None:
-        if self._is_over:
+        if self.is_over or self._future is not None:
+            return
+        # What is wrong with it, `read` finds out as well, and says so. Nor is there a thread once the worker has ended.
+        with contextlib.suppress(Exception):
+            if (len(self._body) or self._look()) > AT_ONCE_BYTES:
+                self._future = self._prefixes.submit(self.fold)
+                self._future.add_done_callback(self._folded_elsewhere)
+                return
+        self.read()
+
+    def _folded_elsewhere(self, future: Future[None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+            self._prefixes.loop.call_soon_threadsafe(self._finish, future.result)
+
+    def _finish(self, fold: Callable[[], None]) -> None:
+        """Whatever `fold` finds is what there is to say. On the loop."""
+        if self.is_over:
             return
         try:
-            is_much = self._look() > AT_ONCE_BYTES
-        except Exception:
-            is_much = False  # `prefix` finds out as well, and says so
-        if is_much:
-            self._future = self._prefixes.submit(self.fold)
-            self._future.add_done_callback(self._folded_elsewhere)
-        else:
-            self.prefix()
+            fold()
+            self._remember()
+        except Exception as bug:
+            self._prefixes.untold.error(bug)
+        self._end()
 
-    def _folded_elsewhere(self, _: Future[None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
-            self._prefixes.loop.call_soon_threadsafe(self.prefix)
+    def _end(self) -> None:
+        self.is_over = True
+        self._members, self._before, self._body = {}, None, b""
+        self._inputs = self._begun = self._found = self._trail = None
+        self._prefixes.late_bytes -= self._late_bytes
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
     def _look(self) -> int:
         """Find out what is known of it; how many bytes are not."""
@@ -164,15 +217,18 @@ class Reading:
                 self._found = trails.find(seed, inputs)
                 self._begun = self._found.chain()
             self._inputs = inputs
+        if self._before is not None:
+            return len(self._inputs)  # to be compared, whatever is known
         if self._begun is not None:
             return len(self._inputs) - self._begun.ends[-1]
         return len(self._inputs) + self._prefixes.heads.unread_bytes(self._members, self._seed)
 
     def fold(self) -> None:
         """Hash what is not known, and say what there is to say. In any thread."""
+        if self._inputs is None:
+            self._look()
         begun, inputs, members = self._begun, self._inputs, self._members
-        if inputs is None:
-            return
+        assert inputs is not None
         if begun is None:
             led = chain.lead(inputs)
             head = self._prefixes.heads.of(members, self._seed, led) if led is not None else None
@@ -187,7 +243,7 @@ class Reading:
         if self._found is not None:
             self._trail = trail_of(self._found, self._seed, inputs, whole)
         head_hash, system_hash, tools_hash = head.told
-        self._prefix = Prefix(
+        self.prefix = Prefix(
             head_hash,
             system_hash,
             tools_hash,
@@ -198,11 +254,12 @@ class Reading:
             asked.effort(members),
             asked.settings(members),
             whole.links[-LINK : SHORT - LINK].hex(),
+            replaced=replaced(self._before, members) if self._before is not None else None,
         )
 
     def _remember(self) -> None:
         """What the next requests of this worker need to know. On the loop."""
-        prefix, begun, inputs, prefixes = self._prefix, self._begun, self._inputs, self._prefixes
+        prefix, begun, inputs, prefixes = self.prefix, self._begun, self._inputs, self._prefixes
         if prefix is None or begun is None or inputs is None:
             return
         prefixes.folded_bytes += len(inputs) - self._at
@@ -212,7 +269,7 @@ class Reading:
         if tools_hash is not None and not self._body:
             sample = prefixes.tools_sample(tools_hash, self._members[TOOLS])
             if sample is not None:
-                self._prefix = msgspec.structs.replace(prefix, tools_sample=sample)
+                self.prefix = msgspec.structs.replace(prefix, tools_sample=sample)
 
 
 def _inputs_of(members: Mapping[str, Raw]) -> memoryview:
@@ -221,3 +278,19 @@ def _inputs_of(members: Mapping[str, Raw]) -> memoryview:
     # Responses: a bare string is one message of the user's.
     bare = len(inputs) > 0 and inputs[0] == _QUOTE
     return memoryview(b'[{"role":"user","content":%b}]' % bytes(inputs)) if bare else inputs
+
+
+def replaced(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> int:
+    """How many inputs of `before` do not stand in `after`, as they are spelled."""
+    if all(before.get(name) == after.get(name) for name in ("messages", "input")):
+        return 0
+    return (Counter(_spelled(before)) - Counter(_spelled(after))).total()
+
+
+def _spelled(members: Mapping[str, Raw]) -> list[bytes]:
+    raw = bytes(_inputs_of(members))
+    start, found = 1, []
+    for end in nesting.cuts(raw, len(raw)):
+        found.append(raw[start:end].strip())
+        start = end + 1
+    return found

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from arbiter._speedups import nesting
 from arbiter.ledger import sample
 from arbiter.ledger.row import AttemptRow
-from arbiter.log import Log
 
 if TYPE_CHECKING:
     from arbiter.ledger.prefix import Prefix, Prefixes, Reading
-
-_CONVERSATIONS = ("messages", "input")
-_log = Log(__name__)
 
 
 class Prompt:
@@ -28,7 +23,7 @@ class Prompt:
     def __init__(self, prefixes: Prefixes, members: Mapping[str, Raw]) -> None:
         self.members = members
         self._prefixes = prefixes
-        self._reading = prefixes.read(members)
+        self._reading = prefixes.reading(members)
 
     def sent(self, edited: Mapping[str, Raw] | None, marked: bytes | None) -> Prompt:
         """What one attempt sends of it: with the members `edited`, with marks of our own in the body `marked`."""
@@ -45,16 +40,26 @@ class Prompt:
         """It is on its way: read it while the upstream thinks."""
         self._reading.begin()
 
-    def tell(self, row: AttemptRow) -> None:
-        """Complete the row of an attempt that is over. What cannot be told stays None, and is no reason to fail."""
+    def tell(self, row: AttemptRow, then: Callable[[AttemptRow], None]) -> None:
+        """Complete the row of an attempt that is over, and hand it to `then`: now, or once what was sent is hashed.
+
+        What cannot be told stays None, and is no reason to fail.
+        """
+        for reading in self._readings():
+            if not reading.is_ready(partial(self.tell, row, then)):
+                return
         try:
             if row.usage_source != "provider" and _may_have_cost(row):
                 row.sample, row.sample_of_bytes = sample.of(self.members)
-            prefix = self._reading.prefix()
+            prefix = self._reading.prefix
             if prefix is not None:
                 self._tell(row, prefix)
         except Exception as bug:
-            _log.error("a row goes without its prompt", trace_id=row.trace_id, error=bug)
+            self._prefixes.untold.error(bug, trace_id=row.trace_id)
+        then(row)
+
+    def _readings(self) -> list[Reading]:
+        return [self._reading]
 
     def _tell(self, row: AttemptRow, prefix: Prefix) -> None:
         row.head_hash, row.system_hash, row.tools_hash = prefix.head_hash, prefix.system_hash, prefix.tools_hash
@@ -65,10 +70,34 @@ class Prompt:
             row.tools_sample = prefix.tools_sample
 
 
+class Apart(Prompt):
+    """What is asked apart from any conversation (embeddings): no cache will know it again."""
+
+    __slots__ = ()
+
+    def __init__(self, members: Mapping[str, Raw]) -> None:
+        self.members = members
+
+    def sent(self, edited: Mapping[str, Raw] | None, marked: bytes | None) -> Prompt:
+        return self
+
+    @property
+    def is_begun(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        """There is nothing to read."""
+
+    def tell(self, row: AttemptRow, then: Callable[[AttemptRow], None]) -> None:
+        if row.usage_source != "provider" and _may_have_cost(row):
+            row.sample, row.sample_of_bytes = sample.of(self.members)
+        then(row)
+
+
 class _Altered(Prompt):
     """A prompt that is not sent as the client wrote it. Rows tell of both."""
 
-    __slots__ = ("_edited", "_marks", "_projection")
+    __slots__ = ("_marks", "_projection")
 
     def __init__(
         self,
@@ -81,25 +110,24 @@ class _Altered(Prompt):
         self.members = members
         self._prefixes = prefixes
         self._reading = reading
-        self._edited = edited
-        self._projection = prefixes.read(edited) if edited is not None else None
-        self._marks = prefixes.read_marks(marked) if marked is not None else None
+        self._projection = prefixes.reading(edited, before=members) if edited is not None else None
+        self._marks = prefixes.reading_of_marks(marked) if marked is not None else None
 
     def begin(self) -> None:
-        super().begin()
-        for reading in (self._projection, self._marks):
-            if reading is not None:
-                reading.begin()
+        for reading in self._readings():
+            reading.begin()
+
+    def _readings(self) -> list[Reading]:
+        ours = (self._projection, self._marks)
+        return [self._reading, *(reading for reading in ours if reading is not None)]
 
     def _tell(self, row: AttemptRow, prefix: Prefix) -> None:
         super()._tell(row, prefix)
         if self._marks is not None:
-            ours = self._marks.prefix()
+            ours = self._marks.prefix
             row.cache_marks = ours.cache_marks if ours is not None else None
-        if self._edited is not None and self._projection is not None:
-            projection = self._projection.prefix()
-            row.replaced = replaced(self.members, self._edited)
-            row.projection_hash = projection.last if projection is not None else None
+        if self._projection is not None and (projection := self._projection.prefix) is not None:
+            row.replaced, row.projection_hash = projection.replaced, projection.last
 
 
 def _may_have_cost(row: AttemptRow) -> bool:
@@ -107,21 +135,3 @@ def _may_have_cost(row: AttemptRow) -> bool:
     if row.status is not None:
         return row.status < 300
     return row.outcome == "cancelled" or row.timeout_phase in ("headers", "unary", "first_event", "total")
-
-
-def replaced(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> int:
-    """How many inputs of `before` do not stand in `after`, as they are spelled."""
-    if all(before.get(name) == after.get(name) for name in _CONVERSATIONS):
-        return 0
-    return (Counter(_inputs(before)) - Counter(_inputs(after))).total()
-
-
-def _inputs(members: Mapping[str, Raw]) -> list[bytes]:
-    raw = bytes(members.get("messages", members.get("input", b"")))
-    if raw[:1] == b'"':
-        return [b'{"role":"user","content":%b}' % raw]  # of Responses: one message of the user's
-    start, found = 1, []
-    for end in nesting.cuts(raw, len(raw)):
-        found.append(raw[start:end].strip())
-        start = end + 1
-    return found

@@ -29,11 +29,13 @@ import msgspec
 
 from arbiter import clock
 from arbiter.ledger import records
-from arbiter.ledger.database import Statement
+from arbiter.ledger.database import Change
 from arbiter.ledger.journal import JournalFile
 from arbiter.ledger.reaper import reap, workers
 from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.seldom import Seldom
 from arbiter.ledger.store import Position, Readable, Store, StoreDown, StoreRefused
+from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.state import process
 
@@ -49,7 +51,6 @@ STOP_WITHIN_S = 5.0
 # of them is not worth more.
 SPLITS = 20
 REFUSALS_IN_A_ROW = 16  # of one kind of row: more than that are not bad rows, but a bad table
-SAY_EVERY_S = 60.0
 
 log = logging.getLogger("arbiter.ledger")
 
@@ -76,7 +77,7 @@ class Batch(msgspec.Struct):
 
     requests: list[RequestRow]
     attempts: list[AttemptRow]
-    also: list[Statement] = []
+    also: list[Change] = []
 
 
 class Stage(Protocol):
@@ -145,7 +146,7 @@ class Recorder:
         self._splits = 0  # of batches, in this step
         self._refused = 0  # sequence number of the row that the store refused last
         self._refusals = {RequestRow: 0, AttemptRow: 0}  # given up since one was stored
-        self._say_at: dict[str, float] = {}
+        self._said: dict[str, Seldom] = {}
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -372,9 +373,11 @@ class Recorder:
             name = type(stage).__name__
             self._state.spoilt += rows
             self._metrics.count("arbiter_ledger_stage_failures_total", (name,), rows)
-            if clock.monotonic() >= self._say_at.get(name, 0.0):
-                self._say_at[name] = clock.monotonic() + SAY_EVERY_S
-                log.error("rows are stored without what %s would have added: %s", name, error, exc_info=error)
+            if name not in self._said:
+                self._said[name] = Seldom(
+                    Log("arbiter.ledger"), f"rows are stored without what {name} would have added"
+                )
+            self._said[name].error(error)
 
     def _forget(self) -> None:
         """What the stages took and the store did not did not happen."""

@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from arbiter import clock
+from arbiter.chore import Chore
 from arbiter.ledger import search_tender
 from arbiter.ledger.database import Database
 from arbiter.ledger.store import Store, StoreDown
@@ -65,17 +66,15 @@ class Sweeper:
         self._open_store = open_store
         self._rules = rules
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._chore = Chore("sweeper", self._try, every_s=SWEEP_EVERY_S, first_s=FIRST_SWEEP_S)
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
-        self._thread.start()
+        self._chore.start()
 
     def stop(self) -> None:
         """End after the transaction that is under way."""
         self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(STOP_WITHIN_S)
+        self._chore.stop(STOP_WITHIN_S)
 
     def sweep(self) -> dict[str, int]:
         """Delete what is too old. Returns how many rows of each rule's table. Errors: StoreDown."""
@@ -88,17 +87,14 @@ class Sweeper:
         finally:
             store.close()
 
-    def _run(self) -> None:
-        pause_s = FIRST_SWEEP_S
-        while not self._stopping.wait(pause_s):
-            pause_s = SWEEP_EVERY_S
-            try:
-                swept = self.sweep()
-            except StoreDown as error:
-                log.warning("old rows could not be deleted, and will be tried again in an hour: %s", error)
-                continue
-            if any(swept.values()):
-                log.info("old rows were deleted", extra=swept)
+    def _try(self) -> None:
+        try:
+            swept = self.sweep()
+        except StoreDown as error:
+            log.warning("old rows could not be deleted, and will be tried again in an hour: %s", error)
+            return
+        if any(swept.values()):
+            log.info("old rows were deleted", extra=swept)
 
     def _sweep(self, store: Store, rule: Rule) -> int:
         before_ms = clock.now_ms() - int(rule.ttl_s * 1000)

@@ -23,7 +23,7 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     client_trace_id: str | None = None
     kind: str = "client"  # client | classifier | summary | replay | probe
     endpoint: str  # the route: "chat", "messages", "count_tokens", ...
-    format_in: str  # openai-chat | anthropic-messages
+    format_in: str  # openai-chat | anthropic-messages | embeddings
     stream: bool = False
     received_ms: int
     finished_ms: int | None = None

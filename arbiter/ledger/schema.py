@@ -1,7 +1,8 @@
 """The store's tables, derived from the row Structs, and how a database of any age becomes today's.
 
 A field is written once, in `row.py`: appending one there adds its column everywhere, here at the next start. Anything
-else that changes (a renamed column, a filled-in value) is a numbered step in `MIGRATIONS`. The SQL is the part that
+else that changes (a renamed column, a filled-in value) is a numbered step in `MIGRATIONS`; what a new table begins with
+stands in `seeds`. The SQL is the part that
 SQLite and PostgreSQL share; a dialect only names the types.
 """
 
@@ -17,6 +18,7 @@ import msgspec
 
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.row import UNSTORED, AttemptRow, RequestRow
+from arbiter.ledger.seeds import SEEDS
 from arbiter.ledger.session_rows import AuditRow, NoteRow, SessionRow
 from arbiter.ledger.toolsets import ToolSetRow
 
@@ -156,6 +158,9 @@ def plan(
         )
     if "schema_version" not in present:
         statements.append("CREATE TABLE schema_version (version {integer} NOT NULL)".format(**dialect))
+    if version:
+        for table in TABLES.keys() - present.keys():
+            statements += SEEDS.get(table, ())
     statements += [f"CREATE INDEX {name} ON {of}" for name, of in INDEXES.items() if name not in indexes]
     if version != VERSION:
         statements += ["DELETE FROM schema_version", f"INSERT INTO schema_version (version) VALUES ({VERSION})"]

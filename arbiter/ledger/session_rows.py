@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+APART: Final = ("count_tokens", "embeddings")
+"""The endpoints whose calls generate nothing."""
+
+KINDS: Final = {
+    "main": "mains",
+    "subagent": "subagents",
+    "workflow": "workflows",
+    "compaction": "compactions",
+    "auxiliary": "auxiliaries",
+    "title": "titles",
+    "keepwarm": "keepwarms",
+}
+"""Each request kind and the column that counts it."""
+
+NO_TURNS: Final = frozenset(("compaction", "auxiliary", "title", "keepwarm"))
+"""Kinds of requests that are no step of a conversation."""
 
 
 class SessionRow(msgspec.Struct, kw_only=True):

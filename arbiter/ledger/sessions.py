@@ -3,7 +3,8 @@
 Theory of operation. A batch brings requests that are over. Each is added to its session's row in the transaction that
 stores it, as a change of what stands there and never as a whole new row: what an operator writes into the same row
 meanwhile is not lost. Nothing is remembered between two batches, so that a batch that comes again, or another control
-process, finds what the store has. A request that the store has already changes nothing.
+process, finds what the store has. A request that the store has already changes nothing. Turns are numbered by what is
+there before the transaction, and numbered anew within it where another gateway's came in between.
 
 What a client asks without naming a session is one session for as long as it is not silent for `sessions.idle_timeout`:
 it is named after the client and the second in which it began. Sessions that were told are closed by the same silence.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -23,25 +25,12 @@ from arbiter.ledger.audit import new_id
 from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.session_rows import NoteRow, SessionRow
+from arbiter.ledger.session_rows import APART, KINDS, NO_TURNS, NoteRow, SessionRow
 from arbiter.ledger.store import Readable
 from arbiter.ledger.tables import NOTES, SESSIONS
 
 IDLE, OPERATOR = "idle", "operator"
-COUNT_TOKENS = "count_tokens"
 
-KINDS: Final = {
-    "main": "mains",
-    "subagent": "subagents",
-    "workflow": "workflows",
-    "compaction": "compactions",
-    "auxiliary": "auxiliaries",
-    "title": "titles",
-    "keepwarm": "keepwarms",
-}
-"""Each request kind and the column that counts it."""
-
-_NO_TURNS = frozenset(("compaction", "auxiliary", "title", "keepwarm"))
 _COUNTS = ("requests", "turns", "failed", *KINDS.values())
 
 
@@ -52,9 +41,9 @@ def key_of(client: str | None, session: str) -> str:
 
 def is_turn(row: RequestRow) -> bool:
     """Whether this is a turn of its session: a completed generation, and no auxiliary call."""
-    if row.kind != "client" or row.outcome != "ok" or row.endpoint == COUNT_TOKENS:
+    if row.kind != "client" or row.outcome != "ok" or row.endpoint in APART:
         return False
-    return row.request_kind not in _NO_TURNS
+    return row.request_kind not in NO_TURNS
 
 
 def group_name(client: str, at_ms: int) -> str:
@@ -91,6 +80,8 @@ class Sessions:
         for row in told:
             _add(row, changes, present, is_told=(row.client, row.session) not in untold)
         batch.also += _statements(changes, present)
+        if turns := [row for row in told if row.turn_index is not None]:
+            batch.also.append(partial(_number, turns=turns))
 
     def stored(self, batch: Batch) -> None:
         """Nothing is remembered."""
@@ -158,7 +149,7 @@ def _last_group(db: Database, client: str) -> SessionRow | None:
 
 def _generates(row: RequestRow) -> bool:
     """Whether it was let in and asked for an answer: a refused stranger begins no session."""
-    return row.endpoint != COUNT_TOKENS and row.model_asked is not None
+    return row.endpoint not in APART and row.model_asked is not None
 
 
 def _over_ms(row: RequestRow) -> int:
@@ -208,20 +199,41 @@ def _add(row: RequestRow, changes: dict[str, SessionRow], present: dict[str, Ses
 def _statements(changes: dict[str, SessionRow], present: dict[str, SessionRow]) -> list[Statement]:
     """Parents that nobody has seen, the changes themselves, and what is open again."""
     unseen = {}
-    for change in changes.values():
+    ordered = sorted(changes.values(), key=lambda change: change.id)  # two gateways are not to wait for each other
+    for change in ordered:
         if change.parent is not None:
             key = key_of(change.client, change.parent)
             if key not in changes and key not in present:
                 unseen[key] = SessionRow(id=key, session=change.parent, client=change.client)
-    again = [(change.id, change.ended_ms) for change in changes.values() if change.ended_ms is not None]
-    added = [msgspec.structs.replace(change, ended_ms=None) for change in changes.values()]
-    statements = [SESSIONS.inserts(list(unseen.values()))] if unseen else []
+    again = [(change.id, change.ended_ms) for change in ordered if change.ended_ms is not None]
+    added = [msgspec.structs.replace(change, ended_ms=None) for change in ordered]
+    statements = [SESSIONS.inserts([unseen[key] for key in sorted(unseen)])] if unseen else []
     statements.append(Statement(_ADD, SESSIONS.bound(added)))
     if again:
         # Whoever ended it once more since we looked has the last word.
         sql = "UPDATE sessions SET ended_ms = NULL, ended_by = NULL WHERE id = ? AND ended_ms = ?"
         statements.append(Statement(sql, again))
     return statements
+
+
+def _number(db: Database, *, turns: Sequence[RequestRow]) -> None:
+    """Number `turns` by what their sessions count now, which nobody else can change before we are done.
+
+    They mostly are: only another gateway, on the same store, may have added turns since `take` looked.
+    """
+    by_session: defaultdict[str, list[RequestRow]] = defaultdict(list)
+    for row in turns:
+        assert row.session is not None
+        by_session[key_of(row.client, row.session)].append(row)
+    marks = ", ".join("?" * len(by_session))
+    moved = []
+    for key, count in db.rows(f"SELECT id, turns FROM sessions WHERE id IN ({marks})", list(by_session)):
+        rows = by_session[key]
+        for number, row in enumerate(rows, count - len(rows) + 1):
+            if row.turn_index != number:
+                row.turn_index = number
+                moved.append((number, row.id))
+    db.run_many(Statement("UPDATE requests SET turn_index = ? WHERE id = ?", moved))
 
 
 def _sql() -> str:

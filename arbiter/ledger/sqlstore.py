@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from arbiter.ledger import query, schema
-from arbiter.ledger.database import Database, Statement, Unstorable
+from arbiter.ledger.database import Change, Database, Statement, Unstorable
 from arbiter.ledger.query import Entry, Filters, Page
 from arbiter.ledger.records import Row, storable, storable_value
 from arbiter.ledger.row import AttemptRow, RequestRow
@@ -37,14 +37,14 @@ class SqlStore:
             database.close()
             raise
 
-    def write(self, batch: Sequence[Row], position: Position, also: Sequence[Statement] = ()) -> None:
+    def write(self, batch: Sequence[Row], position: Position, also: Sequence[Change] = ()) -> None:
         requests = [row for row in batch if type(row) is RequestRow]
         attempts = [row for row in batch if type(row) is AttemptRow]
         try:
             self._write(requests, attempts, position, also)
         except (Unstorable, UnicodeEncodeError):
             # One number too large for a column must not keep the rest waiting for ever.
-            also = [Statement(one.sql, [[storable_value(value) for value in row] for row in one.rows]) for one in also]
+            also = [_storable(one) if isinstance(one, Statement) else one for one in also]
             try:
                 self._write([storable(row) for row in requests], [storable(row) for row in attempts], position, also)
             except Unstorable as error:
@@ -94,13 +94,16 @@ class SqlStore:
     # ------------------------------------------------------------------ inside
 
     def _write(
-        self, requests: Sequence[Row], attempts: Sequence[Row], position: Position, also: Sequence[Statement]
+        self, requests: Sequence[Row], attempts: Sequence[Row], position: Position, also: Sequence[Change]
     ) -> None:
         with self.database.transaction():
             self.database.run_many(REQUESTS.inserts(requests))
             self.database.run_many(ATTEMPTS.inserts(attempts))
-            for statement in also:
-                self.database.run_many(statement)
+            for change in also:
+                if isinstance(change, Statement):
+                    self.database.run_many(change)
+                else:
+                    change(self.database)
             self.database.run(
                 "INSERT INTO journal_positions (journal, position) VALUES (?, ?)"
                 " ON CONFLICT (journal) DO UPDATE SET position = excluded.position",
@@ -139,6 +142,10 @@ class SqlStore:
             return schema.plan(version, present, self.database.indexes(), self.database.dialect.types)
         except schema.NewerSchema as error:
             raise StoreDown(f"{self.name}: {error}") from error
+
+
+def _storable(statement: Statement) -> Statement:
+    return Statement(statement.sql, [[storable_value(value) for value in row] for row in statement.rows])
 
 
 def _where(filters: Filters, *, prefix: bool) -> tuple[str, list[Any]]:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from arbiter.ledger.database import Database, Statement
+from arbiter.ledger.database import Change, Database
 from arbiter.ledger.query import Entry, Filters, Page
 from arbiter.ledger.records import Row
 
@@ -67,8 +67,8 @@ class Readable(Protocol):
 class Store(Readable, Protocol):
     """Rows, kept for good."""
 
-    def write(self, batch: Sequence[Row], position: Position, also: Sequence[Statement] = ()) -> None:
-        """Store the rows, what changes with them, and the position, in one transaction.
+    def write(self, batch: Sequence[Row], position: Position, also: Sequence[Change] = ()) -> None:
+        """Store the rows, then what changes with them in that order, and the position, in one transaction.
 
         A row whose id is known already changes nothing.
         """

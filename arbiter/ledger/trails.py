@@ -10,7 +10,8 @@ hashes over its first 8 KiB, its first 16 KiB and so on, its *rungs*. The highes
 that has at least half of its bytes in common; then its stones are tried in order, in the same pass over the bytes.
 
 Of two trails that share a rung the later one is found by it. A trail that no rung leads to is forgotten, and once there
-is more than `limit_bytes` of them, those that were left the longest ago. Trails belong to one loop.
+is more than `limit_bytes` of them, those that were left the longest ago. Trails are kept on one loop, and found in any
+thread.
 """
 
 from __future__ import annotations

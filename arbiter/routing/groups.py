@@ -17,7 +17,7 @@ from xxhash import xxh3_64_intdigest
 from arbiter.config import units
 from arbiter.config.rates import Rate
 from arbiter.config.snapshot import Alias, Member, Select, Snapshot
-from arbiter.routing.plan import Asked, Rung
+from arbiter.routing.plan import Amount, Asked, Rung
 
 _NOTHING = Asked("")
 _AS_BYTES = Struct("<d").pack
@@ -152,18 +152,21 @@ def _by_weight(branch: Branch, rung: Rung, asked: Asked) -> Rank:
 
 
 def _by_input_price(branch: Branch, rung: Rung, asked: Asked) -> Rank:
-    rate = _rate(rung, asked.tokens)
+    rate = _rate(rung, asked.amount)
     return (_UNKNOWN if rate is None or rate.input is None else rate.input), 0.0
 
 
 def _by_output_price(branch: Branch, rung: Rung, asked: Asked) -> Rank:
-    rate = _rate(rung, asked.tokens)
+    rate = _rate(rung, asked.amount)
     return (_UNKNOWN if rate is None or rate.output is None else rate.output), 0.0
 
 
-def _rate(rung: Rung, tokens: int) -> Rate | None:
+def _rate(rung: Rung, amount: Amount | None = None) -> Rate | None:
     rate = rung.provider.rate(rung.model)
-    return rate and next((tier for above, tier in rate.tiers if tokens > above), rate)
+    if rate is None or not rate.tiers or amount is None:
+        return rate
+    tokens = amount.tokens(rung.name)
+    return next((tier for above, tier in rate.tiers if tokens > above), rate)
 
 
 def _by_latency(branch: Branch, rung: Rung, asked: Asked) -> Rank:
@@ -184,7 +187,7 @@ def _by_load(branch: Branch, rung: Rung, asked: Asked) -> Rank:
 def _has_tiers(way: Way | Target) -> bool:
     if isinstance(way, Way):
         return any(_has_tiers(branch.leads_to) for branch in way.branches)
-    rate = _rate(way.settled.rungs[0], 0)
+    rate = _rate(way.settled.rungs[0])
     return rate is not None and bool(rate.tiers)
 
 

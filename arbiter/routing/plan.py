@@ -83,8 +83,11 @@ class Facts(Protocol):
         """Medians of what was measured lately: (seconds to the first event, tokens per second)."""
 
 
-BYTES_PER_TOKEN = 4
-"""Of a request's JSON, about: enough to choose by a price, not to bill by."""
+class Amount(Protocol):
+    """How large a prompt is, about: enough to choose by, not to bill by."""
+
+    def tokens(self, target: str) -> int:
+        """In tokens of the target "provider/model"."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -100,8 +103,8 @@ class Asked(msgspec.Struct, frozen=True):
     slot: bytes | None = None
     draw: float = 0.0
     facts: Facts | None = None
-    tokens: int = 0
-    """About how many of input; 0 where nobody counted. Some prices depend on it."""
+    amount: Amount | None = None
+    """Of input; some prices depend on it. None: nobody asks for anything yet."""
 
 
 class Plan(msgspec.Struct, frozen=True):

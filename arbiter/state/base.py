@@ -6,10 +6,10 @@ Everything is keyed by names of the configuration (provider, account label, clie
 is ever stored. Durations go in and come out as seconds from now: which clock they are kept by is the
 implementation's own business.
 
-What outlives what (SPEC 5.8): pins, artefacts, day counters, measures and pauses survive a restart of the gateway;
-cooldowns, breakers, missing endpoints and refused keys survive a reload (refused keys do not) and a worker's death, and
-end with the gateway. `standing` is everything small that a request needs to know; it is one object until something in
-it changes.
+What outlives what (SPEC 5.8): pins, artefacts, day counters, measures, densities and pauses survive a restart of the
+gateway; cooldowns, breakers, missing endpoints and refused keys survive a reload (refused keys do not) and a worker's
+death, and end with the gateway. `standing` is everything small that a request needs to know; it is one object until
+something in it changes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Standing:
     refused: frozenset[AccountName] = frozenset()
     pauses: Mapping[tuple[str, str], Pause] = field(default_factory=dict)  # by (scope, name)
     lacking: Mapping[str, float] = field(default_factory=dict)
-    """Base URLs without an endpoint for Responses, and until when (monotonic clock of this host) that is believed."""
+    """Base URLs without an endpoint for Responses, and URLs of other endpoints that are missing; until when (monotonic
+    clock of this host) that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ class State(Protocol):
         """The provider refused this account's key; it is not used again until the configuration is reloaded."""
 
     def lack(self, url: str, for_s: float) -> None:
-        """What is at this base URL has no endpoint for Responses; nobody asks it for one for so long (SPEC 6.1)."""
+        """What is at this base URL has no endpoint for Responses, or at another URL no endpoint at all; nobody asks
+        for it for so long (SPEC 6.1)."""
 
     def admit(self, name: str, per_minute: int, per_day: int) -> float:
         """Count one request against the limits of `name` (0: no limit), and return 0; or count nothing and return the
@@ -161,6 +163,12 @@ class State(Protocol):
 
     def measures(self) -> Mapping[str, tuple[float, float]]:
         """Per target the medians of what all workers measured lately: (seconds to the first event, tokens/s)."""
+
+    def learn(self, sums: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        """Add what a worker newly learned of densities: by (target, client), (bytes of text, tokens)."""
+
+    def learned(self) -> Mapping[tuple[str, str], tuple[float, float]]:
+        """What all workers learned of densities lately; it may be some seconds old."""
 
     def look(self) -> None:
         """Called each second, never on the way of a request: what is broken is tried again, what is due is tidied."""

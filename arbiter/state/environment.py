@@ -21,6 +21,7 @@ from typing import Any
 
 import lmdb
 
+from arbiter.chore import Chore
 from arbiter.state.wakeups import Waker
 
 # What LMDB says of files that are no longer, or never were, an environment of its own.
@@ -62,7 +63,7 @@ class Environment:
         self.pid = os.getpid()
         self.users = 1
         self.is_ours = True  # False in the child of a fork
-        self.dirty = False  # set by whoever commits; the flusher clears it
+        self.dirty = False  # set by whoever commits; `_tend` clears it
         _allocate(path / "lock.mdb")
         self.lmdb: lmdb.Environment = lmdb.open(
             str(path),
@@ -81,9 +82,9 @@ class Environment:
         self.page_bytes: int = self.lmdb.stat()["psize"]
         self.lmdb.reader_check()
         self._waker = Waker(self.path)
-        self._stop = threading.Event()
-        self._flusher = threading.Thread(target=self._flush_forever, name=f"lmdb-sync-{path.name}", daemon=True)
-        self._flusher.start()
+        self._sync_in_s, self._check_in_s = SYNC_EVERY_S, READER_CHECK_EVERY_S
+        self._tending = Chore(f"lmdb-{path.name}", self._tend, every_s=WAKE_EVERY_S, first_s=WAKE_EVERY_S)
+        self._tending.start()
 
     def open_db(self, name: bytes) -> Any:
         """A named database, made when missing.
@@ -131,31 +132,28 @@ class Environment:
             _shared.pop(self.path, None)
             if os.getpid() != self.pid:
                 return
-            self._stop.set()
-            self._flusher.join()
+            self._tending.stop()
             try:
                 self.lmdb.sync(True)
             finally:  # else it could not be opened again
                 self.lmdb.close()
 
-    def _flush_forever(self) -> None:
-        sync_in_s, check_in_s = SYNC_EVERY_S, READER_CHECK_EVERY_S
-        while not self._stop.wait(WAKE_EVERY_S):
-            self._waker.wake()
-            sync_in_s -= WAKE_EVERY_S
-            check_in_s -= WAKE_EVERY_S
-            try:
-                if sync_in_s <= 0:
-                    sync_in_s = SYNC_EVERY_S
-                    if self.dirty:
-                        self.dirty = False
-                        self.lmdb.sync(True)
-                if check_in_s <= 0:
-                    check_in_s = READER_CHECK_EVERY_S
-                    self.lmdb.reader_check()
-            except lmdb.Error:
-                # A full or broken disk. Whoever writes next meets the same error and reports it.
-                self.dirty = True
+    def _tend(self) -> None:
+        self._waker.wake()
+        self._sync_in_s -= WAKE_EVERY_S
+        self._check_in_s -= WAKE_EVERY_S
+        try:
+            if self._sync_in_s <= 0:
+                self._sync_in_s = SYNC_EVERY_S
+                if self.dirty:
+                    self.dirty = False
+                    self.lmdb.sync(True)
+            if self._check_in_s <= 0:
+                self._check_in_s = READER_CHECK_EVERY_S
+                self.lmdb.reader_check()
+        except lmdb.Error:
+            # A full or broken disk. Whoever writes next meets the same error and reports it.
+            self.dirty = True
 
 
 def _allocate(lock: Path) -> None:

@@ -7,7 +7,8 @@ Theory of operation. Five databases:
   generation is another one. That is one look-up a request, and a change is seen by whoever asks next, in any process.
 - `pins` and `artefacts`: by 16 bytes of a hash.
 - `counters`: by the hash of a name.
-- `measures`: two records of each worker, what it has under way and what it measured. Nobody writes another's.
+- `measures`: two records of each worker, what it has under way and what it measured, and nobody writes another's; and
+  one of each target and client, to which everybody adds: how dense its text is.
 
 What must not outlive the gateway carries the boot id of its run, and is kept by the monotonic clock, which all
 processes of a host share; the rest goes by the wall clock. What has expired is as good as absent when it is read, and
@@ -27,7 +28,7 @@ from typing import Any, TypeAlias
 import lmdb
 
 from arbiter import clock
-from arbiter.state import environment, measures, records, rules
+from arbiter.state import densities, environment, measures, records, rules
 from arbiter.state.base import AccountName, Breaker, Cooldown, Counts, Origin, Pause, Pin, Standing
 from arbiter.state.records import encode
 from arbiter.state.removal import remove, soonest
@@ -78,6 +79,8 @@ class LmdbState:
         self._busy: dict[str, tuple[float, Mapping[str, int]]] = {}
         self._medians: dict[str, tuple[float, float]] = {}
         self._medians_due = 0.0
+        self._learned: Mapping[tuple[str, str], tuple[float, float]] = {}
+        self._learned_due = 0.0
         self._env = environment.open_shared(path, map_bytes)
         try:
             self._standing = self._env.open_db(b"standing")
@@ -315,8 +318,31 @@ class LmdbState:
             self._medians_due = now + measures.MEDIANS_EVERY_S
         return self._medians
 
+    def learn(self, sums: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        now_ms = self._now_ms()
+        with self._env.begin() as txn:
+            room = densities.MOST - int(txn.stat(self._measures)["entries"])
+            for (target, client), new in sums.items():
+                key = records.key(records.LEARNED, target, client)
+                old = records.read_learned(txn.get(key, db=self._measures))
+                if old is None:
+                    if room <= 0:
+                        continue
+                    room -= 1
+                added = densities.added(old.sums if old is not None else (0.0, 0.0), new)
+                txn.put(key, encode(records.LearnedRecord(target, client, now_ms, added)), db=self._measures)
+
+    def learned(self) -> Mapping[tuple[str, str], tuple[float, float]]:
+        now = self._monotonic()
+        if now >= self._learned_due:
+            self._learned_due = now + densities.READ_EVERY_S
+            since_ms = self._now_ms() - densities.KEPT_MS
+            found = (records.read_learned(raw) for _, raw in self._all(records.LEARNED))
+            self._learned = {(one.target, one.client): one.sums for one in found if one and one.at_ms > since_ms}
+        return self._learned
+
     def _all(self, kind: bytes) -> list[tuple[bytes, bytes]]:
-        """Every worker's record of a kind."""
+        """Every record of a kind."""
         found = []
         with self._env.read() as txn, txn.cursor(self._measures) as cursor:
             if cursor.set_range(kind):
@@ -477,6 +503,9 @@ class LmdbState:
         if key[:1] == records.BUSY:
             busy = records.read_busy(raw)
             return busy is None or busy.boot != self._boot or busy.at <= self._monotonic() - measures.BUSY_S
+        if key[:1] == records.LEARNED:
+            learned = records.read_learned(raw)
+            return learned is None or learned.at_ms <= self._now_ms() - densities.KEPT_MS
         return not measures.added(records.read_samples(raw) or {}, {}, self._now_ms())
 
     def _is_over_count(self, key: bytes, raw: bytes) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from arbiter import clock
-from arbiter.state import measures, rules
+from arbiter.state import densities, measures, rules
 from arbiter.state.base import AccountName, Breaker, Cooldown, Counts, Origin, Pause, Pin, Standing
 from arbiter.state.records import Dated
 
@@ -42,6 +42,7 @@ class Memory:
         self._samples: dict[str, dict[str, measures.Measured]] = {}
         self._medians: dict[str, tuple[float, float]] = {}
         self._medians_due = 0.0
+        self._learned: dict[tuple[str, str], tuple[int, tuple[float, float]]] = {}  # when, and the sums
         self._sweep_due = monotonic() + _SWEEP_EVERY_S
 
     def adopt(self, standing: Standing) -> None:
@@ -156,6 +157,16 @@ class Memory:
             self._medians = measures.medians(self._samples.values(), self._now_ms())
         return self._medians
 
+    def learn(self, sums: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        for pair, new in sums.items():
+            if pair in self._learned or len(self._learned) < densities.MOST:
+                _, old = self._learned.get(pair, (0, (0.0, 0.0)))
+                self._learned[pair] = self._now_ms(), densities.added(old, new)
+
+    def learned(self) -> Mapping[tuple[str, str], tuple[float, float]]:
+        since_ms = self._now_ms() - densities.KEPT_MS
+        return {pair: sums for pair, (at_ms, sums) in self._learned.items() if at_ms > since_ms}
+
     def look(self) -> None:
         if self._monotonic() >= self._sweep_due:
             self._sweep_due = self._monotonic() + _SWEEP_EVERY_S
@@ -214,6 +225,8 @@ class Memory:
         self._busy = {worker: said for worker, said in self._busy.items() if said[0] > now - measures.BUSY_S}
         samples = {worker: measures.added(samples, {}, now_ms) for worker, samples in self._samples.items()}
         self._samples = {worker: live for worker, live in samples.items() if live}
+        since_ms = now_ms - densities.KEPT_MS
+        self._learned = {pair: learned for pair, learned in self._learned.items() if learned[0] > since_ms}
         self._cooldowns = {account: rest for account, rest in self._cooldowns.items() if rest.until > now}
         self._breakers = {name: it for name, it in self._breakers.items() if not rules.is_forgotten(it, now)}
         self._lacking = {url: until for url, until in self._lacking.items() if until > now}
@@ -222,7 +235,8 @@ class Memory:
 
     def _size(self) -> int:
         size = len(self.pins) + len(self.artefacts) + len(self._counts) + len(self._busy) + len(self._samples)
-        return size + len(self._cooldowns) + len(self._breakers) + len(self._lacking)
+        size += len(self._cooldowns) + len(self._breakers) + len(self._lacking)
+        return size + len(self._learned)
 
 
 def _keep(records: dict[bytes, Dated[_Value]], key: bytes, record: Dated[_Value]) -> None:

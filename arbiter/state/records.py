@@ -24,8 +24,8 @@ _VALUES_KNOWN = 1000
 # The first byte of a key in `standing`, and all of the generation's.
 GENERATION, TRIAL = b"g", b"t"
 COOLDOWN, BREAKER, REFUSED, PAUSE, LACK = b"c", b"b", b"r", b"p", b"l"
-# The first byte of a key in `measures`; the worker's name follows.
-BUSY, SAMPLES = b"b", b"s"
+# The first byte of a key in `measures`; the worker's name follows, or the target's and the client's.
+BUSY, SAMPLES, LEARNED = b"b", b"s", b"l"
 
 _Value = TypeVar("_Value")
 _Record = TypeVar("_Record")
@@ -68,6 +68,15 @@ class BusyRecord(msgspec.Struct, array_like=True, frozen=True):
     boot: str
     at: float  # on the monotonic clock of this host
     busy: dict[str, int]
+
+
+class LearnedRecord(msgspec.Struct, array_like=True, frozen=True):
+    """`sums` are bytes of text and tokens, `at_ms` is when they last grew."""
+
+    target: str
+    client: str
+    at_ms: int
+    sums: tuple[float, float]
 
 
 def encode(record: object) -> bytes:
@@ -135,6 +144,7 @@ read_pause = _reader(Pause)
 read_count = _reader(Count)
 read_busy = _reader(BusyRecord)
 read_samples = _reader(dict[str, Measured])
+read_learned = _reader(LearnedRecord)
 
 
 def is_ours(raw: bytes) -> bool:

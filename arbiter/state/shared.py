@@ -286,6 +286,12 @@ class Shared:
     def measures(self) -> Mapping[str, tuple[float, float]]:
         return self._ask(lambda state: state.measures())
 
+    def learn(self, sums: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        self._ask(lambda state: state.learn(sums))
+
+    def learned(self) -> Mapping[tuple[str, str], tuple[float, float]]:
+        return self._ask(lambda state: state.learned())
+
     def _ask_left(self, question: Callable[[LmdbState], _Answer], nothing: _Answer) -> _Answer:
         try:
             return question(self._left) if self._left is not None else nothing

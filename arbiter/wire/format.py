@@ -10,7 +10,8 @@ cannot take as they are, by the name that is sent); a stream has `write_error_ev
 `keepalive`. Who writes an answer is handed the members of the client's request in `asked`, for a format that repeats
 them.
 
-Each module spells its own format and knows no other; they meet in `model`.
+Each module spells its own format and knows no other; they meet in `model`. Embeddings are relayed and never translated:
+their module has no more than what a `Wire` is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Protocol
 
 from arbiter.errors import ArbiterError, InStreamError, UpstreamStatus
 from arbiter.model import Answer, Event, Request, Target
-from arbiter.wire import anthropic_messages, openai_chat, openai_responses
+from arbiter.wire import anthropic_messages, embeddings, openai_chat, openai_responses
 from arbiter.wire.disguises import Disguises
 from arbiter.wire.json import Members
 from arbiter.wire.moulds import Carrier, Moulds
@@ -62,8 +63,8 @@ class Writer(Protocol):
         """Be told of arguments of the open call that were moved past the writer."""
 
 
-class Format(Protocol):
-    """One wire format. The modules themselves implement this."""
+class Wire(Protocol):
+    """A format as far as it is relayed: where it is served, and what its errors look like."""
 
     @property
     def name(self) -> str: ...
@@ -73,6 +74,16 @@ class Format(Protocol):
 
     @property
     def keepalive(self) -> bytes: ...
+
+    def parse_error(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus: ...
+
+    def write_error(self, error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]: ...
+
+    def write_error_event(self, error: ArbiterError, trace_id: str) -> bytes: ...
+
+
+class Format(Wire, Protocol):
+    """One wire format that others are translated from and to. The modules themselves implement this."""
 
     def parse_request(self, members: Members) -> Request: ...
 
@@ -92,13 +103,7 @@ class Format(Protocol):
         self, answer: Answer, trace_id: str, model: str, created_s: int, *, asked: Members = ...
     ) -> bytes: ...
 
-    def parse_error(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus: ...
-
-    def write_error(self, error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]: ...
-
     def parse_error_event(self, payload: bytes) -> InStreamError: ...
-
-    def write_error_event(self, error: ArbiterError, trace_id: str) -> bytes: ...
 
 
 FORMATS: dict[str, Format] = {
@@ -106,3 +111,4 @@ FORMATS: dict[str, Format] = {
     anthropic_messages.name: anthropic_messages,
     openai_responses.name: openai_responses,
 }
+WIRES: dict[str, Wire] = {**FORMATS, embeddings.name: embeddings}

@@ -22,6 +22,8 @@ Pairs = list[tuple[str, str]]
 USER_AGENT = f"arbiter/{__version__}"
 ANTHROPIC_VERSION = "2023-06-01"
 
+_PRODUCT = 64  # characters
+
 PROTOCOL_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
 """The caller's headers that reach every upstream of their format, whole."""
 
@@ -71,6 +73,12 @@ class Incoming:
     def user_agent(self) -> str | None:
         value = self.fields.get("user-agent")
         return value[:256] if value is not None else None
+
+    @property
+    def product(self) -> str:
+        """What the user agent calls itself, without its version."""
+        name = self.fields.get("user-agent", "")[:_PRODUCT].partition("/")[0].partition(" ")[0]
+        return name if name.isascii() and name.isprintable() else ""
 
     @property
     def client_trace_id(self) -> str | None:

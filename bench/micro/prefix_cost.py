@@ -73,11 +73,11 @@ def main() -> None:
             raw = body(turns)
             members: Mapping[str, Raw] = native.open_body(raw).members
             fresh = Prefixes(loop)
-            anew.append(micros(fresh.read(members).prefix))
+            anew.append(micros(fresh.reading(members).read))
             plain.append(micros(partial(hashlib.sha256, raw)))
-            (following if number else first).append(micros(prefixes.read(members).prefix))
+            (following if number else first).append(micros(prefixes.reading(members).read))
             if not number:
-                first += [micros(Prefixes(loop).read(members).prefix) for _ in range(10)]
+                first += [micros(Prefixes(loop).reading(members).read) for _ in range(10)]
                 length = len(raw)
             turns = turns + turn(1000 + number, draw, 300)
         ratio = min(following) / min(anew)

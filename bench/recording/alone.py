@@ -13,7 +13,7 @@ from typing import Any
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.main import stages
 from arbiter.ledger import records
-from arbiter.ledger.database import Statement
+from arbiter.ledger.database import Change
 from arbiter.ledger.journal import Journal
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.recorder import Batch, Recorder, Stage
@@ -135,7 +135,7 @@ class _TimedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
-    def write(self, batch: Sequence[Row], position: Position, also: Sequence[Statement] = ()) -> None:
+    def write(self, batch: Sequence[Row], position: Position, also: Sequence[Change] = ()) -> None:
         began = time.process_time_ns()
         self.store.write(batch, position, also)
         self.ns += time.process_time_ns() - began

@@ -17,7 +17,12 @@ from typing import Any
 
 import yaml
 
-TYPES = {"openai-chat": "openai", "anthropic-messages": "anthropic", "openai-responses": "openai"}
+TYPES = {
+    "openai-chat": "openai",
+    "anthropic-messages": "anthropic",
+    "openai-responses": "openai",
+    "embeddings": "openai",
+}
 APIS = {"openai-chat": "chat", "anthropic-messages": "messages", "openai-responses": "responses"}
 PRICES = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
 SELECT = {"fallback": "ordered", "balance": "random"}
@@ -49,7 +54,8 @@ def arbiter_config(neutral: dict[str, Any], data_dir: Path) -> dict[str, Any]:
                 },
             )
             model = route["model"] if select is None else target["name"]
-            provider["models"].append({"id": model, "upstream": target["model"], "api": APIS[target["format"]]})
+            api = {"api": APIS[target["format"]]} if target["format"] in APIS else {}
+            provider["models"].append({"id": model, "upstream": target["model"], **api})
             group.append(f"{name}/{model}")
             if "prices" in route:
                 models.append({"model": f"{name}/{model}", **_prices(route["prices"])})

@@ -15,6 +15,7 @@ from arbiter.cli import parser
 from arbiter.config import reference
 from arbiter.config.decode import Decoder
 from arbiter.config.load import DEMO, parse
+from arbiter.config.redacted import redacted
 from arbiter.config.reference import Key, keys
 from arbiter.config.schema import Config
 from arbiter.errors import ArbiterError, ErrorClass
@@ -98,8 +99,8 @@ def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> No
 
 def test_the_defaults_that_the_example_shows_are_the_defaults() -> None:
     """Sections whose comments do not say otherwise resolve to the same as when they are left out."""
-    shown = parse(EXAMPLE, "a", ENV).redacted()
-    bare = parse("providers: { anthropic: { type: anthropic, key: x } }", "a", ENV).redacted()
+    shown = redacted(parse(EXAMPLE, "a", ENV))
+    bare = redacted(parse("providers: { anthropic: { type: anthropic, key: x } }", "a", ENV))
     for section in (
         "server",
         "limits",

@@ -9,7 +9,7 @@ from arbiter.attempt.ask import Ask
 from arbiter.config.snapshot import Endpoint, Limits, Provider
 from arbiter.routing.plan import Rung
 from arbiter.wire import native
-from arbiter.wire.format import FORMATS
+from arbiter.wire.format import WIRES
 from arbiter.wire.headers import Incoming
 
 TRACE = "0123456789abcdef0123456789abcdef"
@@ -17,7 +17,7 @@ TRACE = "0123456789abcdef0123456789abcdef"
 
 def ask(wire: str, body: dict[str, Any], *, query: str = "", path: str | None = None, owner: str | None = None) -> Ask:
     """`body` as a client of format `wire` asked it."""
-    format, opened = FORMATS[wire], native.open_body(json.dumps(body).encode())
+    format, opened = WIRES[wire], native.open_body(json.dumps(body).encode())
     incoming = Incoming((), query)
     return Ask(
         format,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,10 +17,10 @@ import pytest
 import yaml
 import zstandard
 
-from tests.fakes.client import ask, run
+from tests.fakes.client import Ending, ask, run
 from tests.fakes.gateway import ADMIN, until
-from tests.fakes.origin import Origin
-from tests.fakes.wires import CHAT, JSON, MESSAGES, UPSTREAM_KEY, WIRES, Front, Wire, sse
+from tests.fakes.origin import LAST_CHUNK, Origin, Peer, Request, chunk
+from tests.fakes.wires import CHAT, JSON, MESSAGES, UPSTREAM_KEY, WIRES, Front, Wire, sse, sse_head
 
 KEY = "sk-ant-api03-Zm9vYmFyYmF6cXV4MDEyMzQ1Njc4OQ"
 CARD = "4111-1111-1111-1111"
@@ -232,6 +233,63 @@ def test_at_the_bound_requests_are_served_and_counted(tmp_path: Path) -> None:
         assert 0 < dropped < 12
         captured(gateway, 12 - dropped)
         assert gateway.metric("arbiter_ledger_dropped_total") == 0
+
+
+def test_what_many_large_streams_hold_together_is_bounded(tmp_path: Path) -> None:
+    """All of them under way at once: each client has its whole answer, and what was left out is counted and told."""
+    size, count = 12 << 20, 8  # of 96 MiB a worker holds 64
+    piece = "x" * (1 << 17)
+    texts = [piece] * (size // len(piece))
+    with Front(tmp_path, storage=storage(tmp_path, content=True)) as gateway:
+        sent, all_sent = 0, asyncio.Event()
+
+        async def play(peer: Peer, request: Request) -> None:
+            nonlocal sent
+            *opening, end = [chunk(event) for event in CHAT.events(*texts)]
+            await peer.send(sse_head())
+            for event in opening:
+                await peer.send(event)
+            sent += 1
+            if sent == count:
+                all_sent.set()
+            await all_sent.wait()
+            await peer.send(end + LAST_CHUNK)
+
+        async def main() -> None:
+            async with Origin(play, port=gateway.upstream):
+                asked = [ask(gateway.port, CHAT.path, CHAT.ask(f"{n}", stream=True)) for n in range(count)]
+                for answer in await asyncio.gather(*asked):
+                    assert answer.ending is Ending.CLEAN and len(CHAT.text(answer.body)) == size
+
+        run(main)
+        gateway.until_settled(count)
+        captured(gateway, count)
+        cut = rows(gateway, "SELECT marks FROM request_blocks WHERE direction = 'out' AND marks IS NOT NULL")
+        assert 0 < len(cut) < count
+        assert all(json.loads(marks)["left_out_bytes"] > 0 for (marks,) in cut)
+        until(lambda: gateway.metric("arbiter_capture_cut_total") == len(cut), "the cuts that were counted")
+        kept = "SELECT SUM(b.size) FROM request_blocks u JOIN blocks b ON b.id = u.block WHERE u.direction = 'out'"
+        assert size < rows(gateway, kept)[0][0] < 64 << 20
+
+
+def test_what_is_damaged_is_moved_aside_at_the_start(tmp_path: Path) -> None:
+    with Front(tmp_path, storage=storage(tmp_path, content=True)) as gateway:
+
+        async def main() -> None:
+            async with Origin(whole(CHAT.answer()), port=gateway.upstream):
+                assert (await ask(gateway.port, CHAT.path, CHAT.ask())).status == 200
+
+        run(main)
+        captured(gateway, 1)
+        gateway.stop()
+        content = gateway.data / "state" / "capture"
+        (content / "data.mdb").write_bytes(os.urandom(65536))
+        gateway.start()
+        run(main)
+        captured(gateway, 2)
+        (aside,) = content.parent.glob("capture.damaged-*")
+        (line,) = [line for line in gateway.lines() if line["message"].startswith("captured content is damaged")]
+        assert line["level"] == "warn" and line["moved_to"] == str(aside)
 
 
 def test_a_worker_that_is_killed_damages_nothing(tmp_path: Path) -> None:

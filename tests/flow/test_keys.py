@@ -156,3 +156,21 @@ def test_where_no_gateway_runs_the_file_alone_is_written_and_the_next_start_read
     assert "No gateway runs on" in said
     with gateway:
         assert gateway.get("/v1/models", headers={"x-arbiter-key": made["key"]}).status == 200
+
+
+def test_a_key_that_ended_is_refused_also_where_strangers_are_served(tmp_path: Path) -> None:
+    """SPEC 8.1: its caller is not to get, as a stranger, what its `allow` never let it have."""
+    with Gateway({**CONFIG, "auth": {"mode": "attribute"}}, tmp_path) as gateway:
+        made, _ = keys(gateway, "new", "narrow", "--allow", "oth*")
+
+        async def statuses(key: str, model: str) -> list[int]:
+            async with await Caller.connect(gateway.port) as caller:
+                return [(await caller.exchange(question(key, path, model))).status for path in PATHS]
+
+        assert asyncio.run(statuses(made["key"], "other")) == [200, 200]
+        assert asyncio.run(statuses(made["key"], "m")) == [403, 403]
+        keys(gateway, "revoke", "narrow")
+        for model in ("other", "m"):
+            assert asyncio.run(statuses(made["key"], model)) == [401, 401]
+        assert gateway.get("/v1/models", headers={"x-arbiter-key": made["key"]}).status == 401
+        assert asyncio.run(statuses("arb-nobody's", "m")) == [200, 200]

@@ -582,14 +582,10 @@ def test_a_wrong_method_names_the_right_one_and_an_unknown_path_is_json(front: F
     run(main)
 
 
-def test_what_is_not_built_says_so_where_an_sdk_shows_it(front: Front) -> None:
-    """An endpoint that clients expect and we lack answers in their own shape; a WebSocket is sent to HTTP at once."""
+def test_a_websocket_is_sent_to_http_at_once(front: Front) -> None:
+    """Codex asks for one first, and any other refusal costs it seconds of retries."""
 
     async def main() -> None:
-        found = await ask(front.port, "/openai/v1/embeddings", method="POST")
-        assert (found.status, found.json["error"]["code"]) == (404, "not_found")
-        assert "not built yet" in found.json["error"]["message"]
-        assert found.header("x-arbiter-error-source") == "gateway"
         upgrade = [("connection", "upgrade"), ("upgrade", "websocket")]
         found = await ask(front.port, "/v1/responses", method="GET", headers=upgrade)
         assert found.status == 426

@@ -398,14 +398,3 @@ def test_relay_rebuild_takes_the_neutral_path_between_equal_formats(make_front: 
         assert whole.status == 200 and b"hello" in whole.body
 
     run(main)
-
-
-def test_tokens_cannot_be_counted_by_a_provider_of_another_format(front: Front) -> None:
-    """It says so in the client's format; it is not sent where nobody understands it."""
-
-    async def main() -> None:
-        found = await ask(front.port, "/v1/messages/count_tokens", MESSAGES.ask(model=CHAT.model))
-        assert found.status == 400
-        assert "count tokens" in MESSAGES.complaint(found)
-
-    run(main)

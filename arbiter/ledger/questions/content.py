@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import zstandard
 
-from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
+from arbiter.ledger.blocks import LEFT_OUT, BlockRow, HeadersRow, UseRow
+from arbiter.ledger.blocks_text import Said, said
 from arbiter.ledger.database import Database
 from arbiter.ledger.tables import BLOCKS, HEADERS, USES
 
@@ -20,8 +21,13 @@ class Piece(msgspec.Struct, frozen=True):
     use: UseRow
     json: bytes | None
 
-    def value(self) -> Any:
-        return None if self.json is None else msgspec.json.decode(self.json)
+    def said(self) -> list[Said]:
+        """What it says, and how much of it is missing; nothing where it is no longer kept."""
+        if self.json is None:
+            return []
+        texts = said(self.use.kind, msgspec.json.decode(self.json))
+        left_out = (self.use.marks or {}).get(LEFT_OUT)
+        return texts if left_out is None else [*texts, Said("left out", f"[{left_out} bytes more were not kept]")]
 
 
 class Content(msgspec.Struct, frozen=True):

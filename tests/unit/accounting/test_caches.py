@@ -6,6 +6,7 @@ import pytest
 
 from arbiter.accounting.caches import Cache, cache
 from arbiter.config.load import parse
+from arbiter.config.redacted import redacted
 
 CONFIG = """
 providers:
@@ -55,5 +56,5 @@ def test_the_configuration_goes_first_and_the_models_own_word_before_it():
 def test_what_was_said_is_shown_and_told_from_another_configuration():
     """`arbiter check` shows it, and the epoch of the rows tells two such files apart."""
     said, other = parse(CONFIG, "a.yaml", {}), parse(CONFIG.replace("ttl: 1h", "ttl: 3h"), "a.yaml", {})
-    assert said.redacted()["providers"]["one"]["cache"] == {"floor": 512, "minimum": None, "ttl": "1h"}
+    assert redacted(said)["providers"]["one"]["cache"] == {"floor": 512, "minimum": None, "ttl": "1h"}
     assert said.epoch != other.epoch

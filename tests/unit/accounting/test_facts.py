@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from arbiter.accounting.facts import Facts, of_chat_answer, of_messages_answer, of_responses_answer
+from arbiter.accounting.facts import (
+    Facts,
+    of_chat_answer,
+    of_embeddings_answer,
+    of_messages_answer,
+    of_responses_answer,
+)
 from arbiter.errors import Garbled
 from arbiter.model import Usage
 
@@ -125,3 +131,16 @@ def test_an_answer_of_countless_values_is_passed_unread() -> None:
     body = b'{"usage":{"prompt_tokens":1},"choices":[' + b"{}," * 400_000 + b"{}]}"
     assert of_chat_answer(body) == Facts()
     assert of_chat_answer(body[:28] + b"}") == Facts(usage=Usage(input=1), usage_source="partial")
+
+
+def test_of_embeddings_the_vectors_are_not_read():
+    """Nothing is written, so there is no output to be counted, nor priced."""
+    data = [{"embedding": [0.5] * 200_000}]
+    usage = {"prompt_tokens": 7, "total_tokens": 7}
+    found = of_embeddings_answer(json.dumps({"model": "m-1", "data": data, "usage": usage}).encode())
+    assert found == Facts(model="m-1", usage=Usage(input=7, output=0, total=7), usage_source="provider")
+    assert of_embeddings_answer(b'{"data":[]}') == Facts()
+    assert of_embeddings_answer(b'{"error":{"message":"no"}}').error is not None
+    for body in (b"[]", b"<html>", b'{"data":'):
+        with pytest.raises(Garbled):
+            of_embeddings_answer(body)

@@ -57,6 +57,14 @@ def truncated(file: Path) -> None:
     os.truncate(file, 3 * 4096)
 
 
+def of_another_format(file: Path) -> None:
+    """LMDB's magic number, and the version of its format that this one is not."""
+    with file.open("r+b") as out:
+        for page in (0, 1):
+            out.seek(page * 4096 + 16)
+            out.write((0xBEEFC0DE).to_bytes(4, "little") + (2).to_bytes(4, "little"))
+
+
 def overwritten(file: Path) -> None:
     """Everything behind the two head pages is noise: only reading it tells, or kills the reader."""
     size = file.stat().st_size
@@ -65,25 +73,26 @@ def overwritten(file: Path) -> None:
         out.write(os.urandom(size - 2 * 4096))
 
 
-DAMAGES = [garbage, nothing_but_zeros, truncated, overwritten]
+ENVIRONMENTS = {"journal": "the journal", "state": "the shared state", "capture": "captured content"}
+DAMAGES = [garbage, nothing_but_zeros, truncated, of_another_format, overwritten]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["journal", "state"])
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_what_is_damaged_is_moved_aside_and_what_is_whole_stays(
     snapshot: Snapshot, caplog: pytest.LogCaptureFixture, name: str, damage: Callable[[Path], None]
 ) -> None:
-    files = {each: keep_some(snapshot, each) for each in ("journal", "state")}
+    files = {each: keep_some(snapshot, each) for each in ENVIRONMENTS}
     damage(files[name])
     before = {each: file.read_bytes() for each, file in files.items()}
     preflight.set_damage_aside(snapshot)
     (aside,) = snapshot.state_dir.glob("*.damaged-*")
     assert aside.name.startswith(f"{name}.damaged-")
     assert (aside / "data.mdb").read_bytes() == before.pop(name)
-    ((_, whole),) = [(each, files[each].read_bytes() == data) for each, data in before.items()]
-    assert whole and not files[name].exists()
+    assert before == {each: files[each].read_bytes() for each in before}
+    assert not files[name].exists()
     (record,) = caplog.records
-    assert f"{name} is damaged and was moved aside" in record.message
+    assert f"{ENVIRONMENTS[name]} is damaged and was moved aside" in record.message
 
 
 def test_what_is_whole_missing_or_something_else_is_left_alone(

@@ -420,6 +420,16 @@ def test_counting_tokens_neither_waits_for_a_cooldown_nor_uses_up_a_limit():
     assert walk.state.admit("a", 1, 0) == 0
 
 
+def test_a_count_is_asked_for_once_with_each_key():
+    """Somebody waits for a screen, and an estimate is at hand."""
+    pooled = rung("a", "one", "two")
+    for error in (status(503), status(500), TimedOut("unary", 10)):
+        walk = Walk([pooled, rung("b")], options={"minds_cooldowns": False})
+        assert len(walk.failing_always(error)) == 1
+        assert walk.climb.verdict() is error
+    assert len(Walk([pooled], options={"minds_cooldowns": False}).failing_always(status(429))) == 2
+
+
 # --- who fits -----------------------------------------------------------------------------------------------------
 
 

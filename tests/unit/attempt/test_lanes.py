@@ -48,6 +48,17 @@ def test_counting_tokens_is_never_translated() -> None:
         choose(ask(MESSAGES, HELLO, path=path), rung(CHAT))
 
 
+def test_embeddings_are_relayed_to_servers_of_openais_format_and_to_nobody_else() -> None:
+    """Also where the provider's requests are otherwise made anew: nothing of them is in the neutral model."""
+    body = {"model": "asked", "input": ["a"], "dimensions": 3}
+    lane = choose(ask("embeddings", body), rung(CHAT, "served", relay="rebuild"))
+    assert (type(lane), lane.target(), lane.fidelity) == (NativeLane, "/v1/embeddings", "model-only")
+    assert json.loads(lane.body) == body | {"model": "served"}
+    assert type(choose(ask("embeddings", body), rung("any"))) is NativeLane
+    with pytest.raises(ProtocolUnsupported, match="has no embeddings"):
+        choose(ask("embeddings", body), rung(MESSAGES))
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "base", "target"),
     [

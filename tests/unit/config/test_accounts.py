@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from arbiter.config.load import ConfigError, load, parse
+from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import Account
 
 
@@ -88,7 +89,7 @@ def test_the_embedded_provider_takes_no_pool() -> None:
 def test_a_pool_is_shown_by_its_labels_and_is_part_of_the_epoch_by_them() -> None:
     text = "providers: {{ up: {{ type: openai, keys: [{{ label: a, key: {0}1 }}, {{ label: {1}, key: {0}2 }}] }} }}"
     one, other, renamed = (parse(text.format(*words), "a", {}) for words in (("S", "b"), ("T", "b"), ("S", "c")))
-    shown = one.redacted()["providers"]["up"]
+    shown = redacted(one)["providers"]["up"]
     assert shown["keys"] == [{"label": "a", "key": "***"}, {"label": "b", "key": "***"}] and "key" not in shown
     assert "S1" not in repr(one) and one.secrets() == {"S1", "S2"}
     assert one.epoch == other.epoch != renamed.epoch

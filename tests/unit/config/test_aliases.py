@@ -8,6 +8,7 @@ import pytest
 
 from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, parse
+from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import Alias, Member, Snapshot
 
 UP = """\
@@ -83,9 +84,9 @@ def test_what_names_come_to_can_be_loaded_again() -> None:
         "aliases: { a: { group: [gpt, b], select: weighted, weights: { gpt: 0.5 } }, b: { group: [big, mini] },"
         " c: { pin: a } }\nrouting: { fallback: [shared], default_provider: other }\n"
     )
-    shown = read(text).redacted()
+    shown = redacted(read(text))
     again = parse(UP + "\n".join(f"{name}: {json.dumps(shown[name])}" for name in ("aliases", "routing")), "a", {})
-    assert again.redacted()["aliases"] == shown["aliases"] and again.routing == read(text).routing
+    assert redacted(again)["aliases"] == shown["aliases"] and again.routing == read(text).routing
     assert shown["aliases"]["a"]["weights"] == {"up/gpt": 0.5} and "weights" not in shown["aliases"]["b"]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from arbiter.config.load import ConfigError, parse
 from arbiter.config.rates import Card, Rate
+from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import Snapshot
 
 UP = "providers: { up: { type: ollama, models: [gpt, { id: mini, upstream: mini-2026 }] } }\n"
@@ -30,6 +31,12 @@ def test_a_row_may_tell_both() -> None:
     assert up.rates == {"gpt": Rate(output=2_000_000)} and up.cards == {"gpt": Card(max_input=8)}
 
 
+def test_a_row_may_hold_words_of_the_operators_own() -> None:
+    """Nothing reads them, so they are enough for a row, and no price."""
+    up = read("model: up/gpt, metadata: { family: old, tier: '2' }").providers["up"]
+    assert up.cards == {"gpt": Card(metadata=(("family", "old"), ("tier", "2")))} and up.rates == {}
+
+
 def test_a_row_that_tells_prices_has_no_card() -> None:
     assert read("model: up/gpt, output_usd_per_mtok: 2").providers["up"].cards == {}
 
@@ -39,7 +46,7 @@ def test_rows_are_shown_as_they_can_be_written() -> None:
         "model: up/mini, input_usd_per_mtok: 0, max_input_tokens: 8, latency_ms_p50: 2, input_modalities: [audio, file]"
     )
     snapshot = read(row)
-    shown = snapshot.redacted()["models"]
+    shown = redacted(snapshot)["models"]
     again = parse(f"{UP}models: {json.dumps(shown)}\n", "a", {})
     assert again.providers == snapshot.providers and again.epoch == snapshot.epoch
     assert shown[0]["model"] == "up/mini" and shown[0]["input_modalities"] == ["audio", "file"]
@@ -52,7 +59,7 @@ def test_a_changed_fact_is_another_configuration() -> None:
 @pytest.mark.parametrize(
     ("row", "path", "words"),
     [
-        ("model: up/gpt", "models[0]", "or max_input_tokens, latency_ms_p50 or input_modalities"),
+        ("model: up/gpt", "models[0]", "or max_input_tokens, latency_ms_p50, input_modalities or metadata"),
         (
             "model: up/gpt, max_input_tokens: 1, tiers: [{ above_input_tokens: 9, input_usd_per_mtok: 1 }]",
             "models[0]",
@@ -66,7 +73,7 @@ def test_a_changed_fact_is_another_configuration() -> None:
         ("model: up/gpt, input_modalities: [text, text]", "models[0].input_modalities[1]", "listed twice"),
         ("model: up/gpt, input_modalities: [vision]", "models[0].input_modalities[0]", 'did you mean "image"?'),
         ("model: up/gpt, input_modalities: [video]", "models[0].input_modalities[0]", '"video" is not built yet'),
-        ("model: up/gpt, metadata: { a: b }", "models[0].metadata", "not built yet"),
+        ("model: up/gpt, metadata: { a: [b] }", "models[0].metadata.a", "expected"),
         ("model: up/gpt, max_output_tokens: 1", "models[0].max_output_tokens", "it stands with the provider's model"),
     ],
 )

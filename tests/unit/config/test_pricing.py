@@ -8,6 +8,7 @@ import pytest
 
 from arbiter.config.load import ConfigError, parse
 from arbiter.config.rates import DAY_MS, Override, Prepaid, Pricing, Rate
+from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import Snapshot
 
 ONE = "providers: { up: { type: openai, key: k }, two: { type: openai, keys: [{ label: a, key: k }] } }\n"
@@ -35,7 +36,7 @@ def test_what_is_asked_for_in_the_query_of_an_address_is_a_secret() -> None:
     """It is sent, and neither shown nor hashed; the log knows it, to keep it out of its lines."""
     snapshot = read("refresh_url: 'https://h.example/x?token=s3cret%2Fword&bare-t0ken'")
     assert snapshot.pricing.refresh_url.endswith("?token=s3cret%2Fword&bare-t0ken")
-    assert snapshot.redacted()["prices"]["refresh_url"] == "https://h.example/x"
+    assert redacted(snapshot)["prices"]["refresh_url"] == "https://h.example/x"
     assert {"s3cret%2Fword", "s3cret/word", "bare-t0ken"} <= snapshot.secrets()
     assert "s3cret" not in repr(snapshot) and "bare-t0ken" not in repr(snapshot)
     assert "" not in snapshot.secrets() and read("").pricing.refresh_url not in snapshot.secrets()
@@ -60,7 +61,7 @@ def test_an_override_is_read_in_usd() -> None:
             keep=875_000,
         ),
     )
-    shown = snapshot.redacted()["prices"]["overrides"][0]
+    shown = redacted(snapshot)["prices"]["overrides"][0]
     assert (shown["discount_percent"], shown["output_usd_per_mtok"], shown["request_usd"]) == ("12.5", "2.2", "0.011")
 
 

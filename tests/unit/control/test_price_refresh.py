@@ -18,6 +18,7 @@ from arbiter.ledger.recorder import Batch
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Changer, Position
 from arbiter.ledger.tariffs import Tariffs
+from tests.fakes.gateway import until
 from tests.fakes.pages import Page, Site, serving
 from tests.fakes.rows import attempt_row, request_row
 
@@ -41,7 +42,8 @@ class Gateway:
         self.store = SqliteStore(folder / "a.db")
         self.changer = Changer(lambda: SqliteStore(folder / "a.db"))
         self.tariffs = Tariffs(lambda: snapshot)
-        self.refresh = PriceRefresh(lambda: snapshot, self.tariffs, self.changer)
+        self.made = lambda: PriceRefresh(lambda: snapshot, self.tariffs, self.changer)
+        self.refresh = self.made()
         self.stage = Pricing(self.tariffs, missing=self.refresh.missing)
         self.rows = 0
 
@@ -167,7 +169,23 @@ def test_a_list_that_was_imported_is_taken_up(tmp_path: Path, site: Site) -> Non
     gateway.store.close()
 
 
-def test_it_runs_and_ends_in_a_thread_of_its_own(gateway: Gateway, site: Site) -> None:
+def test_a_bug_costs_one_look_and_not_the_thread(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else prices would age for ever, and nobody would hear of it."""
+    monkeypatch.setattr(price_refresh, "LOOK_EVERY_S", 0.01)
+    looks = iter(range(1000))
+    stamp = price_files.stamp
+
+    def broken(path: Path) -> Any:
+        if next(looks) < 3:
+            raise RuntimeError("a bug")
+        return stamp(path)
+
+    gateway.refresh = gateway.made()
+    monkeypatch.setattr(price_files, "stamp", broken)
     gateway.refresh.start()
+    until(lambda: gateway.refresh.describe()["fetched_ms"] is not None, "a fetch")
     gateway.refresh.stop()
-    assert gateway.refresh._thread is not None and not gateway.refresh._thread.is_alive()
+    failed = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(failed) == 1 and failed[0].fields["chore"] == "prices"  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from arbiter.control.audit import Audit
 from arbiter.control.repricing import Repricing
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Changer, Position
+from tests.fakes.gateway import until
 from tests.fakes.rows import attempt_row, request_row
 
 CONFIG = """
@@ -89,6 +90,20 @@ def test_a_store_that_is_gone_fails_the_job(client, path):
     path.write_bytes(b"this is no database" * 100)
     answer = ask(client, since="7d")
     assert answer.status_code == 503 and answer.json()["reason"] == "store_down"
+
+
+def test_a_bug_fails_the_job_and_is_told(client, monkeypatch, caplog):
+    """Whoever asked for a long span sees that it is over; nobody would look at an exception."""
+
+    def broken(*args, **named):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(repricing, "reprice", broken)
+    assert ask(client, since="7d").status_code == 500
+    job = ask(client, since="8d").json()
+    job = until(lambda: (told := client.get(job["status_url"]).json())["finished_ms"] and told)
+    assert job["state"] == "failed" and "its log" in job["error"]
+    assert [str(record.exc_info[1]) for record in caplog.records if record.levelname == "ERROR"] == ["a bug"] * 2
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"since": "soon"}', b'{"since": "1d", "colour": 1}', b"\xff"])

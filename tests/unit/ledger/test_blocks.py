@@ -224,3 +224,21 @@ def test_what_is_no_answer_is_none():
         assert message_of("openai-chat", [body], is_stream=False, limit=1 << 20) is None
     assert message_of("unknown-format", [MESSAGES.answer()], is_stream=False, limit=1 << 20) is None
     assert message_of("openai-chat", [b"\xff\xfe"], is_stream=True, limit=1 << 20) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "vectors", "width"),
+    [
+        ({"data": [{"embedding": [0.5, 1, 2]}, {"embedding": [1]}]}, 2, 3),
+        ({"data": [{"embedding": base64.b64encode(bytes(4 * 1536)).decode()}]}, 1, 1536),
+        ({"data": [{"embedding": []}]}, 1, 0),
+        ({"data": []}, 0, 0),
+    ],
+)
+def test_of_embeddings_their_number_and_width_are_kept(body: dict[str, Any], vectors: int, width: int):
+    body |= {"model": "m", "usage": {"prompt_tokens": 3}}
+    whole = json.dumps(body).encode()
+    found = message_of("embeddings", [whole[:9], whole[9:]], is_stream=False, limit=1 << 20)
+    assert json.loads(found or b"") == {"model": "m", "usage": body["usage"], "vectors": vectors, "width": width}
+    for other in (b'{"error":{}}', b"<html>", b'{"data":[{"embedding":"%%"}]}'):
+        assert message_of("embeddings", [other], is_stream=False, limit=1 << 20) is None

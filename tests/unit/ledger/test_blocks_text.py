@@ -40,6 +40,8 @@ ATTACHED = {"attachment": {"name": "a.png", "media_type": "image/png", "bytes": 
         ({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}, [("thinking", "hm")]),
         ({"type": "reasoning", "summary": [], "encrypted_content": "x"},
          [("thinking", "[only its provider can read it]")]),
+        ({"role": "assistant", "content": [{"type": "withheld", "was": "thinking", "sha256": "ab", "why": "a secret"}]},
+         [("thinking", "[withheld: a secret]")]),
         ("a bare string", [("user", "a bare string")]),
         ([{"role": "assistant", "content": "one"}, {"role": "assistant", "content": "two"}],
          [("assistant", "one"), ("assistant", "two")]),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 import zstandard
 
@@ -20,8 +22,12 @@ from arbiter.ledger import capture_file, capture_keeper
 from arbiter.ledger.capture import Capture, Heard, Known
 from arbiter.ledger.capture_file import Captured, CaptureFile, Full, New
 from arbiter.ledger.capture_keeper import Keeper
+from arbiter.ledger.questions.content import Piece, content
 from arbiter.ledger.retention import Sweeper, of_content
+from arbiter.ledger.store import StoreDown
+from arbiter.state import environment
 from arbiter.wire import native
+from tests.fakes.gateway import until
 from tests.fakes.stores import Place
 from tests.fakes.wires import MESSAGES
 
@@ -109,6 +115,38 @@ def test_a_block_travels_once_while_the_worker_remembers_it(tmp_path):
     assert [new.kind for new in first.blocks] == ["system", "message", "parameters", "answer"]
     assert [new.kind for new in second.blocks] == ["message"]
     assert len(second.uses) == 5
+
+
+def answers(place: Place) -> list[Piece]:
+    (request_id,) = {row[0] for row in rows(place, "SELECT request_id FROM request_blocks")}
+    with closing(place.open()) as store:
+        found = store.read(lambda database: content(database, request_id))
+    return [piece for piece in found.pieces if piece.use.direction == "out"]
+
+
+def test_a_stream_of_which_the_rest_was_not_held_says_so(tmp_path, make_keeper, place):
+    capture = worker(tmp_path)
+    one = heard(1, "how long is it?")
+    one.pieces, one.left_out, one.is_stream = MESSAGES.events("as far as ", "this")[:4], 1234, True
+    capture.take(one)
+    capture.close()
+    drain(make_keeper())
+    (answer,) = answers(place)
+    assert answer.use.marks == {"left_out_bytes": 1234}
+    assert answer.said() == [("assistant", "as far as this"), ("left out", "[1234 bytes more were not kept]")]
+
+
+def test_a_whole_answer_that_was_not_held_is_told_of(tmp_path, make_keeper, place):
+    """Half of a JSON text is none."""
+    capture = worker(tmp_path)
+    one = heard(1, "how long is it?")
+    one.pieces, one.left_out = [], 20 << 20
+    capture.take(one)
+    capture.close()
+    drain(make_keeper())
+    (answer,) = answers(place)
+    assert answer.use.marks == {"left_out_bytes": 20 << 20}
+    assert answer.said()[0] == ("answer", "[withheld: too long]")
 
 
 def test_what_was_written_long_ago_is_written_anew(monkeypatch):
@@ -221,6 +259,62 @@ def test_an_environment_that_cannot_be_opened_costs_the_content_only(tmp_path, c
     capture.take(heard(1, "a"))
     capture.close()
     assert capture.dropped == 1 and "content cannot be written" in caplog.text
+
+
+def test_a_disk_that_takes_no_more_costs_the_content_and_not_the_thread(tmp_path, monkeypatch, caplog):
+    """Neither to write nor to close is possible then; what comes once there is room is kept."""
+    monkeypatch.setattr(worker_side, "RETRY_S", 0.0)
+    is_full = True
+    put, close = CaptureFile.put, environment.Environment.close
+
+    def may_put(file: CaptureFile, captured: Captured) -> None:
+        if is_full:
+            raise lmdb.DiskError("no space left")
+        put(file, captured)
+
+    def may_close(env: environment.Environment) -> None:
+        close(env)
+        if is_full:
+            raise lmdb.DiskError("no space left")
+
+    monkeypatch.setattr(CaptureFile, "put", may_put)
+    monkeypatch.setattr(environment.Environment, "close", may_close)
+    capture = worker(tmp_path)
+    capture.take(heard(1, "a"))
+    until(lambda: capture.dropped == 1)
+    until(lambda: "content cannot be written" in caplog.text)
+    is_full = False
+    capture.take(heard(2, "b"))
+    capture.close()
+    assert capture.dropped == 1 and "content can be written again" in caplog.text
+    file = CaptureFile(tmp_path / "state", 1 << 20)
+    assert file.depth() == 1
+    file.close()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), lmdb.PanicError("no more"), StoreDown("away")])
+def test_content_goes_on_being_stored_whatever_failed_once(tmp_path, make_keeper, place, monkeypatch, caplog, error):
+    """After a panic LMDB takes nothing until it is opened anew."""
+    monkeypatch.setattr(capture_keeper, "FAILED_S", 0.01)
+    capture = worker(tmp_path)
+    capture.take(heard(1, "a"))
+    capture.close()
+    first, failed = CaptureFile.first, []
+
+    def may_fail(file: CaptureFile, records: int, size: int) -> Any:
+        if len(failed) < 3 or file in failed:
+            failed.append(file)
+            raise error
+        return first(file, records, size)
+
+    monkeypatch.setattr(CaptureFile, "first", may_fail)
+    keeper = make_keeper()
+    keeper.start()
+    until(lambda: place.is_made() and rows(place, "SELECT COUNT(*) FROM blocks") == [(4,)])
+    keeper.stop()
+    assert len(set(failed)) == 3
+    told = [record for record in caplog.records if "have to wait" in record.message]
+    assert len(told) == 1 and (told[0].levelname == "ERROR") == isinstance(error, RuntimeError)
 
 
 def swept(place: Place, keeper: Keeper) -> int:

@@ -46,7 +46,7 @@ def rows_of(requests: list[Captured]) -> list[AttemptRow]:
         identity = identify(one.fields, members, one.client, Sessions())
         caller = one.client.name if one.client is not None else None
         slot = affinity.slot(one.format, members, one.fields, identity.session, caller)
-        prefix = prefixes.read(members).prefix()
+        prefix = prefixes.reading(members).read()
         assert prefix is not None
         began = BEGAN_MS + number * MINUTE_MS
         row = AttemptRow(
@@ -74,7 +74,7 @@ def rows_of(requests: list[Captured]) -> list[AttemptRow]:
         for name in ("head_hash", "system_hash", "tools_hash", "inputs", "input_chain", "cache_marks", "effort"):
             setattr(row, name, getattr(prefix, name))
         rows.append(row)
-    prefixes.close()
+    loop.run_until_complete(prefixes.aclose())
     loop.close()
     return rows
 

@@ -169,6 +169,23 @@ def test_between_two_tries_the_request_itself_is_on_record(tmp_path):
     run(tmp_path, story)
 
 
+def test_an_attempt_may_come_after_its_request(tmp_path):
+    """It stays open for as long as it is on its way, whatever became of the request; then nothing is left of it."""
+
+    async def story(pen):
+        request = request_row(outcome="cancelled")
+        attempt = attempt_row(request)
+        pen.open(request, attempt)
+        pen.settle(request)
+        pen.flush()
+        assert set(opened(tmp_path)) == {attempt.id} and done(tmp_path) == [request]
+        pen.close(attempt)
+        pen.flush()
+        assert opened(tmp_path) == {} and done(tmp_path) == [request, attempt]
+
+    run(tmp_path, story)
+
+
 def test_numbers_go_on_after_the_journal_was_emptied_and_reopened(tmp_path):
     """The store remembers how far it read: a number used twice would be a row skipped."""
 

@@ -61,7 +61,7 @@ class Days:
         members = opened(body)
         wire = "openai-chat" if is_chat else "anthropic-messages"
         slot = self.affinity.slot(wire, members, {}, session, "ci")
-        prefix = self.prefixes.read(members).prefix()
+        prefix = self.prefixes.reading(members).read()
         assert prefix is not None and slot is not None
         number = next(self.numbers)
         row = AttemptRow(
@@ -211,7 +211,7 @@ def a_day(seed: int, forgets: float = 0, rewrites: float = 0) -> Iterator[Attemp
         for other in agents:
             if other.spoke_ms and days.now_ms - other.spoke_ms > 200_000:
                 other.turn()
-    days.prefixes.close()
+    days.loop.run_until_complete(days.prefixes.aclose())
     days.loop.close()
     yield from days.rows
 

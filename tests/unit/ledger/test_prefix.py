@@ -30,7 +30,7 @@ def prefixes() -> Iterator[Prefixes]:
     loop = asyncio.new_event_loop()
     made = Prefixes(loop)
     yield made
-    made.close()
+    loop.run_until_complete(made.aclose())
     loop.close()
 
 
@@ -40,7 +40,7 @@ def members_of(body: Body | bytes) -> Mapping[str, Any]:
 
 
 def told(prefixes: Prefixes, body: Body | bytes) -> Prefix:
-    found = prefixes.read(members_of(body)).prefix()
+    found = prefixes.reading(members_of(body)).read()
     assert found is not None
     return found
 
@@ -472,7 +472,7 @@ def test_instructions_that_follow_on_instructions_are_seen(prefixes: Prefixes) -
 
 @pytest.mark.parametrize("where", ["messages", "system", "tools"])
 def test_much_to_hash_does_not_keep_the_loop(prefixes: Prefixes, where: str) -> None:
-    """It goes to a thread; whoever asks before it is done waits, and gets the same."""
+    """It goes to a thread; whoever asks before it is done is called back, and gets the same."""
     much = "x" * (40 * AT_ONCE_BYTES)
     body = messages(
         user(much if where == "messages" else "a"),
@@ -482,23 +482,25 @@ def test_much_to_hash_does_not_keep_the_loop(prefixes: Prefixes, where: str) -> 
     turns: list[str] = []
 
     async def main() -> tuple[Prefix | None, Prefix | None]:
-        patient, hasty = prefixes.read(members_of(body)), prefixes.read(members_of(body))
+        patient, hasty = prefixes.reading(members_of(body)), prefixes.reading(members_of(body))
         patient.begin()
         patient.begin()
-        while not patient._is_over:
+        while not patient.is_over:
             turns.append("another's turn")
             await asyncio.sleep(0)
         prefixes.trails, prefixes.heads = type(prefixes.trails)(1 << 20), type(prefixes.heads)()
-        hasty.begin()
-        await asyncio.sleep(0)
-        return patient.prefix(), hasty.prefix()
+        told = asyncio.Event()
+        assert not hasty.is_ready(told.set) and prefixes.late_bytes > 0
+        await told.wait()
+        assert hasty.is_ready(told.clear) and told.is_set() and prefixes.late_bytes == 0
+        return patient.prefix, hasty.prefix
 
     patient, hasty = prefixes.loop.run_until_complete(main())
     assert patient == fresh(body) and hasty is not None
     assert hasty.input_chain == patient.input_chain
     assert len(turns) > 2
     # What is known by now is not hashed elsewhere.
-    again = prefixes.read(members_of(body))
+    again = prefixes.reading(members_of(body))
     assert again._look() < AT_ONCE_BYTES
 
 
@@ -529,14 +531,14 @@ def test_tools_are_sampled_once(prefixes: Prefixes) -> None:
 def test_no_request_is_too_strange(prefixes: Prefixes, member: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """There is an answer or none, and never an error."""
     for _ in range(2):
-        prefixes.read(members_of(b'{"model":"m",%b}' % member)).prefix()
+        prefixes.reading(members_of(b'{"model":"m",%b}' % member)).read()
     assert not caplog.records
 
 
 def test_more_inputs_than_anybody_sends_have_no_chain(prefixes: Prefixes) -> None:
     """Each costs a microsecond; a body of nothing but commas could hold six million."""
-    assert prefixes.read(members_of(b'{"model":"m","messages":[' + b"{}," * 100_000 + b"{}]}")).prefix() is None
-    found = prefixes.read(members_of(b'{"model":"m","messages":[' + b"{}," * 99_999 + b"{}]}")).prefix()
+    assert prefixes.reading(members_of(b'{"model":"m","messages":[' + b"{}," * 100_000 + b"{}]}")).read() is None
+    found = prefixes.reading(members_of(b'{"model":"m","messages":[' + b"{}," * 99_999 + b"{}]}")).read()
     assert found is not None and found.inputs == 100_000
 
 
@@ -556,7 +558,7 @@ def test_any_json_has_some_prefix(value: Any) -> None:
     ):
         body: Body = {"model": "m", "messages": [user("a")], name: value}
         loop = asyncio.new_event_loop()
-        Prefixes(loop).read(members_of(body)).prefix()
+        Prefixes(loop).reading(members_of(body)).read()
         loop.close()
 
 

@@ -93,6 +93,16 @@ def test_a_list_is_fetched_and_kept(tmp_path):
     assert found is not None and found.sha256 == kept.sha256
 
 
+def test_a_bug_in_a_fetch_is_told_and_not_taken_for_a_slow_server(monkeypatch, caplog):
+    def broken(*handlers: object) -> object:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(fetch.urllib.request, "build_opener", broken)
+    with pytest.raises(Unfetched, match="a bug"):
+        fetch.get("http://127.0.0.1:9/", timeout_s=60, limit_bytes=1)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
 def test_a_fetch_is_bounded_in_time_and_size():
     """Also where the server says nothing at all."""
     hold = threading.Event()

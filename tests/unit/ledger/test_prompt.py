@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
+from arbiter import clock
 from arbiter.accounting.facts import Facts
 from arbiter.config.snapshot import Account
 from arbiter.errors import ClientGone, Garbled, TimedOut, Unreachable
-from arbiter.ledger import sample
+from arbiter.ledger import prefix, sample
 from arbiter.ledger.book import Attempt, Book
-from arbiter.ledger.prefix import Prefixes
-from arbiter.ledger.prompt import Prompt, replaced
+from arbiter.ledger.prefix import AT_ONCE_BYTES, Prefixes, replaced
+from arbiter.ledger.prompt import Prompt
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.metrics import Metrics
 from arbiter.model import Usage
 from arbiter.wire import bound, native
 from tests.fakes.asks import rung
+from tests.fakes.held import HeldPrefixes
 from tests.fakes.rows import request_row
 
 BODY = {
@@ -30,6 +34,7 @@ BODY = {
     "messages": [{"role": "user", "content": "hello"}],
     "reasoning_effort": "low",
 }
+LONG = {**BODY, "messages": [{"role": "user", "content": "x" * (2 * AT_ONCE_BYTES)}]}
 METERED = Facts(usage=Usage(input=10, output=5), usage_source="provider")
 
 
@@ -56,12 +61,16 @@ class Pen:
 
 
 class Desk:
-    """One request's books, as the spine keeps them."""
+    """One request's books, as the spine keeps them. What is long is not hashed before the test says so."""
 
-    def __init__(self, body: Mapping[str, Any] = BODY) -> None:
+    def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.prefixes = Prefixes(self.loop)
+        self.prefixes = HeldPrefixes(self.loop)
         self.pen = Pen()
+        self.ask(BODY)
+
+    def ask(self, body: Mapping[str, Any]) -> None:
+        """Another request comes."""
         row = request_row(client="ci", session="s", request_kind="main", attempts=0)
         self.book = Book(self.pen, Metrics(None), row, lambda text: text)
         self.book.prompt = Prompt(self.prefixes, members_of(body))
@@ -73,6 +82,11 @@ class Desk:
     def turn(self) -> None:
         """Let the loop do what waits."""
         self.loop.run_until_complete(asyncio.sleep(0))
+
+    def hash(self) -> None:
+        """The thread gets its turn, and the loop hears of it."""
+        self.prefixes.go_on()
+        self.turn()
 
 
 @pytest.fixture
@@ -142,8 +156,147 @@ def test_what_was_changed_on_the_way_has_a_hash_of_its_own(desk: Desk) -> None:
     assert (asked.replaced, asked.projection_hash) == (None, None)
     assert asked.input_chain == nudged.input_chain and nudged.replaced == 0
     assert nudged.projection_hash == again.projection_hash and nudged.projection_hash
-    alone = Prompt(desk.prefixes, edited)._reading.prefix()
+    alone = Prompt(desk.prefixes, edited)._reading.read()
     assert alone is not None and nudged.projection_hash == alone.last and alone.inputs == 2
+
+
+# --- an upstream that is faster than the hashing ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turns", [0, 1], ids=["at-once", "a-turn-later"])
+def test_a_row_whose_prompt_is_being_hashed_comes_later_and_nobody_waits_for_it(desk: Desk, turns: int) -> None:
+    """Its request's row comes behind it; whatever else is asked meanwhile is written down as ever."""
+    desk.ask(LONG)
+    attempt = desk.open()
+    attempt.sent()
+    for _ in range(turns):
+        desk.turn()
+    attempt.close(None, Garbled("no JSON"))
+    desk.book.settle()
+    assert desk.pen.written == ["open 1"] and desk.prefixes.folded_bytes == 0
+    desk.ask(BODY)
+    other = desk.open()
+    other.sent()
+    other.close(METERED, None)
+    desk.book.settle()
+    assert desk.pen.written == ["open 1", "open 1", "close 1", "settle"]
+    desk.hash()
+    assert desk.pen.written[4:] == ["close 1", "settle"]
+    late = desk.pen.closed[1]
+    assert (late.outcome, late.inputs, late.effort) == ("error", 1, "low") and late.input_chain
+    assert desk.prefixes.late_bytes == 0
+    attempt.close(METERED, None)
+    desk.turn()
+    assert len(desk.pen.written) == 6
+
+
+def test_what_is_long_and_never_went_out_is_hashed_elsewhere_too(desk: Desk) -> None:
+    desk.ask(LONG)
+    desk.open().close(None, Unreachable("refused"))
+    desk.book.settle()
+    assert desk.pen.written == ["open 1"]
+    desk.hash()
+    assert desk.pen.written == ["open 1", "close 1", "settle"] and desk.pen.closed[0].input_chain
+
+
+def test_later_attempts_go_on_while_the_first_ones_row_is_late(desk: Desk) -> None:
+    """They are written down in their order, and the request once, behind the last of them."""
+    desk.ask(LONG)
+    for _ in range(2):
+        attempt = desk.open()
+        attempt.sent()
+        desk.turn()
+        attempt.close(None, Garbled("no JSON"))
+    assert desk.pen.written == ["open 1", "open 2"] and len(desk.prefixes.held) == 1
+    last = desk.open()
+    last.sent()
+    desk.hash()
+    assert desk.pen.written == ["open 1", "open 2", "open 3", "close 1", "close 2"]
+    last.close(METERED, None)
+    desk.book.settle()
+    assert desk.pen.written[5:] == ["close 3", "settle"]
+    assert len({tuple(row.input_chain or ()) for row in desk.pen.closed}) == 1
+
+
+def test_a_row_waits_for_all_that_is_told_of_what_was_sent(desk: Desk) -> None:
+    """The client's prompt, what became of it, and the marks in it: each of them is long."""
+    desk.ask(LONG)
+    edited = bound.nudged(members_of(LONG), "Say something.")
+    marked = json.dumps({**LONG, "system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]})
+    attempt = desk.open(edited=edited, marked=marked.encode())
+    attempt.sent()
+    desk.turn()
+    attempt.close(None, Garbled("no JSON"))
+    desk.book.settle()
+    assert len(desk.prefixes.held) == 3
+    for _ in range(3):
+        assert desk.pen.written == ["open 1"]
+        later = desk.prefixes.held[1:]
+        del desk.prefixes.held[1:]
+        desk.hash()
+        desk.prefixes.held += later
+    assert desk.pen.written == ["open 1", "close 1", "settle"]
+    (row,) = desk.pen.closed
+    assert row.input_chain and row.replaced == 0 and row.projection_hash and row.cache_marks == ["system:0@5m"]
+
+
+def test_prompts_that_wait_are_bounded(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beyond that rows go without one, at once: a row is more than its prompt, and memory has an end."""
+    monkeypatch.setattr(prefix, "LATE_BYTES", 5 * AT_ONCE_BYTES)
+    for n in range(4):
+        desk.ask({**LONG, "user": str(n)})
+        attempt = desk.open()
+        attempt.sent()
+        desk.turn()
+        attempt.close(METERED, None)
+        desk.book.settle()
+    assert desk.pen.written == ["open 1"] * 2 + ["open 1", "close 1", "settle"] * 2
+    assert desk.prefixes.late_bytes < 5 * AT_ONCE_BYTES
+    (said,) = caplog.records
+    assert "more prompts wait" in said.getMessage()
+    desk.hash()
+    assert desk.pen.written[8:] == ["close 1", "settle"] * 2 and desk.prefixes.late_bytes == 0
+    assert [row.input_chain is not None for row in desk.pen.closed] == [False, False, True, True]
+
+
+def test_the_end_waits_for_rows_that_are_late(desk: Desk) -> None:
+    """A worker that leaves writes them down before its journal closes (SPEC 7.6)."""
+
+    class Slow(Prefixes):
+        """A real thread, that waits."""
+
+        go_on = threading.Event()
+
+        def submit(self, work: Callable[[], None]) -> Future[None]:
+            return super().submit(lambda: (self.go_on.wait(60), work())[1])
+
+    async def main() -> None:
+        prefixes = Slow(asyncio.get_running_loop())
+        desk.book.prompt = Prompt(prefixes, members_of(LONG))
+        attempt = desk.open(edited=bound.nudged(members_of(LONG), "Say something."))
+        attempt.close(None, Unreachable("refused"))  # never sent: one reading is asked for after the other
+        desk.book.settle()
+        leaving = asyncio.create_task(prefixes.aclose())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not leaving.done() and desk.pen.written == ["open 1"]
+        prefixes.go_on.set()
+        await leaving
+        assert desk.pen.written == ["open 1", "close 1", "settle"] and desk.pen.closed[0].projection_hash
+        # Whoever comes later than the thread has ended is told all the same.
+        desk.book = Book(desk.pen, Metrics(None), request_row(attempts=0), lambda text: text)
+        desk.book.prompt = Prompt(prefixes, members_of({**LONG, "system": "Another."}))
+        late = desk.open()
+        late.sent()
+        late.close(METERED, None)
+        assert desk.pen.closed[1].input_chain
+
+    desk.loop.run_until_complete(main())
+
+
+# --- what was changed on the way --------------------------------------------------------------------------------------
 
 
 def test_how_many_inputs_were_changed_is_counted() -> None:
@@ -185,6 +338,32 @@ def test_a_failure_to_tell_costs_the_row_nothing_else(desk: Desk, caplog: pytest
     (row,) = desk.pen.closed
     assert (row.outcome, row.input_tokens, row.input_chain, row.head_hash) == ("ok", 10, None, None)
     assert "could not be told" in caplog.text
+
+
+def test_what_fails_with_every_request_is_said_once_a_minute(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker whose compiled modules are stale serves on; its log is for other things, too."""
+    now = 1000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+
+    def fail(*_: object) -> None:
+        raise TypeError("fold() takes 4 positional arguments")
+
+    monkeypatch.setattr(prefix.chain, "fold", fail)
+    for at, body in ((0.0, BODY), (1.0, LONG), (59.9, BODY), (60.0, BODY), (61.0, LONG)):
+        now = 1000.0 + at
+        desk.ask(body)
+        attempt = desk.open()
+        attempt.sent()
+        desk.turn()
+        desk.hash()
+        attempt.close(METERED, None)
+        desk.book.settle()
+    assert [row.input_chain for row in desk.pen.closed] == [None] * 5
+    said = [record for record in caplog.records if "could not be told" in record.getMessage()]
+    assert [vars(record)["fields"] for record in said] == [{"times": 1}, {"times": 3}]
+    assert all(record.exc_info is not None and record.exc_info[0] is TypeError for record in said)
 
 
 @pytest.mark.parametrize(

@@ -468,6 +468,39 @@ def test_what_a_dead_worker_left_open_is_interrupted_exactly_once(tmp_path, plac
     store.close()
 
 
+@pytest.mark.parametrize("leaves", ["killed", "tidily"])
+def test_an_open_attempt_of_a_settled_request_is_its_workers_for_as_long_as_that_lives(tmp_path, place, leaves):
+    """Then it is interrupted, and its request stays what it was."""
+
+    async def story():
+        pen = Journal(tmp_path / "state", "w1", LIMIT, asyncio.get_running_loop())
+        request = request_row(1)
+        pen.open(request, attempt_row(request, outcome="interrupted"))
+        pen.settle(request)
+        pen.flush()
+        one = make(tmp_path, place)
+        for _ in range(2):
+            drain(one)
+            one._reap_at = 0.0
+            assert one.state().open == 1 and stored(place) == ({request.id: "ok"}, {})
+        if leaves == "tidily":
+            await pen.aclose()
+        else:
+            pen._closed = True
+            identity = msgspec.msgpack.encode(process.Identity(2**22 + 1, 1, process.boot_id()))
+            with pen._file.writing() as txn:
+                txn.put(pen._key.encode(), identity, db=pen._file.workers)
+        for _ in range(2):
+            drain(one)
+            one._reap_at = 0.0
+        assert one.state().open == 0 and one.state().interrupted == 1
+        one.close()
+        await pen.aclose()
+
+    asyncio.run(story())
+    assert stored(place) == ({"r00000001": "ok"}, {"r00000001-1": "interrupted"})
+
+
 def test_an_interrupted_request_counts_all_its_tries(tmp_path, place):
     """Killed after the second failed one, with both rows in the journal and the third not yet begun."""
     killed = python(

@@ -166,6 +166,25 @@ def test_a_store_that_is_down_is_tried_again_in_an_hour(monkeypatch, caplog):
     assert "could not be deleted" in caplog.text and "away" in caplog.text
 
 
+def test_a_bug_costs_one_sweep_and_not_the_next(place, store, monkeypatch, caplog):
+    monkeypatch.setattr(retention, "FIRST_SWEEP_S", 0.0)
+    monkeypatch.setattr(retention, "SWEEP_EVERY_S", 0.01)
+    store.write(aged(1, 10), AT)
+    asked = []
+
+    def rules():
+        asked.append(1)
+        if len(asked) < 3:
+            raise RuntimeError("a bug")
+        return of_rows(DAY_S)
+
+    one = Sweeper(place.open, rules)
+    one.start()
+    until(lambda: not left(store))
+    one.stop()
+    assert [record.fields["chore"] for record in caplog.records if record.levelname == "ERROR"] == ["sweeper"]
+
+
 def test_the_rows_of_the_last_hours_are_counted_right_after_a_sweep(place, store):
     """The estimate follows what went at the old end."""
     store.write([row for number in range(100) for row in aged(number, 10 if number < 60 else 0)], AT)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from arbiter.ledger import sessions
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.session_rows import SessionRow
+from arbiter.ledger.session_rows import KINDS, SessionRow
 from arbiter.ledger.sessions import Sessions, close_idle, end, find, key_of
 from arbiter.ledger.store import Position
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
@@ -23,8 +24,8 @@ IDLE_MS = 12 * HOUR_MS
 class Books:
     """A store with the stage before it, as the recorder has them."""
 
-    def __init__(self, place: Place, idle_ms: int = IDLE_MS) -> None:
-        self.place, self.idle_ms = place, idle_ms
+    def __init__(self, place: Place, idle_ms: int = IDLE_MS, journal: str = "j") -> None:
+        self.place, self.idle_ms, self.journal = place, idle_ms, journal
         self.store = place.open()
         self.sequence = 0
         self.restart()
@@ -36,15 +37,22 @@ class Books:
         self.stage = Sessions(lambda: self.idle_ms)
 
     def put(self, *requests: RequestRow, attempts: list[AttemptRow] | None = None, fails: bool = False) -> Batch:
-        batch = Batch(list(requests), attempts or [], [])
-        self.stage.take(batch, self.store)
+        batch = self.take(*requests, attempts=attempts)
         if fails:
             self.stage.forget()
-            return batch
-        self.sequence += 1
-        self.store.write([*batch.requests, *batch.attempts], Position("j", self.sequence), batch.also)
-        self.stage.stored(batch)
+        else:
+            self.write(batch)
         return batch
+
+    def take(self, *requests: RequestRow, attempts: list[AttemptRow] | None = None) -> Batch:
+        batch = Batch(list(requests), attempts or [], [])
+        self.stage.take(batch, self.store)
+        return batch
+
+    def write(self, batch: Batch) -> None:
+        self.sequence += 1
+        self.store.write([*batch.requests, *batch.attempts], Position(self.journal, self.sequence), batch.also)
+        self.stage.stored(batch)
 
     def get(self, session: str, client: str | None = "ci") -> SessionRow:
         key = key_of(client, session)
@@ -105,6 +113,53 @@ def test_one_name_from_two_clients_is_two_sessions(books: Books) -> None:
     books.put(asked(1), asked(2, client="other"), asked(3, client=None))
     assert books.all() == [" s", "ci s", "other s"]
     assert books.turns() == [1, 1, 1]
+
+
+# --- two gateways on one store ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fleet(place: Place) -> Iterator[list[Books]]:
+    fleet = [Books(place, journal=f"j{number}") for number in range(3)]
+    yield fleet
+    for one in fleet:
+        one.store.close()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_two_gateways_give_no_turn_of_a_session_twice(fleet: list[Books], begun: bool) -> None:
+    """Both looked before either wrote: whoever writes later counts on from what the other has written."""
+    one, other, _ = fleet
+    if begun:
+        one.put(asked(1))
+    early, late = one.take(asked(2), asked(3, "t"), asked(4)), other.take(asked(5, "t"), asked(6), asked(7))
+    one.write(early)
+    other.write(late)
+    first = int(begun)
+    assert one.turns() == [1] * begun + [first + 1, 1, first + 2, 2, first + 3, first + 4]
+    assert [row.turn_index for row in late.requests] == [2, first + 3, first + 4], "its rows know it too"
+    assert (one.get("s").turns, one.get("t").turns) == (first + 4, 2)
+
+
+def test_gateways_that_write_at_once_number_every_turn_once(fleet: list[Books]) -> None:
+    """Each in a thread, many small batches, the sessions in any order: no number twice, none left out, no deadlock."""
+    batches, names = 20, ["a", "b", "c"]
+
+    def run(which: int) -> None:
+        draw = random.Random(which)
+        for batch in range(batches):
+            first = 1 + (which * batches + batch) * 6
+            chosen = [draw.choice(names) for _ in range(6)]
+            fleet[which].put(*(asked(first + at, name) for at, name in enumerate(chosen)))
+
+    with ThreadPoolExecutor(len(fleet)) as threads:
+        for done in [threads.submit(run, which) for which in range(len(fleet))]:
+            done.result()
+    sql = "SELECT turn_index FROM requests WHERE session = ? ORDER BY turn_index"
+    for name in names:
+        turns = fleet[0].store.read(lambda db, name=name: db.rows(sql, (name,)))
+        assert turns == [(turn,) for turn in range(1, fleet[0].get(name).turns + 1)]
+    assert sum(fleet[0].get(name).turns for name in names) == len(fleet) * batches * 6
 
 
 # --- lineage ----------------------------------------------------------------------------------------------------------
@@ -276,5 +331,5 @@ def test_what_is_used_is_not_closed(books: Books) -> None:
 def test_every_kind_of_request_is_counted_in_a_column_of_its_own() -> None:
     from arbiter.sessions import signals
 
-    assert tuple(sessions.KINDS) == signals.KINDS
-    assert set(sessions.KINDS.values()) <= set(SessionRow.__struct_fields__)
+    assert tuple(KINDS) == signals.KINDS
+    assert set(KINDS.values()) <= set(SessionRow.__struct_fields__)

@@ -96,6 +96,16 @@ def test_without_any_data_the_first_listed_goes_first(select):
     assert "known" in plan.rationale or "nothing measured" in plan.rationale
 
 
+class Exactly:
+    """An amount that is the same for everybody."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    def tokens(self, target: str) -> int:
+        return self._tokens
+
+
 def test_the_price_is_that_of_so_much_input():
     """A model may cost more per token once there are many of them: then another is the cheapest."""
     rates = {
@@ -103,8 +113,8 @@ def test_the_price_is_that_of_so_much_input():
         "b": Rate(input=2_000_000),
     }
     router = Router(snapshot(group("cheapest_input", "a", "b"), rates=rates))
-    assert order(router.plan(Asked("g", tokens=200_000))) == "ab"
-    assert order(router.plan(Asked("g", tokens=200_001))) == "ba"
+    assert order(router.plan(Asked("g", amount=Exactly(200_000)))) == "ab"
+    assert order(router.plan(Asked("g", amount=Exactly(200_001)))) == "ba"
 
 
 def test_the_fastest_is_the_one_that_the_catalog_says():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbiter.state import rules
+from arbiter.state import densities, rules
 from arbiter.state.base import Counts, Origin, Pause, Pin
 
 PIN = Pin("fast", "anthropic", "claude-sonnet-4-5", "work")
@@ -363,6 +363,40 @@ def test_measures_are_of_the_last_hour_and_the_last_64(state, time):
     assert state.measures() == {"a/m": (1.0, 9.0)}
     time.passes(1800)
     assert state.measures() == {}
+
+
+def test_what_is_learned_of_densities_is_added_up(state, time):
+    """Whoever learned it."""
+    pair, other = ("a/m", "claude-cli"), ("a/m", "")
+    state.learn({pair: (1000.0, 250.0), other: (10.0, 5.0)})
+    state.learn({pair: (3000.0, 900.0)})
+    time.passes(6)
+    assert state.learned() == {pair: (4000.0, 1150.0), other: (10.0, 5.0)}
+
+
+def test_older_text_gives_way_to_newer(state, time):
+    """Its weight is bounded, so that a model that is another one today is soon known as that."""
+    pair = ("a/m", "c")
+    state.learn({pair: (densities.KEPT_BYTES * 4.0, densities.KEPT_BYTES * 1.0)})
+    state.learn({pair: (densities.KEPT_BYTES * 1.0, densities.KEPT_BYTES * 0.5)})
+    time.passes(6)
+    assert state.learned() == {pair: (densities.KEPT_BYTES, densities.KEPT_BYTES * 0.375)}
+
+
+def test_densities_are_forgotten_after_a_month_of_silence(state, time):
+    state.learn({("a/m", "c"): (10.0, 5.0)})
+    time.passes(15 * 86_400)
+    state.learn({("b/m", "c"): (10.0, 5.0)})
+    time.passes(15 * 86_400)
+    assert set(state.learned()) == {("b/m", "c")}
+    assert state.sweep() == 1
+
+
+def test_no_client_fills_the_state_with_names(state, time):
+    for start in range(0, 2 * densities.MOST, 256):
+        state.learn({("a/m", f"made-up-{number}"): (10.0, 5.0) for number in range(start, start + 256)})
+    time.passes(6)
+    assert len(state.learned()) == densities.MOST
 
 
 # ------------------------------------------------------------------------------------------------------------ sweep

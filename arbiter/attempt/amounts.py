@@ -1,0 +1,102 @@
+"""How many tokens a prompt is, before anybody counted it: estimated, and corrected by what providers report.
+
+Each answer that states its input teaches the density of text (`accounting.densities`) for its target and client. What
+this worker learned it uses at once; once a second it tells the others, through the state, and hears what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Raw
+
+from arbiter.accounting.densities import Pair, Sums, density, is_believable
+from arbiter.accounting.sizes import Size, size_of
+from arbiter.clock import monotonic
+from arbiter.model import Usage
+from arbiter.state import densities
+from arbiter.state.base import State
+
+# Of one pair: a conversation says the same again with each turn, and to look through it is work.
+_LEARNS_EVERY_S, _LEARNS_SELDOM_S = 1.0, 10.0
+_ENOUGH_BYTES = 256 << 10
+_MOST_BYTES = 2 << 20  # of a prompt to learn from
+_LEAST_BYTES = 256  # below, what a provider adds of its own outweighs the text
+_MOST_PAIRS = 256  # new ones between two exchanges
+_ELSEWHERE = frozenset(("previous_response_id", "conversation"))  # then more is counted than was sent
+
+
+class Amounts:
+    """What one worker knows of densities."""
+
+    def __init__(self, state: State, now: Callable[[], float] = monotonic) -> None:
+        self._state = state
+        self._now = now
+        self._learned: dict[Pair, Sums] = {}
+        self._news: dict[Pair, Sums] = {}
+        self._due: dict[Pair, float] = {}
+        self._told: Mapping[Pair, Sums] = {}  # what was heard last
+
+    def of(self, members: Mapping[str, Raw], client: str) -> Amount:
+        """The amount of a prompt; nothing is looked at yet."""
+        return Amount(self, members, client)
+
+    def density(self, target: str, client: str) -> float:
+        return density(self._learned, target, client)
+
+    def heard(self, target: str, amount: Amount, usage: Usage | None) -> None:
+        """`target` answered, and stated its `usage`."""
+        if usage is not None and usage.input is not None:
+            self.counted(target, amount, usage.input + (usage.cache_read or 0) + (usage.cache_write or 0))
+
+    def counted(self, target: str, amount: Amount, tokens: int) -> None:
+        """`target` says that the prompt is so many tokens."""
+        pair, now = (target, amount.client), self._now()
+        if now < self._due.get(pair, 0.0) or not _ELSEWHERE.isdisjoint(amount.members):
+            return
+        if sum(len(memoryview(raw)) for raw in amount.members.values()) > _MOST_BYTES:
+            return
+        size = amount.size
+        if size.text < _LEAST_BYTES or not is_believable(size.text, tokens - size.attached):
+            return
+        if pair not in self._due and len(self._due) >= _MOST_PAIRS:
+            return
+        is_known = self._learned.get(pair, (0.0, 0.0))[0] >= _ENOUGH_BYTES
+        self._due[pair] = now + (_LEARNS_SELDOM_S if is_known else _LEARNS_EVERY_S)
+        new = float(size.text), float(tokens - size.attached)
+        for key in {pair, (target, "")}:
+            self._learned[key] = densities.added(self._learned.get(key, (0.0, 0.0)), new)
+            self._news[key] = densities.added(self._news.get(key, (0.0, 0.0)), new)
+
+    def exchange(self) -> None:
+        """Tell the others, and hear what they say. Called once a second; an idle worker writes nothing."""
+        if self._news:
+            news, self._news = self._news, {}
+            self._state.learn(news)
+        now = self._now()
+        self._due = {pair: due for pair, due in self._due.items() if due > now}
+        told = self._state.learned()
+        if told is not self._told and told:
+            self._told, self._learned = told, dict(told)
+
+
+class Amount:
+    """How large one prompt is. It is looked through when somebody first wants to know, and once."""
+
+    __slots__ = ("_amounts", "_size", "client", "members")
+
+    def __init__(self, amounts: Amounts, members: Mapping[str, Raw], client: str) -> None:
+        self._amounts = amounts
+        self._size: Size | None = None
+        self.members = members
+        self.client = client
+
+    @property
+    def size(self) -> Size:
+        if self._size is None:
+            self._size = size_of(self.members)
+        return self._size
+
+    def tokens(self, target: str) -> int:
+        """About how many tokens it is for `target`, "provider/model"."""
+        return round(self.size.text * self._amounts.density(target, self.client)) + self.size.attached

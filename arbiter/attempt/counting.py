@@ -1,0 +1,115 @@
+"""Counting tokens (`/messages/count_tokens`): by the target itself where it can, else estimated.
+
+Asked is the plan's first target and nobody else, since it is the one that would read the prompt. What keeps it from
+counting (an overload, a limit, a time-out, a pause) keeps the client from nothing: it gets an estimate, which says so.
+What is wrong with the request, or with our key, is told as it is.
+
+Agents ask in bursts, and somebody waits for a screen. So a count is short, and tried once with each key; it waits for
+no cooldown and causes none, counts against no limit, is nobody's load, and holds half of the connections at most.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+import msgspec
+
+from arbiter.attempt import ladder, lanes
+from arbiter.attempt.amounts import Amount
+from arbiter.attempt.ask import Ask
+from arbiter.attempt.books import Books
+from arbiter.attempt.conversation import Conversation
+from arbiter.attempt.ladder import Around, Doors
+from arbiter.attempt.live import Live
+from arbiter.clock import monotonic
+from arbiter.errors import BadRequest, ErrorClass, Paused, Retry, UpstreamError, UpstreamStatus
+from arbiter.routing.plan import Plan, Rung
+
+LACKING_S = 15 * 60.0  # how long a server that has no such endpoint is believed
+
+Why = Literal["unsupported", "unavailable", "busy"]
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A count of ours for `rung`. `why`: it cannot count, it could not be asked, or enough others ask it already."""
+
+    rung: Rung
+    tokens: int
+    why: Why
+
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode({"input_tokens": self.tokens})
+
+
+class _Counted(msgspec.Struct):
+    input_tokens: int
+
+
+class Counting:
+    """One worker's counts under way."""
+
+    def __init__(self) -> None:
+        self._under_way: Counter[str] = Counter()
+
+    async def count(
+        self,
+        plan: Plan,
+        ask: Ask,
+        book: Books,
+        doors: Doors,
+        around: Around,
+        conversation: Conversation,
+        amount: Amount,
+    ) -> Live | Estimate:
+        """The target's own count, its answer whole, or our estimate.
+
+        Errors: BadRequest for what is no conversation; what `ladder.climb` has, where it is not about this target now.
+        """
+        rung = plan.rungs[0]
+        provider = rung.provider
+        endpoint = rung.url + ask.path
+        if not lanes.counts_tokens(rung) or around.state.standing().lacking.get(endpoint, 0.0) > monotonic():
+            return _estimated(rung, ask, amount, "unsupported")
+        if self._under_way[provider.name] >= max(1, provider.max_connections // 2):
+            return _estimated(rung, ask, amount, "busy")
+        alone = msgspec.structs.replace(plan, rungs=(rung,))
+        self._under_way[provider.name] += 1
+        try:
+            live = await ladder.climb(alone, ask, book, doors, around, conversation)
+        except Paused:
+            return _estimated(rung, ask, amount, "unavailable")
+        except UpstreamError as error:
+            if _lacks(error):
+                around.state.lack(endpoint, LACKING_S)
+                return _estimated(rung, ask, amount, "unsupported")
+            if error.retry is Retry.NEVER or error.code in (ErrorClass.CONFIG, ErrorClass.CONTEXT_LENGTH):
+                raise
+            return _estimated(rung, ask, amount, "unavailable")
+        finally:
+            self._under_way[provider.name] -= 1
+        _learn(live, around, amount)
+        return live
+
+
+def _estimated(rung: Rung, ask: Ask, amount: Amount, why: Why) -> Estimate:
+    messages = bytes(ask.opened.members.get("messages", b""))
+    if messages[:1] != b"[" or not messages[1:-1].strip():
+        raise BadRequest("messages: there must be at least one", param="messages")
+    return Estimate(rung, max(1, amount.tokens(rung.name)), why)
+
+
+def _lacks(error: UpstreamError) -> bool:
+    """Whether the server has no such endpoint. A 404 that speaks of a model means the model."""
+    if not isinstance(error, UpstreamStatus) or error.status not in (404, 405, 501):
+        return False
+    return error.status != 404 or b"model" not in error.body.lower()
+
+
+def _learn(live: Live, around: Around, amount: Amount) -> None:
+    try:
+        told = msgspec.json.decode(live.body, type=_Counted).input_tokens
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return
+    around.amounts.counted(live.rung.name, amount, told)
