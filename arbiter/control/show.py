@@ -38,6 +38,7 @@ LOSSES = {
     "rewind": "somebody went back in the conversation",
     "idle": "the cache was not used for as long as it is kept",
     "marks": "no cache mark reached what was cached",
+    "cleared": "the provider cleared other parts of the history than before, as it was asked to",
     "thinking": "the provider dropped the model's thoughts of the turn before",
     "drift": "the history was sent once more, and differs",
     "cold_predecessor": "the call before had not read anything either",

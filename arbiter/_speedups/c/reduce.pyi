@@ -15,4 +15,5 @@ from arbiter._speedups.py.reduce import USAGE_ONLY as USAGE_ONLY
 from arbiter._speedups.py.reduce import ChatTap as ChatTap
 from arbiter._speedups.py.reduce import Mark as Mark
 from arbiter._speedups.py.reduce import MessagesTap as MessagesTap
+from arbiter._speedups.py.reduce import cleared_tokens as cleared_tokens
 from arbiter._speedups.py.reduce import merge as merge

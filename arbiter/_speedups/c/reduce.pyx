@@ -35,6 +35,7 @@ from arbiter._speedups.py.reduce import (
     USAGE_ONLY,
     ChatState,
     MessagesState,
+    cleared_tokens,
     merge,
 )
 from arbiter._speedups.py.sse import LIMIT_BYTES
@@ -333,6 +334,10 @@ cdef class MessagesTap:
     @property
     def usage_delta(self):
         return self._state.usage_delta
+
+    @property
+    def cleared_tokens(self):
+        return self._state.cleared_tokens
 
     @property
     def response_id(self):
