@@ -212,7 +212,7 @@ def test_a_history_that_was_rewritten_is_found_out(front: Front) -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 def test_what_the_provider_cleared_by_itself_is_no_miss(front: Front, stream: bool) -> None:
-    """Anthropic takes old results out of the prompt where a request asks for it; its cache holds the prompt with them."""
+    """Anthropic takes old results out of the prompt where a request asks for it; its cache holds them still."""
     cleared = {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_input_tokens": 30_000}]}
     counts = [
         ({"input_tokens": 9, "cache_creation_input_tokens": 60_000, "cache_read_input_tokens": 0}, None),
