@@ -23,7 +23,12 @@ from arbiter.ledger.tariffs import known_apart
 
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
 _AFFINITY: dict[str, object] = {"header": "x-session-id", "ttl": "25h", "no_pin": []}
-_SESSIONS: dict[str, object] = {"trust_user_agent": False, "prompt_cache_key": False, "idle_timeout": "12h"}
+_SESSIONS: dict[str, object] = {
+    "trust_user_agent": False,
+    "prompt_cache_key": False,
+    "idle_timeout": "12h",
+    "titles": {},
+}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -323,6 +328,8 @@ def _set_apart(snapshot: Snapshot) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, list):
         return ", ".join(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
     return str(value).lower() if isinstance(value, bool) else value
 
 

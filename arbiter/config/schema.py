@@ -553,7 +553,9 @@ class Config(Section):
     session_affinity: Annotated[
         SessionAffinity, doc("How a conversation stays with the account that has it in its cache.")
     ] = field(default_factory=SessionAffinity)
-    sessions: Annotated[Sessions, doc("Which signals name a session.")] = field(default_factory=Sessions)
+    sessions: Annotated[Sessions, doc("Which signals name a session, and who gives it a title.")] = field(
+        default_factory=Sessions
+    )
     state: Annotated[
         str | None,
         doc("What workers share: `lmdb:///absolute/path` or `lmdb:relative`. Default: `state` in the data directory."),
