@@ -62,7 +62,7 @@ def test_an_alias_names_sessions_where_it_is_asked_to():
     """SPEC 8.4: opt-in."""
     snapshot = read(titles("fast"))
     assert snapshot.sessions.titles == Titles("fast", 50)
-    assert snapshot.redacted()["sessions"]["titles"] == {"alias": "fast", "per_day": 50}
+    assert redacted(snapshot)["sessions"]["titles"] == {"alias": "fast", "per_day": 50}
     assert read(ONE).sessions.titles is None and read("sessions: { titles: {} }\n" + ONE).sessions.titles is None
 
 
