@@ -45,10 +45,14 @@ from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.prefix import Prefixes
 from arbiter.ledger.prompt import Prompt
 from arbiter.ledger.row import RequestRow
+from arbiter.ledger.sessions import is_turn
+from arbiter.ledger.titles import TITLE, text_of
 from arbiter.log import Log
 from arbiter.metrics import Metrics
+from arbiter.own import Own
 from arbiter.routing.plan import BYTES_PER_TOKEN, Asked, Caller
 from arbiter.routing.router import Router
+from arbiter.sessions import excerpt
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import compaction
 from arbiter.sessions.identity import identify
@@ -60,6 +64,7 @@ from arbiter.wire.format import Format
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
+_TITLE_BYTES = 64 << 10  # of an answer that holds a title
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
@@ -103,6 +108,7 @@ class Call:
 
     __slots__ = (
         "affinity",
+        "answer",
         "arrived_ns",
         "doors",
         "endpoint",
@@ -110,6 +116,7 @@ class Call:
         "identify",
         "incoming",
         "members",
+        "own",
         "path",
         "read_body",
         "router",
@@ -128,6 +135,7 @@ class Call:
         incoming: Incoming,
         identify: Callable[[], Caller],
         read_body: Callable[[], Awaitable[bytes]],
+        own: Own | None = None,
     ) -> None:
         self.arrived_ns = monotonic_ns()
         self.services = services
@@ -140,7 +148,9 @@ class Call:
         self.incoming = incoming
         self.identify = identify
         self.read_body = read_body
+        self.own = own  # it is the gateway's own
         self.members: Mapping[str, Raw] | None = None  # of the body, once it was opened
+        self.answer: Overheard | None = None  # where it holds the title of a conversation
         self.task = asyncio.current_task()
         self.row = RequestRow(
             id=new_id(),
@@ -152,6 +162,8 @@ class Call:
             config_epoch=snapshot.epoch,
             user_agent=incoming.user_agent,
         )
+        if own is not None:
+            self.row.kind, self.row.request_kind, self.row.about = own
 
 
 async def serve(call: Call, out: ClientEnd) -> None:
@@ -212,21 +224,11 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     call.members = opened.members
     row.model_asked = opened.model
     row.stream = stream = opened.stream and call.endpoint != "count_tokens"
-    fields, members = call.incoming.fields, opened.members
-    identity = identify(fields, members, caller.client, call.snapshot.sessions)
-    row.session, row.parent_session, row.agent, row.request_kind, _ = identity
-    row.labels = labels_of(fields)
-    found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
-    slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
-    row.affinity_key = slot.hex() if slot is not None else None
-    if identity.kind == "title" and identity.session is None:
-        row.opener = call.affinity.named(members.get("messages")).hex() or None
-    elif found is not None and found.opener:
-        row.opener = found.opener.hex()
-    row.compaction, row.follows_compaction = compaction(fields)
-    book.conversation = found.key.hex() if found is not None else None
+    slot = _place(call, caller, opened.members, book) if call.own is None else None
+    if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
+        out = call.answer = Overheard(out, Room(_TITLE_BYTES))
     if services.prefixes is not None and call.endpoint != "count_tokens":
-        book.prompt = Prompt(services.prefixes, members)
+        book.prompt = Prompt(services.prefixes, opened.members)
     conversation = Conversation(services.around.state, slot, opened.model, keeps=call.endpoint != "count_tokens")
     tokens = len(body) // BYTES_PER_TOKEN
     plan = call.router.plan(
@@ -262,6 +264,24 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             raise
     finally:
         presence.close()
+
+
+def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -> bytes | None:
+    """Write down which conversation this belongs to, and what it is for there; returns the slot of its pin, if any."""
+    row, fields = call.row, call.incoming.fields
+    identity = identify(fields, members, caller.client, call.snapshot.sessions)
+    row.session, row.parent_session, row.agent, row.request_kind, _ = identity
+    row.labels = labels_of(fields)
+    found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
+    slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
+    row.affinity_key = slot.hex() if slot is not None else None
+    if identity.kind == TITLE and identity.session is None:
+        row.opener = call.affinity.named(members.get("messages")).hex() or None
+    elif found is not None and found.opener:
+        row.opener = found.opener.hex()
+    row.compaction, row.follows_compaction = compaction(fields)
+    book.conversation = found.key.hex() if found is not None else None
+    return slot
 
 
 def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> None:
@@ -415,6 +435,8 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
     row.total_us = (monotonic_ns() - call.arrived_ns) // 1000
     row.status = 499 if row.outcome == "cancelled" else out.status or None
     row.bytes_out = out.bytes_out
+    if call.snapshot.sessions.titles is not None and call.own is None:
+        _tell_words(call)
     book.settle()
     metrics.count("arbiter_requests_total", (row.endpoint, row.format_in, row.outcome, str(row.status or "")))
     metrics.observe("arbiter_request_duration_seconds", (row.endpoint,), row.total_us / 1e6)
@@ -427,6 +449,18 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
     for repair in row.repairs or ():
         metrics.count("arbiter_repairs_total", (row.provider or "", repair))
     _report(row)
+
+
+def _tell_words(call: Call) -> None:
+    """What a title can be made of goes with the row as far as control, and no further."""
+    row, answer = call.row, call.answer
+    try:
+        if answer is not None and row.outcome == "ok":
+            row.titled = text_of(row.format_in, answer.pieces, is_stream=answer.is_stream, limit=_TITLE_BYTES)
+        elif call.members is not None and row.parent_session is None and is_turn(row):
+            row.words = excerpt.of(call.members) or None
+    except Exception as bug:
+        _log.error("a session goes without its words", trace_id=row.trace_id, error=bug)
 
 
 def _heard(call: Call, overheard: Overheard) -> Heard:

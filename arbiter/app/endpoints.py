@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from arbiter import __version__, gateway
+from arbiter import __version__, gateway, own
 from arbiter import metrics as numbers
 from arbiter.app.body import read_body
+from arbiter.config.snapshot import Client
 from arbiter.errors import NotFound
 from arbiter.routing.plan import Caller
 from arbiter.routing.router import is_allowed
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from arbiter.app.rsgi import Exchange
     from arbiter.app.worker import Worker
 
+GATEWAY = Caller(Client(own.GATEWAY, ""))
 JSON = [("content-type", "application/json")]
 _encode = msgspec.json.Encoder().encode
 
@@ -27,10 +29,11 @@ async def generate(exchange: Exchange, route: Route) -> None:
     worker, incoming = exchange.worker, exchange.incoming
     limits = worker.services.snapshot.limits
     keys = worker.keys
+    ours = own.told(incoming.fields, worker.own_key)
 
     def identify() -> Caller:
         incoming.check_size(limits.headers)
-        return keys.identify(incoming)
+        return keys.identify(incoming) if ours is None else GATEWAY
 
     assert route.format is not None, "a generating route has a format"
     call = gateway.Call(
@@ -41,6 +44,7 @@ async def generate(exchange: Exchange, route: Route) -> None:
         incoming,
         identify,
         lambda: read_body(exchange.proto, incoming, limits, worker.services.doors.watch),
+        ours,
     )
     exchange.trace_id = call.row.trace_id
     await gateway.serve(call, exchange.out)

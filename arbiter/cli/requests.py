@@ -55,6 +55,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--session", metavar="ID", help="only this session")
     command.add_argument("--affinity-key", metavar="KEY", help="only this conversation, also where it tells no session")
     options.add_label(command)
+    command.add_argument(
+        "--kind",
+        choices=(*query.KINDS, query.ALL),
+        help="only these: what clients asked (the default, but with --trace), or what the gateway itself did",
+    )
     options.add_store(command)
     command.set_defaults(run=run)
 
@@ -70,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         session=_text(arguments.session),
         affinity_key=_text(arguments.affinity_key),
         label=options.label(arguments),
+        kind=query.kind(arguments.kind, trace),
     )
     with options.reading(arguments) as store:
         found = _take(store, filters, arguments.limit + 1)  # one more tells whether what is shown is all
@@ -93,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif trace is not None and len(trace) < query.MIN_PREFIX:
         print(f"no request matches; the beginning of a trace id needs at least {query.MIN_PREFIX} characters")
     else:
-        print("no request matches" if filters != Filters() else "no request yet")
+        print("no request matches" if filters != Filters(kind=filters.kind) else "no request yet")
     return 0
 
 

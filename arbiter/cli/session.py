@@ -1,4 +1,4 @@
-"""`arbiter session S`: one conversation, turn by turn, with those it started; ends it, and attaches notes to it."""
+"""`arbiter session S`: one conversation, turn by turn, with those it started; ends it, names it, attaches notes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.sessions import cost, hit, sent, when
 from arbiter.cli.table import local, plain, render
 from arbiter.control import show
-from arbiter.ledger import audit
+from arbiter.ledger import audit, names
 from arbiter.ledger import sessions as kept
 from arbiter.ledger.database import Database
 from arbiter.ledger.query import Entry
@@ -20,6 +20,7 @@ from arbiter.ledger.questions import sessions
 from arbiter.ledger.questions.sessions import Detail
 from arbiter.ledger.session_rows import KINDS, SessionRow
 from arbiter.ledger.sqlstore import SqlStore
+from arbiter.sessions.naming import TITLE_CHARS, tidy
 
 HEAD = ("turn", "time", "kind", "model", "status", "in", "cached", "out", "cost", "cache", "trace")
 MOST_COLUMNS = 118
@@ -30,7 +31,7 @@ NOTE_CHARS = 4096
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "session",
-        help="show one conversation, end it, or say something of it",
+        help="show one conversation, end it, name it, or say something of it",
         description="Show one session: what it used, its notes, its requests in their order, and those it started, "
         "indented. S is its name, the beginning of it, or its id.",
         allow_abbrev=False,
@@ -47,12 +48,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--end", action="store_true", help="end it; a call that comes later opens it again")
     command.add_argument("--note", metavar="TEXT", help="attach a note to it")
+    command.add_argument("--title", metavar="TEXT", help="call it so; nobody else gives it a title then")
+    command.add_argument("--clear-title", action="store_true", help="take title and summary away; it stays without")
     options.add_store(command)
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.end or arguments.note is not None:
+    if arguments.title is not None and arguments.clear_title:
+        raise UsageError("--title and --clear-title: one of them")
+    if arguments.end or arguments.clear_title or arguments.note is not None or arguments.title is not None:
         with options.writing(arguments) as store:
             row = _meant(store, arguments)
             _change(store, row, arguments)
@@ -85,22 +90,36 @@ def _change(store: SqlStore, row: SessionRow, arguments: argparse.Namespace) -> 
     note: str | None = arguments.note.strip() if arguments.note is not None else None
     if note is not None and not 1 <= len(note) <= NOTE_CHARS:
         raise UsageError(f"--note: between 1 and {NOTE_CHARS} characters")
+    title: str | None = tidy(arguments.title) if arguments.title is not None else None
+    if title is not None and not 1 <= len(title) <= TITLE_CHARS:
+        raise UsageError(f"--title: between 1 and {TITLE_CHARS} characters that can be seen")
 
     def work(db: Database) -> list[str]:
         done = []
+        if title is not None:
+            changed = names.by_operator(db, row.id, title, now_ms)
+            done.append(_told_of(db, "title", row, now_ms, changed, "title changed", "that is its title already"))
+        if arguments.clear_title:
+            changed = names.clear(db, row.id, now_ms)
+            done.append(_told_of(db, "clear_title", row, now_ms, changed, "title cleared", "it has none already"))
         if note is not None:
             kept.add_note(db, row.id, now_ms, audit.CLI, note)
             audit.record(db, now_ms, audit.CLI, "note", row.id)
             done.append("noted")
         if arguments.end:
-            if kept.end(db, row.id, now_ms):
-                audit.record(db, now_ms, audit.CLI, "end", row.id)
-                done.append("ended")
-            else:
-                done.append("ended already")
+            done.append(
+                _told_of(db, "end", row, now_ms, kept.end(db, row.id, now_ms), "ended", "ended already"),
+            )
         return done
 
     print(f"{plain(row.session)}: {', '.join(store.change(work))}")
+
+
+def _told_of(db: Database, action: str, row: SessionRow, at_ms: int, changed: bool, done: str, nothing: str) -> str:
+    """What to say of an action, which is written down where it changed something."""
+    if changed:
+        audit.record(db, at_ms, audit.CLI, action, row.id)
+    return done if changed else nothing
 
 
 def _tree(store: SqlStore, key: str, limit: int) -> Iterator[str]:
@@ -136,6 +155,7 @@ def _told(found: Detail) -> Iterator[str]:
         lost = f"{totals.lost_tokens:,} tokens{price}"
     tokens = sent(totals)
     facts = (
+        ("about", row.summary),
         ("session", row.session if row.title else None),
         ("client", row.client),
         ("agent", row.agent),
@@ -147,6 +167,7 @@ def _told(found: Detail) -> Iterator[str]:
         ("cache", None if totals.hit_rate is None else f"{hit(totals)} of the input came from it"),
         ("lost to it", lost),
         ("cost", cost(totals)),
+        ("title asked", _asked(found)),
     )
     yield from (f"  {name:<12}{plain(value)}" for name, value in facts if value is not None)
     if found.notes:
@@ -161,6 +182,17 @@ def _told(found: Detail) -> Iterator[str]:
             yield f"  … earlier ones are left out; --limit shows up to {sessions.MAX_LIMIT}"
         table = render(HEAD, [_line(entry) for entry in found.turns], MOST_COLUMNS, "kind model status cache")
         yield from (f"  {line}" for line in table.splitlines())
+
+
+def _asked(found: Detail) -> str | None:
+    """What the gateway's own questions about it came to."""
+    if not found.own:
+        return None
+    known = [entry.request.cost_pd for entry in found.own if entry.request.cost_pd is not None]
+    last = found.own[-1].request
+    ended = "" if last.outcome == "ok" else f", the latest in vain ({last.error_class}, trace {last.trace_id[:12]})"
+    more = "+" if len(found.own) == sessions.MOST_OWN else ""
+    return f"{len(found.own)}{more} times" + (f", {show.usd(sum(known))}" if known else "") + ended
 
 
 def _kinds(row: SessionRow) -> Iterator[str]:

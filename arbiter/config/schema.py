@@ -477,8 +477,8 @@ class Search(Section):
     index: Annotated[
         bool,
         doc(
-            "Keep an index for `arbiter search`: of captured content, titles, notes and names of tools. It is made and "
-            "dropped in the background when this changes."
+            "Keep an index for `arbiter search`: of captured content, titles, summaries, notes and names of tools. It "
+            "is made and dropped in the background when this changes."
         ),
     ] = False
 

@@ -30,7 +30,7 @@ from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
 
 HOME = "/admin/ui/"
 ROWS = 50
-FILTERS = ("trace", "provider", "client", "status", "errors", "since", "session", "affinity_key", "cursor")
+FILTERS = ("trace", "provider", "client", "status", "errors", "since", "session", "affinity_key", "kind", "cursor")
 OWN = ("fragment", "seen")  # what the page itself asks with
 
 # The page has no inline script or style, so the browser may refuse all of them, ours and others'.

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from arbiter.ledger import schema
 from arbiter.ledger.row import AttemptRow, RequestRow
 
 MAX_LIMIT = 500
@@ -27,13 +28,20 @@ PARAMETERS = (
     "session",
     "affinity_key",
     "label",
+    "kind",
     "limit",
     "cursor",
 )
+KINDS = ("client", "classifier", "summary", "replay", "probe")
+"""Of rows: what clients asked, and what the gateway did by itself."""
+ALL = "all"
 
 _DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _MAX_MS = 1 << 53
+
+
+_STORED = {row: [column.name for column in schema.columns(row)] for row in (RequestRow, AttemptRow)}
 
 
 class BadParameter(ValueError):
@@ -56,6 +64,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     affinity_key: str | None = None  # of the conversation, also where no session was told
     label: tuple[str, str] | None = None  # that its caller gave it, by name and value
+    kind: str | None = None
     limit: int = DEFAULT_LIMIT
     before: tuple[int, str] | None = None
 
@@ -126,6 +135,7 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
         session=text("session", params),
         affinity_key=text("affinity_key", params),
         label=label(params["label"]) if "label" in params else None,
+        kind=kind(params.get("kind"), params.get("trace")),
         limit=limit,
         before=read_cursor(params["cursor"]) if "cursor" in params else None,
     )
@@ -152,6 +162,18 @@ def since(text: str, now_ms: int) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return int(moment.timestamp() * 1000)
+
+
+def kind(text: str | None, trace: str | None) -> str | None:
+    """The kind of rows meant; None for all. Where nobody says, those of clients, unless one `trace` is looked for.
+
+    Errors: BadParameter.
+    """
+    if text is None:
+        return KINDS[0] if trace is None else None
+    if text not in (*KINDS, ALL):
+        raise BadParameter("kind", f"{text[:40]!r} is none of {', '.join((*KINDS, ALL))}")
+    return None if text == ALL else text
 
 
 def label(text: str) -> tuple[str, str]:
@@ -234,4 +256,5 @@ def as_json(entry: Entry, *, attempts: bool) -> dict[str, Any]:
 
 def _fields(row: RequestRow | AttemptRow) -> dict[str, Any]:
     # A program that shows money has its dollars; one that adds it up takes the integers.
-    return msgspec.structs.asdict(row) | {"cost_usd": None if row.cost_pd is None else row.cost_pd / 10**12}
+    shown = {name: getattr(row, name) for name in _STORED[type(row)]}
+    return shown | {"cost_usd": None if row.cost_pd is None else row.cost_pd / 10**12}

@@ -61,6 +61,9 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     follows_compaction: bool = False  # the agent says that its context was compacted just before
     client_group: str | None = None  # whom the client belongs to
     opener: str | None = None  # hash of the user's first text, where a conversation begins, or what a title is about
+    about: str | None = None  # of a request of the gateway's own: the id of the session that it is about
+    words: Annotated[list[str] | None, UNSTORED] = None  # a few of the user's, where somebody is asked for a title
+    titled: Annotated[str | None, UNSTORED] = None  # what the agent's own request for a title was answered
 
 
 class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):

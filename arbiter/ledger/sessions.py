@@ -67,6 +67,7 @@ class Sessions:
         fresh = [row for row in fresh if row.id not in known]
         groups = self._group([row for row in fresh if not titles.waits(row)], store)
         late, changed = titles.adopt(fresh, store)
+        batch.adopted = late
         batch.also += changed
         nested = {row.id: row for row in fresh if row.request_kind == titles.TITLE and row.opener is not None}
         _follow(batch, groups | {key: row for key, row in nested.items() if row.session is not None})

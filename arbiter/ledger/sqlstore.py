@@ -181,6 +181,9 @@ def _where(filters: Filters, *, prefix: bool) -> tuple[str, list[Any]]:
     if filters.label is not None:
         parts.append("REPLACE(labels, ?, '') <> labels")
         values.append(query.label_text(filters.label))
+    if filters.kind is not None:
+        parts.append("kind = ?" if filters.kind == "client" else "kind <> 'client' AND kind = ?")
+        values.append(filters.kind)
     if filters.before is not None:
         parts.append("(received_ms, id) < (?, ?)")
         values += filters.before

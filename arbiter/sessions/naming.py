@@ -75,8 +75,8 @@ def _told(text: str) -> str:
 
 
 def tidy(title: str) -> str:
-    """A title that a person wrote, as far as it can be seen; empty where nothing can."""
-    return _cut(_seen(title), TITLE_CHARS)
+    """A title that a person wrote, on one line and as far as it can be seen; empty where nothing can."""
+    return _seen(title)
 
 
 def _plain(line: str) -> str:

@@ -22,6 +22,7 @@ DEFAULT_LIMIT = 50
 DEFAULT_TURNS = 100
 MIN_PREFIX = 8  # characters of a session's name that may stand for it
 MOST_CHILDREN = 200
+MOST_OWN = 20  # of the gateway's own requests about a session
 PARAMETERS = ("since", "agent", "client", "label", "limit", "cursor")
 
 State = Literal["open", "idle", "ended", "unseen"]
@@ -80,13 +81,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """One session whole. `turns` are its latest requests, oldest first; there are more where `has_more`."""
+    """One session whole. `turns` are its latest requests, oldest first; there are more where `has_more`.
+
+    `own` are the latest that the gateway itself asked about it, oldest first; they are none of its requests.
+    """
 
     summary: Summary
     notes: list[NoteRow]
     turns: list[Entry]
     has_more: bool
     children: list[Summary]
+    own: list[Entry]
 
 
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
@@ -161,17 +166,18 @@ def detail(db: Database, key: str, turns: int = DEFAULT_TURNS) -> Detail | None:
         return None
     row = SESSIONS.load(SessionRow, found[0])
     (summary,) = _summed(db, [row])
-    entries = _entries(db, row, turns + 1)
+    same, whose = ("client IS NULL", ()) if row.client is None else ("client = ?", (row.client,))
+    entries = _entries(db, f"session = ? AND {same}", (row.session, *whose), turns + 1)
     notes = db.rows(f"{NOTES.select} WHERE session_id = ? ORDER BY at_ms, id", (key,))
-    same = "client IS NULL" if row.client is None else "client = ?"
-    values = (row.session, *(() if row.client is None else (row.client,)), MOST_CHILDREN)
-    children = db.rows(f"{SESSIONS.select} WHERE parent = ? AND {same} ORDER BY first_ms, id LIMIT ?", values)
+    sql = f"{SESSIONS.select} WHERE parent = ? AND {same} ORDER BY first_ms, id LIMIT ?"
+    children = db.rows(sql, (row.session, *whose, MOST_CHILDREN))
     return Detail(
         summary=summary,
         notes=[NOTES.load(NoteRow, one) for one in notes],
         turns=entries[:turns][::-1],
         has_more=len(entries) > turns,
         children=_summed(db, [SESSIONS.load(SessionRow, one) for one in children]),
+        own=_entries(db, "about = ?", (key,), MOST_OWN)[::-1],
     )
 
 
@@ -193,6 +199,7 @@ def detail_json(found: Detail) -> dict[str, Any]:
         "requests_shown": [query.as_json(entry, attempts=True) for entry in found.turns],
         "has_more": found.has_more,
         "children": [summary_json(one) for one in found.children],
+        "own_requests": [query.as_json(entry, attempts=True) for entry in found.own],
     }
 
 
@@ -245,11 +252,9 @@ def _totals(db: Database, names: Sequence[str]) -> dict[str, Totals]:
     return found
 
 
-def _entries(db: Database, row: SessionRow, limit: int) -> list[Entry]:
-    same = "client IS NULL" if row.client is None else "client = ?"
-    values = (row.session, *(() if row.client is None else (row.client,)), limit)
-    sql = f"{REQUESTS.select} WHERE session = ? AND {same} ORDER BY received_ms DESC, id DESC LIMIT ?"
-    requests = [REQUESTS.load(RequestRow, one) for one in db.rows(sql, values)]
+def _entries(db: Database, where: str, values: Sequence[Any], limit: int) -> list[Entry]:
+    sql = f"{REQUESTS.select} WHERE {where} ORDER BY received_ms DESC, id DESC LIMIT ?"
+    requests = [REQUESTS.load(RequestRow, one) for one in db.rows(sql, (*values, limit))]
     attempts: dict[str, list[AttemptRow]] = {}
     if requests:
         marks = ", ".join("?" * len(requests))

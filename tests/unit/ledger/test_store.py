@@ -427,7 +427,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
 @pytest.mark.parametrize("row", [RequestRow, AttemptRow])
 def test_each_field_of_a_row_is_one_column(row):
     """But for what the recorder alone is told, which is nobody's column."""
-    told = {"sample", "sample_of_bytes", "tools_sample"}
+    told = {"sample", "sample_of_bytes", "tools_sample", "words", "titled"}
     fields = [field.name for field in msgspec.structs.fields(row)]
     assert [column.name for column in schema.columns(row)] == [name for name in fields if name not in told]
 
@@ -473,5 +473,5 @@ def test_a_cursor_survives_its_journey():
     row = request_row(7, id="a:b/ü")
     assert read_cursor(write_cursor(row)) == (row.received_ms, row.id)
     assert parse({"cursor": write_cursor(row), "errors": "1", "limit": "500"}, 0) == Filters(
-        before=(row.received_ms, row.id), errors=True, limit=500
+        kind="client", before=(row.received_ms, row.id), errors=True, limit=500
     )
