@@ -89,6 +89,16 @@ def test_a_sum_with_an_unknown_part_is_unknown(stage: Pricing, store: SqlStore, 
     assert cost(store, request) is None
 
 
+def test_attempts_that_come_after_their_request_count(stage: Pricing, store: SqlStore) -> None:
+    """One that was taken for interrupted, and tells later what it used: of it alone, or of what is known beside it."""
+    request, other = request_row(1, attempts=2), request_row(2)
+    guess = attempt(request, 1, "cheap", outcome="interrupted", usage_source="missing", input_tokens=None)
+    record(stage, store, 1, guess, attempt(request, 2, "dear"), request, other)
+    assert (cost(store, request), cost(store, other)) == (2000 * USD, None)
+    record(stage, store, 2, attempt(request, 1, "cheap"), attempt(other, 1, "cheap"))
+    assert (cost(store, request), cost(store, other)) == (2020 * USD, 20 * USD)
+
+
 def test_attempts_stored_before_their_request_count(stage: Pricing, store: SqlStore) -> None:
     """A long request's first attempts may be hours older than it: they are looked up where they are."""
     request = request_row(attempts=3)

@@ -70,6 +70,28 @@ def test_what_no_column_holds_costs_a_character_and_not_the_row(place, store):
     assert ids(store.requests(Filters(session="a\x00b"))) == []  # to ask for one is no fault either
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_what_was_taken_for_interrupted_is_put_right_and_nothing_else_is(store, together):
+    """Whatever came with it, the other rows of the batch are stored once. Only the session may be told by neither."""
+    begun = {"session": "found", "message": "the process ended", "status": None, "finished_ms": None, "total_us": None}
+    guess = request_row(1, outcome="interrupted", **begun)
+    tried = attempt_row(guess, outcome="interrupted", tool_names=["guess"], **begun)
+    truth, other = request_row(1, outcome="error", status=502), request_row(2)
+    ended = attempt_row(truth)
+    known = [attempt_row(other), other]
+    batches = [[tried, guess, *known, ended, truth]] if together else [[tried, guess, *known], [ended, truth]]
+    batches += [[attempt_row(other, outcome="error"), request_row(2, outcome="interrupted"), request_row(3)]]
+    batches += [[tried, guess, attempt_row(truth, outcome="cancelled"), request_row(1, outcome="ok")]]
+    for at, batch in enumerate(batches, 1):
+        store.write(batch, Position("j", at))
+    entries = {entry.request.id: entry for entry in store.requests(Filters()).entries}
+    assert len(entries) == 3
+    mended, untouched = entries[truth.id], entries[other.id]
+    assert mended.request == msgspec.structs.replace(truth, session="found")
+    assert mended.attempts == [msgspec.structs.replace(ended, session="found")]
+    assert (untouched.request, untouched.attempts) == (other, known[:1])
+
+
 def test_what_changes_with_rows_is_done_with_them(store):
     """For each of its rows, in the rows' own transaction; what cannot be done takes the rows with it."""
     first, second = request_row(1), request_row(2)
