@@ -16,7 +16,7 @@ from arbiter.ledger.row import AttemptRow, RequestRow
 
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 50
-MIN_PREFIX = 8  # characters of a trace id that may stand for it
+MIN_PREFIX = 8  # characters of an id that may stand for it
 
 PARAMETERS = (
     "trace",
@@ -55,7 +55,7 @@ class BadParameter(ValueError):
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Which requests; None asks for all. `before` is where the page before this one ended: (received_ms, id)."""
 
-    trace: str | None = None  # ours, or the one the client sent; whole, or at least its first MIN_PREFIX characters
+    trace: str | None = None  # ours or the client's, the request's own id or an attempt's; whole, or MIN_PREFIX of it
     provider: str | None = None  # of any attempt, also a failed one
     client: str | None = None
     status: int | None = None  # what the client got
@@ -81,9 +81,15 @@ class Entry(msgspec.Struct, frozen=True):
         return sum(reported) if reported else None
 
     def about(self, field: str) -> int | None:
-        """The same, with our estimate where an attempt has no report; `is_partial` says that there may be one."""
+        """The same, with our estimate where an attempt has no report; `is_approximate` says that there may be one."""
         counts = [(getattr(one, field), getattr(one, f"estimated_{field}", None)) for one in self.attempts]
         known = [count for told, estimate in counts if (count := estimate if told is None else told) is not None]
+        return sum(known) if known else None
+
+    @property
+    def all_input(self) -> int | None:
+        """What was sent, from a cache or not, in the same way."""
+        known = [count for one in self.attempts if (count := one.all_input) is not None]
         return sum(known) if known else None
 
     @property
@@ -94,9 +100,14 @@ class Entry(msgspec.Struct, frozen=True):
         )
 
     @property
-    def is_partial(self) -> bool:
+    def is_approximate(self) -> bool:
         """Whether a total holds counts of a stream that ended before the provider's last word, or an estimate."""
-        return any(attempt.usage_source in ("partial", "estimated") for attempt in self.attempts)
+        return any(attempt.is_approximate for attempt in self.attempts)
+
+    @property
+    def is_cost_approximate(self) -> bool:
+        """Whether what it cost was worked out from such a total."""
+        return any(attempt.is_cost_approximate for attempt in self.attempts)
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -245,10 +256,11 @@ def as_json(entry: Entry, *, attempts: bool) -> dict[str, Any]:
     """One request as the admin API and `arbiter requests --json` show it.
 
     Shapes: the row's fields, and `cost_usd` beside `cost_pd`; then `TOTALS`, added up over its attempts, null where no
-    attempt reported any; with `attempts`, the attempts' fields under `attempt_rows`.
+    attempt reported any, and whether they are approximate; with `attempts`, the attempts' fields under `attempt_rows`.
     """
     shown = _fields(entry.request)
     shown |= {field: entry.total(field) for field in TOTALS}
+    shown["is_approximate"] = entry.is_approximate
     if attempts:
         shown["attempt_rows"] = [_fields(attempt) for attempt in entry.attempts]
     return shown

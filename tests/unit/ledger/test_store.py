@@ -229,6 +229,22 @@ def test_the_beginning_of_a_trace_stands_for_it(store):
     assert ids(store.requests(Filters(trace="01234567", before=read_cursor(page.next)))) == [one.id]
 
 
+def test_a_request_is_found_by_any_id_that_names_it(store):
+    """What a row, a header or another row calls it: its own id, and the id of any of its attempts."""
+    rows = [request_row(number, id=f"019a3d1c6f52{number}") for number in range(3)]
+    store.write([*rows, *(attempt_row(row, number) for row in rows for number in (1, 2))], AT)
+    for asked, found in {
+        rows[0].id: rows[:1],
+        f"{rows[1].id}-1": rows[1:2],
+        f"{rows[2].id}-2": rows[2:],
+        f"{rows[2].id}-3": [],
+        "019a3d1c": rows[::-1],
+        "019a3d1": [],
+    }.items():
+        assert ids(store.requests(Filters(trace=asked))) == [row.id for row in found], asked
+    assert ids(store.requests(Filters(trace=f"{rows[1].id}-1", client="nobody"))) == []
+
+
 def scan(db):
     """A query that never ends by itself."""
     return db.rows("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n")
@@ -299,10 +315,10 @@ def test_listing_and_look_ups_use_an_index(sqlite_place, sqlite_store):
             "SELECT * FROM requests WHERE (received_ms, id) < (5, 'x') ORDER BY received_ms DESC, id DESC",
             "requests_newest",
         ),
-        ("SELECT * FROM requests WHERE trace_id = 'x' OR client_trace_id = 'x'", "requests_trace"),
+        ("SELECT * FROM requests WHERE trace_id = 'x' OR client_trace_id = 'x' OR id = 'x'", "requests_trace"),
         (
-            "SELECT * FROM requests WHERE (trace_id BETWEEN 'x' AND 'y' OR client_trace_id BETWEEN 'x' AND 'y')"
-            " ORDER BY received_ms DESC, id DESC LIMIT 50",
+            "SELECT * FROM requests WHERE (trace_id BETWEEN 'x' AND 'y' OR client_trace_id BETWEEN 'x' AND 'y'"
+            " OR id BETWEEN 'x' AND 'y') ORDER BY received_ms DESC, id DESC LIMIT 50",
             "requests_client_trace",
         ),
         ("SELECT * FROM attempts WHERE request_id IN ('x') ORDER BY request_id, number, id", "attempts_request"),
