@@ -211,7 +211,8 @@ class Pages:
             headers={
                 "cache-control": "no-store",
                 "content-security-policy": CONTENT_SECURITY_POLICY,
-                "referrer-policy": "no-referrer",
+                # With none at all a browser would not say of a form's request that it is from here.
+                "referrer-policy": "same-origin",
                 "x-content-type-options": "nosniff",
             },
         )

@@ -42,7 +42,8 @@ class Acts:
 
     def note(self, request: Request, key: str, text: str) -> NoteRow:
         """Say something of it."""
-        text, now_ms, who = text.strip(), clock.now_ms(), who_asks(request)
+        text = text.replace("\r\n", "\n").strip()  # as forms send it
+        now_ms, who = clock.now_ms(), who_asks(request)
         if not text or len(text) > NOTE_CHARS:
             raise BadParameter("text", f"between 1 and {NOTE_CHARS} characters")
         return self._change(request, "note", key, lambda db: sessions.add_note(db, key, now_ms, who, text))

@@ -7,6 +7,7 @@ affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -16,12 +17,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from arbiter import clock
-from arbiter.control.session_acts import Acts, NoSession
+from arbiter.control.session_acts import NOTE_CHARS, Acts, NoSession
 from arbiter.ledger import query
 from arbiter.ledger.database import Database
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.questions import sessions
 from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
+from arbiter.sessions.naming import TITLE_CHARS
 
 PATH = "/admin/ui/sessions"
 
@@ -32,7 +34,7 @@ class SessionPages:
     def __init__(self, store: Readable | None, acts: Acts | None, render: Callable[..., Response]) -> None:
         self._store = store
         self._acts = acts
-        self._render = render
+        self._render = partial(render, note_chars=NOTE_CHARS, title_chars=TITLE_CHARS)
 
     def routes(self) -> list[Route]:
         return [
