@@ -203,8 +203,9 @@ def _asked(found: Detail) -> str | None:
     last = found.own[-1].request
     where = f"{last.error_class}, trace {last.trace_id[:TRACE_COLUMNS]}"
     ended = "" if last.outcome == "ok" else f", the latest in vain ({where})"
-    more = "+" if len(found.own) == sessions.MOST_OWN else ""
-    return f"{len(found.own)}{more} times" + (f", {show.usd(sum(known))}" if known else "") + ended
+    count = len(found.own)
+    often = "once" if count == 1 else f"{count}{'+' if count == sessions.MOST_OWN else ''} times"
+    return often + (f", {show.usd(sum(known))}" if known else "") + ended
 
 
 def _kinds(row: SessionRow) -> Iterator[str]:

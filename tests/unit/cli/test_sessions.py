@@ -97,6 +97,46 @@ def test_an_operator_ends_and_notes_from_the_command_line(db: str, capsys: pytes
     assert audit == [("cli", "end", f"other {ROOT}"), ("cli", "note", f"other {ROOT}")]
 
 
+def test_an_operator_names_a_session_and_takes_its_name_away(db: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """SPEC 8.4: what nobody sees in a title is left out; what changes nothing is no action."""
+    mine = ("session", ROOT, "--client", "other", "--db", db)
+    assert run(capsys, *mine, "--title", "  My\n\x1bown\u200b ", "--end") == f"{ROOT}: title changed, ended\n"
+    assert "its title already" in run(capsys, *mine, "--title", "My own")
+    assert run(capsys, *mine).startswith("My own: ended by an operator")
+    assert any(line.split()[1:3] == ["My", "own"] for line in run(capsys, "sessions", "--db", db).splitlines())
+    assert run(capsys, *mine, "--clear-title") == f"{ROOT}: title cleared\n"
+    assert "none already" in run(capsys, *mine, "--clear-title")
+    assert run(capsys, *mine).startswith(f"{ROOT}: ended")
+    for wrong in (("--title", "\u200b"), ("--title", "x" * 81), ("--title", "x", "--clear-title")):
+        assert "--title" in run(capsys, *mine, *wrong, code=2)
+    audit = SqlitePlace(Path(db)).sql("SELECT action FROM audit ORDER BY at_ms, id")
+    assert [action for (action,) in audit if action != "end"] == ["title", "clear_title"]
+
+
+def test_what_the_gateway_asked_by_itself_is_told_with_the_session_and_listed_apart(
+    db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {"kind": "summary", "request_kind": "title", "client": "(gateway)", "session": None, "about": f"ci {ROOT}"}
+    store = SqlitePlace(Path(db)).open()
+    fine, failed = (
+        request_row(21, cost_pd=2 * 10**8, **own),
+        request_row(22, outcome="error", error_class="timeout", **own),
+    )
+    store.write([fine, failed], Position("j", 2))
+    store.close()
+    told = run(capsys, "session", ROOT, "--client", "ci", "--db", db)
+    assert f"  title asked 2 times, $0.0002, the latest in vain (timeout, trace {failed.trace_id[:12]})" in told
+    found = json.loads(run(capsys, "session", ROOT, "--client", "ci", "--json", "--db", db))
+    assert [one["id"] for one in found["own_requests"]] == [fine.id, failed.id]
+    assert not {fine.id, failed.id} & {one["id"] for one in found["requests_shown"]}
+    for more, count in (((), 0), (("--kind", "summary"), 2), (("--kind", "all"), 2), (("--kind", "client"), 0)):
+        listed = [one["id"] for one in json.loads(run(capsys, "requests", "--json", "--db", db, *more))]
+        assert len({fine.id, failed.id} & set(listed)) == count
+    assert [
+        one["id"] for one in json.loads(run(capsys, "requests", "--json", "--db", db, "--trace", fine.trace_id))
+    ] == [fine.id]
+
+
 def test_requests_are_found_by_their_label(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(run(capsys, "requests", "--json", "--label", "issue=12", "--db", db))
     assert [one["labels"]["issue"] for one in found] == ["12"]
