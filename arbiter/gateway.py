@@ -48,10 +48,14 @@ from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.prefix import Prefixes
 from arbiter.ledger.prompt import Apart, Prompt
 from arbiter.ledger.row import RequestRow
+from arbiter.ledger.sessions import is_turn
+from arbiter.ledger.titles import TITLE, text_of
 from arbiter.log import Log
 from arbiter.metrics import Metrics
+from arbiter.own import Own
 from arbiter.routing.plan import Asked, Caller, Plan, Rung
 from arbiter.routing.router import Router
+from arbiter.sessions import excerpt
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import compaction
 from arbiter.sessions.identity import identify
@@ -63,6 +67,7 @@ from arbiter.wire.format import Wire
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
+_TITLE_BYTES = 64 << 10  # of an answer that holds a title
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
 _NO_TURNS = ("count_tokens", "embeddings")  # no turns of a conversation: never streamed, and they leave no trace in it
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
@@ -108,6 +113,7 @@ class Call:
 
     __slots__ = (
         "affinity",
+        "answer",
         "arrived_ns",
         "doors",
         "endpoint",
@@ -116,6 +122,7 @@ class Call:
         "incoming",
         "members",
         "method",
+        "own",
         "path",
         "read_body",
         "router",
@@ -135,6 +142,7 @@ class Call:
         identify: Callable[[], Caller],
         read_body: Callable[[], Awaitable[bytes]],
         *,
+        own: Own | None = None,
         method: str = "POST",
     ) -> None:
         self.arrived_ns = monotonic_ns()
@@ -149,7 +157,9 @@ class Call:
         self.incoming = incoming
         self.identify = identify
         self.read_body = read_body
+        self.own = own  # it is the gateway's own
         self.members: Mapping[str, Raw] | None = None  # of the body, once it was opened
+        self.answer: Overheard | None = None  # where it holds the title of a conversation
         self.task = asyncio.current_task()
         self.row = RequestRow(
             id=new_id(),
@@ -161,6 +171,8 @@ class Call:
             config_epoch=snapshot.epoch,
             user_agent=incoming.user_agent,
         )
+        if own is not None:
+            self.row.kind, self.row.request_kind, self.row.about = own
 
 
 async def serve(call: Call, out: ClientEnd) -> None:
@@ -221,6 +233,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         row.stream, row.request_kind = ask.stream, "auxiliary"
     else:
         plan, ask, conversation = _understood(call, caller, body, book)
+    if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
+        out = call.answer = Overheard(out, Room(_TITLE_BYTES))
     row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
     if conversation.standing.pauses:
         _check_pauses(conversation.standing.pauses, caller)
@@ -256,30 +270,14 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
     opened = native.open_body(body, call.snapshot.limits.json_depth)
     if len(opened.model) > _MODEL_CHARS:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
-    call.members = opened.members
+    call.members = members = opened.members
     row.model_asked = opened.model
-    is_turn = call.endpoint not in _NO_TURNS
-    row.stream = stream = opened.stream and is_turn
-    fields, members = call.incoming.fields, opened.members
-    identity = identify(fields, members, caller.client, call.snapshot.sessions)
-    row.session, row.parent_session, row.agent, row.request_kind, _ = identity
-    if call.endpoint == "compact":
-        row.request_kind = row.request_kind or "compaction"
-    row.labels = labels_of(fields)
-    found = None
-    if call.endpoint != "embeddings":
-        found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
-    slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
-    row.affinity_key = slot.hex() if slot is not None else None
-    if identity.kind == "title" and identity.session is None:
-        row.opener = call.affinity.named(members.get("messages", members.get("input"))).hex() or None
-    elif found is not None and found.opener:
-        row.opener = found.opener.hex()
-    row.compaction, row.follows_compaction = compaction(fields)
-    book.conversation = found.key.hex() if found is not None else None
+    goes_on = call.endpoint not in _NO_TURNS
+    row.stream = stream = opened.stream and goes_on
+    slot = _place(call, caller, members, book) if call.own is None else None
     if services.prefixes is not None and call.endpoint != "count_tokens":
-        book.prompt = Prompt(services.prefixes, members) if is_turn else Apart(members)
-    conversation = Conversation(services.around.state, slot, opened.model, keeps=is_turn)
+        book.prompt = Prompt(services.prefixes, members) if goes_on else Apart(members)
+    conversation = Conversation(services.around.state, slot, opened.model, keeps=goes_on)
     amount = services.around.amounts.of(members, caller.name or call.incoming.product)
     ask = Ask(
         call.format,
@@ -305,6 +303,28 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
         )
     )
     return plan, ask, conversation
+
+
+def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -> bytes | None:
+    """Write down which conversation this belongs to, and what it is for there; returns the slot of its pin, if any."""
+    row, fields = call.row, call.incoming.fields
+    identity = identify(fields, members, caller.client, call.snapshot.sessions)
+    row.session, row.parent_session, row.agent, row.request_kind, _ = identity
+    if call.endpoint == "compact":
+        row.request_kind = row.request_kind or "compaction"
+    row.labels = labels_of(fields)
+    found = None
+    if call.endpoint != "embeddings":
+        found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
+    slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
+    row.affinity_key = slot.hex() if slot is not None else None
+    if identity.kind == TITLE and identity.session is None:
+        row.opener = call.affinity.named(members.get("messages", members.get("input"))).hex() or None
+    elif found is not None and found.opener:
+        row.opener = found.opener.hex()
+    row.compaction, row.follows_compaction = compaction(fields)
+    book.conversation = found.key.hex() if found is not None else None
+    return slot
 
 
 def _tell_estimate(call: Call, out: ClientEnd, book: Book, found: Estimate) -> None:
@@ -470,6 +490,8 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
     row.total_us = (monotonic_ns() - call.arrived_ns) // 1000
     row.status = 499 if row.outcome == "cancelled" else out.status or None
     row.bytes_out = out.bytes_out
+    if call.snapshot.sessions.titles is not None and call.own is None:
+        _tell_words(call)
     book.settle()
     metrics.count("arbiter_requests_total", (row.endpoint, row.format_in, row.outcome, str(row.status or "")))
     metrics.observe("arbiter_request_duration_seconds", (row.endpoint,), row.total_us / 1e6)
@@ -482,6 +504,18 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
     for repair in row.repairs or ():
         metrics.count("arbiter_repairs_total", (row.provider or "", repair))
     _report(row)
+
+
+def _tell_words(call: Call) -> None:
+    """What a title can be made of goes with the row as far as control, and no further."""
+    row, answer = call.row, call.answer
+    try:
+        if answer is not None and row.outcome == "ok":
+            row.titled = text_of(row.format_in, answer.pieces, is_stream=answer.is_stream, limit=_TITLE_BYTES)
+        elif call.members is not None and row.parent_session is None and is_turn(row):
+            row.words = excerpt.of(call.members) or None
+    except Exception as bug:
+        _log.error("a session goes without its words", trace_id=row.trace_id, error=bug)
 
 
 def _heard(call: Call, overheard: Overheard) -> Heard:

@@ -37,6 +37,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None  # the answer is an error in spite of its 200
     first_event_ns: int = 0  # on the monotonic clock; 0 where no event came
     last_event_ns: int = 0
+    cleared_tokens: int | None = None  # taken out of the prompt by the provider, as the request had asked
     finish_inferred: bool = False  # the stream ended without saying why
     protocol_fault: str | None = None  # what broke the format's rules and was passed on all the same
 
@@ -64,12 +65,14 @@ def of_stream(
     protocol_fault: str | None,
 ) -> Facts:
     """The facts of a stream, as far as it came."""
+    cleared_tokens = None
     if isinstance(tap, reduce.ChatTap):
         usage = usages.chat(tap.usage, _text(tap.service_tier))
     elif isinstance(tap, reduce.ResponsesTap):
         usage = usages.responses(tap.usage, _text(tap.service_tier))
     else:
         usage = usages.messages(tap.usage_start, tap.usage_delta)
+        cleared_tokens = tap.cleared_tokens
     return Facts(
         response_id=_text(tap.response_id),
         model=_text(tap.model),
@@ -82,6 +85,7 @@ def of_stream(
         tool_names=tuple(name.decode("utf-8", "replace") for name in tap.tool_names),
         first_event_ns=first_event_ns,
         last_event_ns=last_event_ns,
+        cleared_tokens=cleared_tokens,
         finish_inferred=finish_inferred,
         protocol_fault=protocol_fault,
     )
@@ -139,6 +143,7 @@ class _Messages(msgspec.Struct):
     model: object = None
     stop_reason: str | None = None
     content: list[_Block] | None = None
+    context_management: object = None
     usage: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
 
@@ -224,6 +229,7 @@ def of_messages_answer(body: bytes) -> Facts:
         thinking_bytes=thinking,
         output_bytes=output,
         tool_names=tuple(names),
+        cleared_tokens=reduce.cleared_tokens(answer.context_management),
         error=_error(answer.error, answer.content is not None),
     )
 

@@ -6,7 +6,7 @@ unpriced, and an unpriced call costs nobody knows what, which is not nothing (SP
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from arbiter.config.rates import Rate
 from arbiter.model import Usage
@@ -14,6 +14,8 @@ from arbiter.model import Usage
 CostSource = Literal[
     "override", "model_config", "provider", "catalog", "subscription", "reconciled", "unpriced"
 ]  # SPEC 9.3
+STATED: Final = ("provider", "reconciled")
+"""Sources whose money was said by somebody, and does not depend on what was counted."""
 MAX_PD = 2**63 - 1  # what a store's column holds: nine million dollars
 
 

@@ -7,16 +7,18 @@ from urllib.parse import unquote
 
 import msgspec
 
-from arbiter import __version__, gateway
+from arbiter import __version__, gateway, own
 from arbiter import metrics as numbers
 from arbiter.app import model_list
 from arbiter.app.body import read_body
+from arbiter.config.snapshot import Client
 from arbiter.routing.plan import Caller
 
 if TYPE_CHECKING:
     from arbiter.app.routes import Route
     from arbiter.app.rsgi import Exchange
 
+GATEWAY = Caller(Client(own.GATEWAY, ""))
 JSON = [("content-type", "application/json")]
 _encode = msgspec.json.Encoder().encode
 
@@ -26,10 +28,11 @@ async def generate(exchange: Exchange, route: Route) -> None:
     worker, incoming = exchange.worker, exchange.incoming
     limits = worker.services.snapshot.limits
     keys = worker.keys
+    ours = own.told(incoming.fields, worker.own_key)
 
     def identify() -> Caller:
         incoming.check_size(limits.headers)
-        return keys.identify(incoming)
+        return keys.identify(incoming) if ours is None else GATEWAY
 
     assert route.format is not None, "a generating route has a format"
     call = gateway.Call(
@@ -40,6 +43,7 @@ async def generate(exchange: Exchange, route: Route) -> None:
         incoming,
         identify,
         lambda: read_body(exchange.proto, incoming, limits, worker.services.doors.watch),
+        own=ours,
         method=exchange.method,
     )
     exchange.trace_id = call.row.trace_id

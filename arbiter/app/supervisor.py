@@ -34,7 +34,7 @@ from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
 from granian.log import LogLevels
 from granian.server.mp import MPServer
 
-from arbiter import __version__, log
+from arbiter import __version__, log, own
 from arbiter.app import linux, preflight, running
 from arbiter.app.child import Child
 from arbiter.app.children import CANNOT_START, STOPPING, Control, Setup, run_control, run_worker
@@ -73,6 +73,7 @@ def serve(snapshot: Snapshot, control: Control, *, source: Source, watch: FileWa
         with preflight.state_held(snapshot):
             run_dir = preflight.make_run_dir(snapshot.state_dir)
             try:
+                own.make_key(run_dir)
                 running.announce(snapshot.data_dir, run_dir, keeps_nothing=snapshot.storage.url == "none")
                 # What was changed before anybody could be told of it.
                 snapshot = with_keys(snapshot)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from arbiter import gateway, log, plugins
+from arbiter import gateway, log, own, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
 from arbiter.attempt.amounts import Amounts
@@ -52,6 +52,7 @@ class Worker:
         self.number = number
         self.on_unix_socket = snapshot.server.socket is not None
         self.control_socket = run_dir / "control.sock"
+        self.own_key = own.key_of(run_dir)
         self.started_s = int(time.time())
         self.started_iso = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started_s))
         self._run_dir = run_dir

@@ -12,7 +12,7 @@ from typing import Any
 from arbiter.attempt import patience
 from arbiter.cli import options
 from arbiter.cli.price_table import price_table
-from arbiter.cli.table import render
+from arbiter.cli.table import Column, number, render, soft
 from arbiter.config import units
 from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, Source, config_path
@@ -23,7 +23,12 @@ from arbiter.ledger.tariffs import known_apart
 
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
 _AFFINITY: dict[str, object] = {"header": "x-session-id", "ttl": "25h", "no_pin": []}
-_SESSIONS: dict[str, object] = {"trust_user_agent": False, "prompt_cache_key": False, "idle_timeout": "12h"}
+_SESSIONS: dict[str, object] = {
+    "trust_user_agent": False,
+    "prompt_cache_key": False,
+    "idle_timeout": "12h",
+    "titles": {},
+}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,10 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             raise
         problem = {"file": error.file, "line": error.line, "path": error.path, "message": error.message.strip()}
-        print(json.dumps({"ok": False, "error": problem}, ensure_ascii=False))
+        options.print_json({"ok": False, "error": problem})
         return 1
     if arguments.json:
-        print(json.dumps({"ok": True, "file": file, **report(snapshot)}, ensure_ascii=False, indent=2))
+        options.print_json({"ok": True, "file": file, **report(snapshot)})
     else:
         print(text(snapshot, file), end="")
     return 0
@@ -169,7 +174,7 @@ def _models(snapshot: Snapshot) -> str:
     if snapshot.routing.default_provider:
         default = snapshot.providers[snapshot.routing.default_provider]
         names.append(("(any other)", default.name, default.wire, "the same name", "routing.default_provider"))
-    head = ("asked for", "provider", "format", "sent as", "why")
+    head = (soft("asked for"), soft("provider"), Column("format", spare=1), soft("sent as"), soft("why", spare=2))
     columns = len(head) if any(row[-1] for row in names) else len(head) - 1
     return "\nModels\n" + render(head[:columns], [row[:columns] for row in names])
 
@@ -217,7 +222,13 @@ def _providers(snapshot: Snapshot) -> str:
     providers = snapshot.providers.values()
     phases = [phase for phase, _ in next(iter(providers)).budgets.items()]
     timeouts = render(
-        ("provider", "type", "endpoint", "key", *phases),
+        (
+            soft("provider"),
+            Column("type", spare=1),
+            soft("endpoint", spare=2),
+            soft("key"),
+            *map(number, phases),
+        ),
         [
             (
                 provider.name,
@@ -241,7 +252,7 @@ def _providers(snapshot: Snapshot) -> str:
         "pinned for",
     )
     retries = render(
-        ("provider", *head),
+        (soft("provider"), *(number(name, spare=1 if name in ("base", "cap") else 0) for name in head)),
         [
             (
                 provider.name,
@@ -300,7 +311,14 @@ def _longest(snapshot: Snapshot) -> str:
     if not rows:
         return ""
     return "\nLongest waits, retries and fallbacks included (docs/timeouts.md)\n" + render(
-        ("asked for", "targets", "waiting for", "at most", "because"), rows
+        (
+            soft("asked for", least=12),
+            number("targets", spare=1),
+            Column("waiting for"),
+            number("at most"),
+            soft("because", spare=2),
+        ),
+        rows,
     )
 
 
@@ -329,12 +347,14 @@ def _set_apart(snapshot: Snapshot) -> str:
         for key, value in resolved[section].items():
             if value != default[key]:
                 rows.append((section, key, _plain(value)))
-    return "\nWhat differs from the defaults\n" + render(("where", "key", "value"), rows) if rows else ""
+    return "\nWhat differs from the defaults\n" + render((soft("where"), "key", soft("value")), rows) if rows else ""
 
 
 def _plain(value: object) -> object:
     if isinstance(value, list):
         return ", ".join(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
     return str(value).lower() if isinstance(value, bool) else value
 
 
@@ -352,7 +372,7 @@ def _catalog(snapshot: Snapshot) -> str:
     if prices:
         parts.append("\nPrices, USD per million tokens (- is unknown)\n" + price_table(prices))
     if facts:
-        head = ("model", "input tokens", "ms to first token", "takes in")
+        head = (soft("model"), number("input tokens"), number("ms to first token", spare=1), soft("takes in"))
         parts.append("\nWhat is known of models (- is unknown)\n" + render(head, facts))
     return "".join(parts)
 
@@ -362,7 +382,7 @@ def _limits(snapshot: Snapshot) -> str:
     sizes: Iterable[str] = ("body", "headers", "event", "answer", "stream_buffer")
     rows = [(name, units.size(getattr(limits, name))) for name in sizes]
     rows += [("slow_sender", units.duration(limits.slow_sender_s)), ("json_depth", str(limits.json_depth))]
-    return "\nLimits\n" + render(("limit", "value"), rows)
+    return "\nLimits\n" + render(("limit", number("value")), rows)
 
 
 def _count(number: int, what: str) -> str:

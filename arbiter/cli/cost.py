@@ -5,63 +5,58 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import UsageError, options
-from arbiter.cli.table import local, render
+from arbiter.cli import moments, options
+from arbiter.cli.table import Column, number, render, soft
 from arbiter.config.load import Source
 from arbiter.config.rates import Prepaid
 from arbiter.control import show
-from arbiter.ledger.query import BadParameter
 from arbiter.ledger.questions import cost
 from arbiter.ledger.questions.cost import Left, Report, Spent
 
-MOST_COLUMNS = 118
-
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
+    command = options.add(
+        commands,
         "cost",
+        run,
         help="show what was spent",
         description="Show what was spent, by model, provider, client, session, agent or day, with the tokens it was "
         "spent on, how many attempts have no known cost, and where the prices came from. What our own estimates come "
-        "to stands apart, as does what a subscription's calls would have cost.",
-        allow_abbrev=False,
+        "to stands apart, as does what a subscription's calls would have cost. `in` is all input, `cached` and "
+        "`written` are the parts of it that were read from a cache and written to one. Days are "
+        "UTC, other times local.",
+        json="one JSON object",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_since(command, cost.DEFAULT_SINCE)
     command.add_argument("--by", choices=cost.GROUPS, default="model", help="what to split by (default: model)")
     for name, what in (
         ("provider", "this provider"),
         ("model", "this model, by its provider's name for it"),
         ("client", "this client"),
-        ("session", "this session"),
         ("agent", "this agent"),
     ):
         command.add_argument(f"--{name}", metavar="NAME", help=f"only {what}")
+    options.add_session(command)
     command.add_argument(
         "--limit", metavar="N", default=str(cost.DEFAULT_LIMIT), help=f"the first N (default: {cost.DEFAULT_LIMIT})"
     )
     options.add_store(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    named = {name: getattr(arguments, name) for name in cost.PARAMETERS}
-    asked = {name: value.encode("utf-8", "replace").decode() for name, value in named.items() if value is not None}
-    try:
-        filters = cost.parse(asked, clock.now_ms())
-    except BadParameter as error:
-        raise UsageError(f"--{error}") from error
+    with options.parameters():
+        filters = cost.parse(options.asked(arguments, cost.PARAMETERS), clock.now_ms())
     with options.reading(arguments) as store:
+        filters = msgspec.structs.replace(filters, session=options.session(store, arguments))
         prepaid = _prepaid(arguments)
         found = store.read(lambda database: cost.report(database, filters, prepaid))
     if arguments.json:
-        print(msgspec.json.encode(cost.as_json(found, filters)).decode())
+        options.print_json(cost.as_json(found, filters))
     else:
         print("\n".join(_told(found, filters)))
     return 0
@@ -75,13 +70,15 @@ def _prepaid(arguments: argparse.Namespace) -> tuple[Prepaid, ...]:
 
 
 def _told(found: Report, filters: cost.Filters) -> Iterator[str]:
-    since = "" if filters.since_ms is None else f" since {_time(filters.since_ms)}"
+    since = moments.since(filters.since_ms)
     total = found.total
     if not total.attempts:
         yield f"Nothing was asked of a provider{since}."
     else:
         yield f"{_sum(total)} for {_count(total.requests, 'request')}{since}."
         yield "\n" + _table(found, filters).rstrip()
+        if total.is_approximate:
+            yield show.APPROXIMATE
         if found.more:
             yield f"{_count(found.more, 'row')} more: --limit"
         yield "\n" + _sources(total)
@@ -94,7 +91,7 @@ def _sum(spent: Spent) -> str:
     known = (
         spent.attempts - spent.unpriced - spent.estimated - spent.sources.get("subscription", cost.Source()).attempts
     )
-    parts = [show.usd(spent.metered_pd)] if known or spent.metered_pd else []
+    parts = [_metered(spent)] if known or spent.metered_pd else []
     if spent.estimated:
         parts.append(f"~{show.usd(spent.estimated_pd)} by estimated tokens")
     if spent.unpriced:
@@ -104,37 +101,51 @@ def _sum(spent: Spent) -> str:
     return " and ".join(parts) or "Nothing"
 
 
+def _metered(spent: Spent) -> str:
+    return f"{'~' if spent.partial_priced else ''}{show.usd(spent.metered_pd)}"
+
+
 def _table(found: Report, filters: cost.Filters) -> str:
     total = found.total
-    head = [filters.by, "requests", "failed", "in", "cached", "written", "out", "cost"]
     optional = {
         "estimated": total.estimated > 0,
         "at list prices": total.equivalent_pd > 0,
         "unpriced": total.unpriced > 0,
         "free": total.free > 0,
     }
-    head += [name for name, is_shown in optional.items() if is_shown]
+    head = [
+        soft(filters.by, least=20),
+        number("requests"),
+        number("failed", spare=1),
+        number("in"),
+        number("cached", spare=3),
+        number("written", spare=4),
+        number("out"),
+        number("cost"),
+        *(number(name, spare=5 if name == "free" else 0) for name, is_shown in optional.items() if is_shown),
+    ]
     rows = [_row(group, group.name, head) for group in found.groups]
     if len(found.groups) > 1 or found.more:
         rows.append(_row(total, "all", head))
-    return render(head, rows, MOST_COLUMNS, head[0])
+    return render(head, rows)
 
 
-def _row(spent: Spent, name: str | None, head: list[str]) -> tuple[Any, ...]:
+def _row(spent: Spent, name: str | None, head: Sequence[Column]) -> tuple[object, ...]:
+    about = "~" if spent.is_approximate else ""
     cells: dict[str, object] = {
         "requests": show.count(spent.requests),
         "failed": show.count(spent.failed) if spent.failed else None,
-        "in": show.thousands(spent.input_tokens),
-        "cached": show.thousands(spent.cached_tokens),
-        "written": show.thousands(spent.cache_write_tokens),
-        "out": show.thousands(spent.output_tokens),
-        "cost": show.usd(spent.metered_pd) if spent.metered else None,
+        "in": about + show.thousands(spent.all_input),
+        "cached": about + show.thousands(spent.cached_tokens),
+        "written": about + show.thousands(spent.cache_write_tokens),
+        "out": about + show.thousands(spent.all_output),
+        "cost": _metered(spent) if spent.metered else None,
         "estimated": f"~{show.usd(spent.estimated_pd)}" if spent.estimated else None,
         "at list prices": show.usd(spent.equivalent_pd) if spent.equivalent_pd else None,
         "unpriced": show.count(spent.unpriced) if spent.unpriced else None,
         "free": show.count(spent.free) if spent.free else None,
     }
-    return (name, *(cells[column] for column in head[1:]))
+    return (name, *(cells[column.head] for column in head[1:]))
 
 
 def _sources(total: Spent) -> str:
@@ -159,7 +170,3 @@ def _left(left: Left) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def _time(ms: int) -> str:
-    return local(ms).strftime("%Y-%m-%d %H:%M")

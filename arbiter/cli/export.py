@@ -25,12 +25,13 @@ TOLD_EVERY_S = 1.0
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
+    command = options.add(
+        commands,
         "export",
+        run,
         help="write recorded rows for other programs",
         description="Write the rows of a table, oldest first, with the columns that docs/ledger.md explains. The "
         "gateway need not be running. Parquet needs pyarrow: pip install 'arbiter-gateway[parquet]'.",
-        allow_abbrev=False,
     )
     command.add_argument("--format", choices=tuple(FORMATS), default="jsonl", help="(default: jsonl)")
     command.add_argument("--table", choices=tuple(export.MOMENTS), default="requests", help="(default: requests)")
@@ -39,7 +40,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     options.add_since(command)
     options.add_store(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

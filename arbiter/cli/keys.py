@@ -15,7 +15,7 @@ import msgspec
 
 from arbiter import clock
 from arbiter.cli import CommandError, UsageError, complain, options
-from arbiter.cli.table import render
+from arbiter.cli.table import Column, render, soft
 from arbiter.cli.tell import tell
 from arbiter.config import keyring, units
 from arbiter.config.address import data_dir
@@ -29,8 +29,16 @@ from arbiter.config.words import check_identifier, check_name
 PREFIX = "arb-"
 ENTROPY_BYTES = 32
 IN_FILE = "in the file"
-HEAD = ("id", "client", "state", "created", "expires", "agent", "group", "may use")
-MOST_COLUMNS = 118
+HEAD = (
+    Column("id"),
+    soft("client"),
+    Column("state"),
+    Column("created", spare=2),
+    Column("expires"),
+    soft("agent", spare=1),
+    soft("group", spare=3),
+    soft("may use"),
+)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,12 +46,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "keys", help="make, list and revoke keys of clients", description="Keys for clients.", allow_abbrev=False
     )
     verbs = command.add_subparsers(dest="verb", metavar="VERB", required=True, title="verbs")
-    new = verbs.add_parser(
+    new = options.add(
+        verbs,
         "new",
+        run_new,
         help="make a key",
         description="Make a key and print it once. Its hash is kept in the data directory, and a gateway that runs on "
         "it knows the key when this command returns.",
-        allow_abbrev=False,
+        json="one JSON object",
     )
     new.add_argument("name", metavar="NAME", help="who will use the key; a client may have several")
     new.add_argument("--agent", metavar="AGENT", help="the agent that uses it: claude-code, codex, opencode, …")
@@ -61,29 +71,26 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         dest="only_print",
         help="keep nothing; print the lines that belong into the configuration",
     )
-    new.add_argument("--json", action="store_true", help="print one JSON object")
-    options.add_config(new)
-    new.set_defaults(run=run_new)
-    listing = verbs.add_parser(
+    listing = options.add(
+        verbs,
         "list",
+        run_list,
         help="list the keys",
         description="List the keys, those of the configuration too. No key is shown: nobody has it but its client.",
-        allow_abbrev=False,
+        json="a JSON array",
     )
-    listing.add_argument("--json", action="store_true", help="print a JSON array")
-    options.add_config(listing)
-    listing.set_defaults(run=run_list)
-    revoke = verbs.add_parser(
+    revoke = options.add(
+        verbs,
         "revoke",
+        run_revoke,
         help="revoke a key",
         description="Revoke one key by its id, or all keys of a client. A gateway that runs on the data directory "
         "refuses them when this command returns.",
-        allow_abbrev=False,
+        json="one JSON object",
     )
     revoke.add_argument("what", metavar="NAME|ID", help="a client, or the id of one key")
-    revoke.add_argument("--json", action="store_true", help="print one JSON object")
-    options.add_config(revoke)
-    revoke.set_defaults(run=run_revoke)
+    for verb in (new, listing, revoke):
+        options.add_config(verb)
 
 
 def run_new(arguments: argparse.Namespace) -> int:
@@ -102,7 +109,7 @@ def run_new(arguments: argparse.Namespace) -> int:
         keyring.write(file, [*keys, entry])
     # The key first: it is good from here on, whatever becomes of the rest.
     if arguments.json:
-        print(json.dumps({"key": key, "file": str(file), "client": _shown(entry)}))
+        options.print_json({"key": key, "file": str(file), "client": _shown(entry)})
     else:
         print(key)
         until = f" until {entry.expires}" if entry.expires else ""
@@ -124,11 +131,11 @@ def run_list(arguments: argparse.Namespace) -> int:
         kept = {name: shown[name] for name in ("name", "expires", "agent", "group", "allow")}
         entries.append({"id": None, **kept, "created": None, "revoked": None, "state": _state(client, now_ms)})
     if arguments.json:
-        print(json.dumps(entries, ensure_ascii=False, indent=1))
+        options.print_json(entries)
     elif entries:
-        print(render(HEAD, [_row(entry) for entry in entries], MOST_COLUMNS, "client agent group may use"), end="")
+        print(render(HEAD, map(_row, entries)), end="")
     else:
-        print("no client has a key; `arbiter keys new NAME` makes one")
+        print("No client has a key; `arbiter keys new NAME` makes one.")
     return 0
 
 
@@ -148,7 +155,7 @@ def run_revoke(arguments: argparse.Namespace) -> int:
                 [msgspec.structs.replace(key, revoked=now) if key.id in revoked else key for key in keys],
             )
     if arguments.json:
-        print(json.dumps({"revoked": revoked, "file": str(file)}))
+        options.print_json({"revoked": revoked, "file": str(file)})
     else:
         print(f"revoked: {', '.join(revoked)}" if revoked else "revoked already")
     # Whoever keeps the store from being written must not keep a key alive.
@@ -195,7 +202,7 @@ def _print(arguments: argparse.Namespace, key: str, entry: Key) -> int:
     if arguments.allow:
         client["allow"] = entry.allow
     if arguments.json:
-        print(json.dumps({"key": key, "client": client}))
+        options.print_json({"key": key, "client": client})
         return 0
     print(key)
     # Standard output is the key and nothing else, so that it can be piped to where it belongs.

@@ -5,31 +5,30 @@ from __future__ import annotations
 import argparse
 import datetime
 
-import msgspec
-
 from arbiter import clock
-from arbiter.cli import options
-from arbiter.cli.table import local, render
+from arbiter.cli import moments, options
+from arbiter.cli.table import Column, number, render, soft
+from arbiter.control import show
 from arbiter.ledger.questions import limits
 from arbiter.ledger.questions.limits import Answer, Headroom, Refusals, Wait, Window
 
-COLUMNS = 118
+WHOSE = (soft("provider"), soft("account", spare=3))
 PROJECTION = "* a projection: what comes if it goes on as it went. Everything else is the provider's own word."
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
+    command = options.add(
+        commands,
         "limits",
+        run,
         help="show what providers said of their limits",
         description="Show what providers said of their limits: what is left of them, how often they refused a request "
         "(429), how long they asked to be left alone, and the windows of subscriptions. Times are local.",
-        allow_abbrev=False,
+        json="one JSON object",
     )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument("--provider", metavar="NAME", help="only this provider")
     options.add_since(command, "24h")
     options.add_store(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     with options.reading(arguments) as store:
         answer = store.read(lambda database: limits.ask(database, asked))
     if arguments.json:
-        print(msgspec.json.encode(answer).decode())
+        options.print_json(answer)
     else:
         print(_told(answer, now_ms), end="")
     return 0
@@ -51,36 +50,56 @@ def _told(answer: Answer, now_ms: int) -> str:
         _refusals(answer.refusals, now_ms),
         _waits(answer.waits, now_ms),
     )
-    return "\n".join(part for part in parts if part) or "no provider said anything of a limit\n"
+    nothing = f"No provider said anything of a limit{moments.since(answer.since_ms)}.\n"
+    return "\n".join(part for part in parts if part) or nothing
 
 
 def _headroom(found: list[Headroom], now_ms: int) -> str:
     if not found:
         return ""
-    head = ("provider", "account", "model", "of", "limit", "remaining", "left", "resets", "said")
+    head = (
+        *WHOSE,
+        soft("model"),
+        "of",
+        number("limit", spare=2),
+        number("remaining"),
+        number("left"),
+        _at("resets"),
+        _at("said", spare=1),
+    )
     rows = [
         (
             one.provider,
             one.account,
             one.model,
             one.kind + (f" per {one.per}" if one.per else ""),
-            one.limit,
-            "reset since" if one.is_over else one.remaining,
+            None if one.limit is None else show.count(one.limit),
+            "reset since" if one.is_over else None if one.remaining is None else show.count(one.remaining),
             None if one.is_over else _part(one.headroom),
             _time(one.resets_ms, now_ms),
             _time(one.at_ms, now_ms),
         )
         for one in found
     ]
-    return "What is left, by the last word of each:\n\n" + render(head, rows, COLUMNS, "account model")
+    return "What is left, by the last word of each:\n\n" + render(head, rows)
 
 
 def _windows(found: list[Window], now_ms: int) -> str:
     if not found:
         return ""
-    head = ("provider", "account", "window", "used", "left", "resets", "status", "per hour", "at reset *", "full *")
+    head = (
+        *WHOSE,
+        soft("window"),
+        number("used"),
+        number("left"),
+        _at("resets"),
+        soft("status", spare=2),
+        number("per hour", spare=1),
+        number("at reset *"),
+        Column("full *"),
+    )
     rows = [_window(one, now_ms) for one in found]
-    return f"Windows of subscriptions:\n\n{render(head, rows, COLUMNS, 'account')}{PROJECTION}\n"
+    return f"Windows of subscriptions:\n\n{render(head, rows)}{PROJECTION}\n"
 
 
 def _window(one: Window, now_ms: int) -> tuple[object, ...]:
@@ -102,17 +121,27 @@ def _window(one: Window, now_ms: int) -> tuple[object, ...]:
 def _refusals(found: list[Refusals], now_ms: int) -> str:
     if not found:
         return ""
-    head = ("provider", "account", "model", "why", "times", "last")
-    rows = [(one.provider, one.account, one.model, one.subtype, one.count, _time(one.last_ms, now_ms)) for one in found]
-    return "Refused with 429:\n\n" + render(head, rows, COLUMNS, "account model")
+    head = (*WHOSE, soft("model"), soft("why"), number("times"), _at("last"))
+    rows = [
+        (one.provider, one.account, one.model, one.subtype, show.count(one.count), _time(one.last_ms, now_ms))
+        for one in found
+    ]
+    return "Refused with 429:\n\n" + render(head, rows)
 
 
 def _waits(found: list[Wait], now_ms: int) -> str:
     if not found:
         return ""
-    head = ("provider", "account", "times", "in all", "until")
-    rows = [(one.provider, one.account, one.times, _span(one.blocked_ms), _time(one.until_ms, now_ms)) for one in found]
-    return "Asked to be left alone:\n\n" + render(head, rows, COLUMNS, "account")
+    head = (*WHOSE, number("times"), number("in all"), _at("until"))
+    rows = [
+        (one.provider, one.account, show.count(one.times), _span(one.blocked_ms), _time(one.until_ms, now_ms))
+        for one in found
+    ]
+    return "Asked to be left alone:\n\n" + render(head, rows)
+
+
+def _at(head: str, spare: int = 0) -> Column:
+    return Column(f"{head} ({moments.zone()})", spare=spare)
 
 
 def _part(value: float | None) -> str | None:
@@ -127,5 +156,5 @@ def _time(ms: int | None, now_ms: int) -> str | None:
     """The time of day; with its date where that is another day."""
     if ms is None:
         return None
-    moment, now = map(local, (ms, now_ms))
+    moment, now = map(moments.local, (ms, now_ms))
     return moment.strftime("%H:%M:%S" if moment.date() == now.date() else "%m-%d %H:%M")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from arbiter.cli.table import local, plain
+from arbiter.cli import moments
+from arbiter.cli.table import plain
 from arbiter.control import show, timeline
 from arbiter.ledger.query import Entry
 from arbiter.ledger.row import AttemptRow, RequestRow
@@ -32,8 +33,8 @@ def _asked(request: RequestRow) -> Iterator[Fact]:
     if request.outcome != "error":
         yield "error", request.error_class
     yield "warning", request.warning
-    received = local(request.received_ms)
-    yield "received", received.isoformat(" ", "milliseconds")
+    received = moments.local(request.received_ms).isoformat(" ", "milliseconds")
+    yield "received", f"{received} {moments.zone(request.received_ms)}"
     took = show.duration(request.total_us)
     yield (
         "took",

@@ -6,12 +6,15 @@ import argparse
 import contextlib
 import ipaddress
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from arbiter import clock
-from arbiter.cli import CommandError, UsageError
+from arbiter.cli import CommandError, UsageError, moments
+from arbiter.cli.table import plain
 from arbiter.config import address
 from arbiter.config.load import Flags, NoConfig, Source
 from arbiter.config.source import ConfigError
@@ -20,7 +23,33 @@ if TYPE_CHECKING:
     from arbiter.ledger.sqlstore import SqlStore
 
 
+MOST_NAMED = 5  # of several that an argument may mean
 MOST_DIGITS = 9  # of a number on the command line; Python refuses to read one of thousands
+
+
+def add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    help: str,
+    description: str,
+    json: str | None = None,
+) -> argparse.ArgumentParser:
+    """A command, or a verb of one, that `run` runs. `json`: what it prints for programs; see `print_json`."""
+    command = commands.add_parser(name, help=help, description=description, allow_abbrev=False)
+    command.set_defaults(run=run)
+    if json is not None:
+        command.add_argument("--json", action="store_true", help=f"print {json}")
+    return command
+
+
+def print_json(value: object) -> None:
+    """What `--json` asks for: one line; of a list, one for each of its items."""
+    if isinstance(value, list):
+        print("[" + ",\n ".join(msgspec.json.encode(one).decode() for one in value) + "]")
+    else:
+        print(msgspec.json.encode(value).decode())
 
 
 def add_config(command: argparse.ArgumentParser) -> None:
@@ -50,10 +79,10 @@ def add_store(command: argparse.ArgumentParser) -> None:
 
 def add_since(command: argparse.ArgumentParser, default: str | None = None) -> None:
     """From when on; see `since_ms`."""
-    text = "only since then: 15m, 1h, 7d ago, or an ISO 8601 time"
+    help = "only since then: 15m, 1h, 7d ago, or an ISO 8601 time (UTC unless it says otherwise)"
     if default is not None:
-        text += f" (default: {default})"
-    command.add_argument("--since", metavar="WHEN", default=default, help=text)
+        help += f" (default: {default})"
+    command.add_argument("--since", metavar="WHEN", default=default, help=help)
 
 
 def since_ms(arguments: argparse.Namespace) -> int | None:
@@ -62,10 +91,37 @@ def since_ms(arguments: argparse.Namespace) -> int | None:
         return None
     from arbiter.ledger import query
 
-    try:
+    with parameters():
         return query.since(arguments.since, clock.now_ms())
-    except query.BadParameter as error:
-        raise UsageError(f"--{error}") from error
+
+
+def add_session(command: argparse.ArgumentParser, more: str = "") -> None:
+    """Which session; see `session`."""
+    command.add_argument("--session", metavar="S", help=f"only this session{more}: its name, or what it begins with")
+
+
+def session(store: SqlStore, arguments: argparse.Namespace) -> str | None:
+    """The name of the session that `--session` means; what no session begins with stands for itself."""
+    name = text(arguments.session)
+    if name is None:
+        return None
+    from arbiter.ledger.questions import sessions
+
+    found = store.read(lambda db: sessions.names(db, name))
+    if len(found) > 1:
+        raise CommandError(f"several sessions begin with {plain(name)!r}: {listed(found)}; give more of it")
+    return found[0] if found else name
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of several that an argument may mean."""
+    return ", ".join(map(plain, names[:MOST_NAMED])) + (", …" if len(names) > MOST_NAMED else "")
+
+
+def none(what: str, since_ms: int | None, is_filtered: bool) -> str:
+    """What there is to say where nothing was found."""
+    told = " matches" if is_filtered else "" if since_ms is not None else " yet"
+    return f"No {what}{moments.since(since_ms)}{told}."
 
 
 def add_label(command: argparse.ArgumentParser) -> None:
@@ -79,9 +135,29 @@ def label(arguments: argparse.Namespace) -> tuple[str, str] | None:
         return None
     from arbiter.ledger import query
 
-    try:
+    with parameters():
         return query.label(arguments.label)
-    except query.BadParameter as error:
+
+
+def text(word: str | None) -> str | None:
+    """A word of the command line; what is no text in it cannot be in the store either."""
+    return None if word is None else word.encode("utf-8", "replace").decode()
+
+
+def asked(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
+    """Those of the named options that were given, as parameters of a question."""
+    words = {name: text(getattr(arguments, name)) for name in names}
+    return {name: word for name, word in words.items() if word is not None}
+
+
+@contextlib.contextmanager
+def parameters() -> Iterator[None]:
+    """What is wrong with a parameter of a question is wrong with the option of its name: a UsageError."""
+    from arbiter.ledger.query import BadParameter
+
+    try:
+        yield
+    except BadParameter as error:
         raise UsageError(f"--{error}") from error
 
 

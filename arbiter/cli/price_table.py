@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from arbiter.cli.table import render
+from arbiter.cli.table import number, render, soft
 from arbiter.config import units
 from arbiter.config.rates import TOKEN_PRICES, Rate
+
+SPARE = {"audio_input": 6, "audio_output": 5, "reasoning": 4, "cache_write_1h": 3, "cache_write_5m": 2}
 
 
 def price_table(named: Iterable[tuple[str, Rate]]) -> str:
@@ -23,5 +25,5 @@ def price_table(named: Iterable[tuple[str, Rate]]) -> str:
     for name, rate in rows:
         prices = [None if (pd := getattr(rate, kind)) is None else units.price(pd) for kind in kinds]
         shown.append((name, *prices, *([units.written((rate.request or 0) / 10**12)] if has_fee else [])))
-    head = ("model", *(kind.replace("_", " ") for kind in kinds), *(["USD per request"] if has_fee else []))
-    return render(head, shown)
+    named_kinds = (number(kind.replace("_", " "), spare=SPARE.get(kind, 0)) for kind in kinds)
+    return render((soft("model"), *named_kinds, *([number("USD per request", spare=1)] if has_fee else [])), shown)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -37,49 +36,47 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     verbs = command.add_subparsers(dest="verb", metavar="VERB", required=True, title="verbs")
-    show = verbs.add_parser(
+    show = options.add(
+        verbs,
         "show",
+        run_show,
         help="show what models cost",
         description="Show what the declared models cost now, or one of them, and where each price comes from.",
-        allow_abbrev=False,
+        json="a JSON array",
     )
     show.add_argument("model", metavar="MODEL", nargs="?", help="provider/model, or a declared model")
     show.add_argument("--tier", metavar="NAME", help="as served in this service tier: flex, priority, batch, …")
-    show.add_argument("--json", action="store_true", help="print a JSON array")
-    options.add_config(show)
-    show.set_defaults(run=run_show)
-    taking = verbs.add_parser(
+    taking = options.add(
+        verbs,
         "import",
+        run_import,
         help="take prices from a file",
         description="Take prices from a file of LiteLLM's format, of models.dev's or of genai-prices', and ask it "
         "before the release's own list from now on. A running gateway takes it up within half a minute.",
-        allow_abbrev=False,
+        json="one JSON object",
     )
     taking.add_argument("file", metavar="FILE", type=Path, help="the list, as JSON")
-    taking.add_argument("--json", action="store_true", help="print one JSON object")
-    options.add_config(taking)
-    taking.set_defaults(run=run_import)
-    refresh = verbs.add_parser(
+    refresh = options.add(
+        verbs,
         "refresh",
+        run_refresh,
         help="fetch newer prices",
         description="Fetch a price list, from where prices.refresh_url says or from URL, and ask it before the "
         "release's own list from now on. If it is none, what was there stays.",
-        allow_abbrev=False,
+        json="one JSON object",
     )
     refresh.add_argument("url", metavar="URL", nargs="?", help="where from (default: prices.refresh_url)")
-    refresh.add_argument("--json", action="store_true", help="print one JSON object")
-    options.add_config(refresh)
-    refresh.set_defaults(run=run_refresh)
-    check = verbs.add_parser(
+    check = options.add(
+        verbs,
         "check",
+        run_check,
         help="fail when prices are out of date",
         description="Exit with 1 when the price list cannot be read, or is older than prices.max_age; name the "
         "declared models that have no price.",
-        allow_abbrev=False,
+        json="one JSON object",
     )
-    check.add_argument("--json", action="store_true", help="print one JSON object")
-    options.add_config(check)
-    check.set_defaults(run=run_check)
+    for verb in (show, taking, refresh, check):
+        options.add_config(verb)
 
 
 # ---------------------------------------------------------------------------------------------------------- show
@@ -115,10 +112,10 @@ def run_show(arguments: argparse.Namespace) -> int:
     wanted = list(_wanted(snapshot, arguments.model))
     shown = [_shown(prices, provider, model, name, arguments.tier) for provider, model, name in wanted]
     if arguments.json:
-        print(json.dumps([one.as_json() for one in shown], ensure_ascii=False, indent=1))
+        options.print_json([one.as_json() for one in shown])
         return 0
     if not shown:
-        print("no model is declared; name one: arbiter prices show PROVIDER/MODEL")
+        print("No model is declared; name one: arbiter prices show PROVIDER/MODEL")
         return 0
     print("USD per million tokens (- is unknown)")
     print(price_table((one.name, one.quote.rate if one.quote is not None else Rate()) for one in shown))
@@ -187,7 +184,7 @@ def run_refresh(arguments: argparse.Namespace) -> int:
 
 def _kept(kept: Stored, pricing: Pricing, *, as_json: bool) -> int:
     if as_json:
-        print(json.dumps({**_list_json(kept), "file": str(pricing.stored)}, ensure_ascii=False))
+        options.print_json({**_list_json(kept), "file": str(pricing.stored)})
         return 0
     print(f"{kept.entries:,} models ({kept.format}, sha256 {kept.sha256[:12]}) are in {pricing.stored}")
     if pricing.source is not None:
@@ -219,7 +216,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         found = {"ok": not is_stale, "list": name, "of_ms": of_ms, "age_s": age_s, "max_age_s": pricing.max_age_s}
-        print(json.dumps({**found, "unpriced": unknown}, ensure_ascii=False))
+        options.print_json({**found, "unpriced": unknown})
         return FAILED if is_stale else 0
     day = datetime.datetime.fromtimestamp(of_ms / 1000, datetime.UTC).date().isoformat()
     print(f"{name}: of {day}, {age_s // DAY_S} days old; prices.max_age is {units.duration(pricing.max_age_s)}")

@@ -12,36 +12,43 @@ import msgspec
 
 from arbiter import clock
 from arbiter.cli import CommandError, UsageError, options
-from arbiter.cli.table import render
+from arbiter.cli.table import Column, number, render, soft
 from arbiter.config.load import Source
 from arbiter.control import show
-from arbiter.ledger import audit, openrouter, query, reconciling
-from arbiter.ledger.query import BadParameter
+from arbiter.ledger import audit, openrouter, reconciling
 from arbiter.ledger.reconciling import BadBill, Share
 
 DEFAULT_SINCE = "7d"
-HEAD = ("day", "provider", "model", "bill", "rows", "before", "unpriced", "what")
-MOST_COLUMNS = 118
+HEAD = (
+    Column("day"),
+    soft("provider"),
+    soft("model"),
+    number("bill"),
+    number("rows"),
+    number("before"),
+    number("unpriced", spare=1),
+    Column("what"),
+)
 MOST_BYTES = 64 << 20
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
+    command = options.add(
+        commands,
         "reconcile",
+        run,
         help="set stored costs by a provider's bill",
         description="Spread a provider's daily bill (CSV or JSON: date, model, usd) over that day's rows of the model, "
         "by tokens; or, with --openrouter, ask OpenRouter what answers without a known cost did cost. Nothing changes "
-        "without --apply.",
-        allow_abbrev=False,
+        "without --apply. Days are UTC.",
+        json="one JSON object",
     )
     command.add_argument("file", metavar="FILE", type=Path, nargs="?", help="the bill; days are UTC")
     command.add_argument("--provider", metavar="NAME", help="whose bill it is, where its lines do not say")
     command.add_argument("--openrouter", action="store_true", help="ask OpenRouter, for at most 50 answers")
     options.add_since(command, DEFAULT_SINCE)
     command.add_argument("--apply", action="store_true", help="do it; without it, tell what would be done")
-    command.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_store(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,7 +86,7 @@ def _spread(arguments: argparse.Namespace) -> int:
             details = {"lines": len(lines), "rows": sum(share.rows for share in shares)}
             store.change(lambda db: audit.record(db, clock.now_ms(), audit.CLI, "reconcile", name, details))
     if arguments.json:
-        print(msgspec.json.encode(_as_json(shares, applied=arguments.apply)).decode())
+        options.print_json(_as_json(shares, applied=arguments.apply))
     else:
         print("\n".join(_told(shares, applied=arguments.apply)))
     return 0
@@ -94,7 +101,7 @@ def _told(shares: Sequence[Share], *, applied: bool) -> Iterator[str]:
         before = show.usd(share.before_pd) if share.rows else None
         counts = (show.count(share.rows), before, show.count(share.unpriced) if share.unpriced else None)
         rows.append((line.day.isoformat(), line.provider, line.model, show.usd(line.pd), *counts, what))
-    yield _clear() + render(HEAD, rows, MOST_COLUMNS, "provider model").rstrip()
+    yield _clear() + render(HEAD, rows).rstrip()
     placed = [share for share in shares if share.rows]
     lost = sum(share.line.pd for share in shares if not share.rows)
     money, had = sum(share.line.pd for share in placed), sum(share.before_pd for share in placed)
@@ -127,10 +134,7 @@ def _ask(arguments: argparse.Namespace) -> int:
     providers = Source(arguments.config, dict(os.environ)).load().providers
     if not any(openrouter.is_openrouter(provider) for provider in providers.values()):
         raise CommandError("no provider of the configuration is OpenRouter (https://openrouter.ai/api/v1)")
-    try:
-        since_ms = query.since(arguments.since, clock.now_ms())
-    except BadParameter as error:
-        raise UsageError(f"--{error}") from error
+    since_ms = options.since_ms(arguments) or 0
     opened = options.writing(arguments) if arguments.apply else options.reading(arguments)
     with opened as store:
         rows = store.read(lambda db: openrouter.waiting(db, providers, since_ms))
@@ -142,7 +146,7 @@ def _ask(arguments: argparse.Namespace) -> int:
             details = {"asked": outcome.asked, "found": outcome.found}
             store.change(lambda db: audit.record(db, clock.now_ms(), audit.CLI, "reconcile", "openrouter", details))
     if arguments.json:
-        print(msgspec.json.encode({"applied": arguments.apply, **msgspec.structs.asdict(outcome)}).decode())
+        options.print_json({"applied": arguments.apply, **msgspec.structs.asdict(outcome)})
     else:
         print(_clear() + _asked(outcome, applied=arguments.apply))
     return 0

@@ -19,14 +19,16 @@ from arbiter.ledger.tariffs import tariff
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
+    command = options.add(
+        commands,
         "reprice",
+        run,
         help="price stored requests anew",
         description="Price stored requests anew, from their stored tokens and the prices that held when they ended, by "
         "the configuration and price list as they are now. Costs that did not come from prices are kept: the "
         "provider's own figures, shares of a bill, subscriptions; and those of providers that are no longer "
         "in the configuration.",
-        allow_abbrev=False,
+        json="one JSON object",
     )
     options.add_since(command)
     command.add_argument("--until", metavar="WHEN", help="only until then (default: now)")
@@ -34,9 +36,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--model", metavar="NAME", help="only this model, by its provider's name for it")
     command.add_argument("--unpriced", action="store_true", help="only attempts without a price")
     command.add_argument("--dry-run", action="store_true", help="change nothing; tell what would change")
-    command.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_store(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             details = {"since_ms": since_ms, "changed": outcome.changed}
             store.change(lambda db: audit.record(db, clock.now_ms(), audit.CLI, "reprice", None, details))
     if arguments.json:
-        print(msgspec.json.encode({"dry_run": arguments.dry_run, **msgspec.structs.asdict(outcome)}).decode())
+        options.print_json({"dry_run": arguments.dry_run, **msgspec.structs.asdict(outcome)})
     else:
         print(_told(outcome, dry_run=arguments.dry_run))
     return 0

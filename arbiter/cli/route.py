@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from arbiter.attempt import lanes
 from arbiter.attempt.amounts import Amounts
 from arbiter.cli import CommandError, UsageError, options
-from arbiter.cli.table import plain, render
+from arbiter.cli.table import number, plain, render, soft
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Client, Snapshot
 from arbiter.errors import ArbiterError, TooLarge
@@ -27,6 +26,7 @@ from arbiter.wire.headers import Incoming
 
 FORMATS = {"chat": "openai-chat", "messages": "anthropic-messages", "responses": "openai-responses"}
 _TOLD_BY = {"system": "messages", "input": "responses"}  # a member that only this endpoint's bodies have
+HEAD = (number(""), soft("provider"), soft("sent as"), "format", "lane", soft("keys"))
 
 LIVE = (
     "The state of a running gateway was not looked at. A pin puts its target first. A pause takes a provider out, and\n"
@@ -75,9 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             raise CommandError(f"{error.status} {error.code.value}: {error}") from error
         refused = {"class": error.code.value, "status": error.status, "message": str(error)}
-        print(json.dumps({"ok": False, "error": refused}, ensure_ascii=False, indent=2))
+        options.print_json({"ok": False, "error": refused})
         return 1
-    print(json.dumps({"ok": True, **found}, ensure_ascii=False, indent=2) if arguments.json else text(found))
+    if arguments.json:
+        options.print_json({"ok": True, **found})
+    else:
+        print(text(found))
     return 0
 
 
@@ -142,7 +145,7 @@ def text(found: dict[str, Any]) -> str:
         ("affinity", slot),
     ]
     lines = [f"{name:<12}{plain(value)}" for name, value in facts if value is not None]
-    lines += ["", render(("", "provider", "sent as", "format", "lane", "keys"), rows).rstrip("\n")]
+    lines += ["", render(HEAD, rows).rstrip("\n")]
     if found["warnings"]:
         lines += ["", "Warnings", *(f"  {plain(warning)}" for warning in found["warnings"])]
     return "\n".join([*lines, "", *found["notes"]])

@@ -6,27 +6,24 @@ import argparse
 
 import msgspec
 
-from arbiter.cli import CommandError, options
-from arbiter.cli.table import local, render
+from arbiter.cli import CommandError, moments, options
+from arbiter.cli.table import TRACE_COLUMNS, Column, render, soft, trace
 from arbiter.ledger.questions import search
 from arbiter.ledger.questions.search import Filters, Hit
 
-HEAD = ("time", "trace", "session", "what", "text")
-MOST_COLUMNS = 118
-TRACE_COLUMNS = 12  # as `arbiter requests` shows it
-
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
+    command = options.add(
+        commands,
         "search",
+        run,
         help="find words in what was captured",
         description="Find words in captured content, titles of sessions, notes and names of tools, the best matches "
         "first. All of the words must be there; 'two words' in quotation marks stand side by side, and word* is how a "
-        "word begins. Needs `search.index`.",
-        allow_abbrev=False,
+        "word begins. Needs `search.index`. Times are local.",
+        json="one JSON object",
     )
     command.add_argument("words", metavar="WORDS", nargs="+", help="what to look for")
-    command.add_argument("--json", action="store_true", help="print one JSON object")
     most = search.DEFAULT_LIMIT
     command.add_argument(
         "--limit",
@@ -36,34 +33,34 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help=f"at most N (default: {most})",
     )
     options.add_since(command)
-    command.add_argument("--session", metavar="ID", help="only in this session")
+    options.add_session(command)
     options.add_store(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    text = " ".join(arguments.words).encode("utf-8", "replace").decode()
-    session = arguments.session.encode("utf-8", "replace").decode() if arguments.session else None
-    filters = Filters(q=text, since_ms=options.since_ms(arguments), session=session, limit=arguments.limit)
+    words = options.text(" ".join(arguments.words)) or ""
+    filters = Filters(q=words, since_ms=options.since_ms(arguments), limit=arguments.limit)
     with options.reading(arguments) as store:
+        filters = msgspec.structs.replace(filters, session=options.session(store, arguments))
         found = store.read(lambda database: search.find(database, filters))
     if found.state == "off":
         raise CommandError("there is no index to search: set `search.index: true`, and reload the gateway")
     if arguments.json:
-        print(msgspec.json.encode(search.as_json(found)).decode())
+        options.print_json(search.as_json(found))
         return 0
     if found.hits:
-        print(render(HEAD, map(_row, found.hits), MOST_COLUMNS, "text session"), end="")
+        head = (Column(f"time ({moments.zone()})"), trace(), soft("session", spare=1), "what", soft("text", least=20))
+        print(render(head, map(_row, found.hits)), end="")
         if not found.is_all:
-            print("there are more: narrow the search, or ask for more with --limit")
+            print("There are more: narrow the search, or ask for more with --limit.")
     else:
-        print("nothing matches")
+        print(f"Nothing{moments.since(filters.since_ms)} matches.")
     if found.state == "building":
-        print("the index is still being built: what was stored before it may be missing yet")
+        print("The index is still being built: what was stored before it may be missing yet.")
     return 0
 
 
 def _row(hit: Hit) -> tuple[object, ...]:
-    at = None if hit.at_ms is None else local(hit.at_ms).strftime("%m-%d %H:%M:%S")
+    at = None if hit.at_ms is None else moments.second(hit.at_ms)
     trace = None if hit.trace is None else hit.trace[:TRACE_COLUMNS]
     return (at, trace, hit.session, hit.kind, hit.text)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from arbiter.cli import options
-from arbiter.cli.table import local, render
+from arbiter.cli import moments, options
+from arbiter.cli.table import Column, filled, number, render, soft
 from arbiter.control import show
 from arbiter.ledger.questions import sessions
 from arbiter.ledger.questions.sessions import Filters, Summary, Totals
@@ -19,34 +16,18 @@ from arbiter.ledger.sqlstore import SqlStore
 
 DEFAULT_ROWS = 20
 MOST_ROWS = 100_000
-MOST_COLUMNS = 118
-HEAD = (
-    "session",
-    "title",
-    "agent",
-    "client",
-    "turns",
-    "reqs",
-    "in",
-    "hit",
-    "out",
-    "cost",
-    "lost",
-    "last alive",
-    "state",
-)
-_SOFT = "session title agent client"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
+    command = options.add(
+        commands,
         "sessions",
+        run,
         help="list conversations",
         description="List sessions, the latest alive first. Times are local. `in` is all input, `hit` the part of it "
         "that came from a cache, `lost` the tokens that should have and did not.",
-        allow_abbrev=False,
+        json="a JSON array",
     )
-    command.add_argument("--json", action="store_true", help="print a JSON array")
     command.add_argument("--agent", metavar="AGENT", help="only sessions of this agent: claude-code, codex, …")
     command.add_argument("--client", metavar="NAME", help="only sessions of this client")
     command.add_argument(
@@ -59,7 +40,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     options.add_since(command)
     options.add_label(command)
     options.add_store(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,50 +52,53 @@ def run(arguments: argparse.Namespace) -> int:
     with options.reading(arguments) as store:
         found = _take(store, filters, arguments.limit)
     if arguments.json:
-        print(json.dumps([sessions.summary_json(one) for one in found], ensure_ascii=False, indent=1))
+        options.print_json([sessions.summary_json(one) for one in found])
     elif found:
         print(table(found), end="")
+        if any(one.totals.is_approximate for one in found):
+            print(show.APPROXIMATE)
     else:
-        print("no session matches" if filters != Filters() else "no session yet")
+        print(options.none("session", filters.since_ms, filters != Filters(since_ms=filters.since_ms)))
     return 0
 
 
 def table(found: Sequence[Summary]) -> str:
     """The sessions as a table; a column in which nothing stands is left out, but for the first."""
-    rows = [_row(one) for one in found]
-    kept = [at for at in range(len(HEAD)) if not at or any(row[at] not in (None, "") for row in rows)]
-    return render([HEAD[at] for at in kept], [[row[at] for at in kept] for row in rows], MOST_COLUMNS, _SOFT)
-
-
-def when(at_ms: int | None) -> str | None:
-    """A local moment; the year where it is another."""
-    if at_ms is None:
-        return None
-    moment = local(at_ms)
-    same = moment.year == datetime.datetime.now().year
-    return moment.strftime("%m-%d %H:%M" if same else "%Y-%m-%d %H:%M")
+    head = (
+        soft("session", least=20),
+        soft("title", spare=2),
+        soft("agent", spare=4),
+        soft("client", spare=3),
+        number("turns", spare=6),
+        number("requests", spare=8),
+        number("in"),
+        number("hit"),
+        number("out"),
+        number("cost"),
+        number("lost", spare=5),
+        Column(f"last alive ({moments.zone()})"),
+        Column("state", spare=7),
+    )
+    return render(*filled(head, map(_row, found)))
 
 
 def cost(totals: Totals) -> str | None:
-    """What is known of the cost, and whether that is all of it."""
+    """What is known of the cost, and whether that is all of it, and all that is known."""
     if totals.cost_pd is None:
         return "unpriced" if totals.unpriced else None
-    return f"≥{show.usd(totals.cost_pd)}" if totals.unpriced else show.usd(totals.cost_pd)
+    return f"{'≥' if totals.unpriced else ''}{'~' if totals.cost_approximate else ''}{show.usd(totals.cost_pd)}"
 
 
 def hit(totals: Totals) -> str | None:
-    return None if totals.hit_rate is None else f"{totals.hit_rate:.0%}"
+    return None if totals.hit_rate is None else show.percent(totals.hit_rate)
 
 
-def sent(totals: Totals) -> int | None:
-    """All input, from wherever it came."""
-    known = [count for count in (totals.input_tokens, totals.cached_tokens, totals.cache_write_tokens) if count]
-    return sum(known) if known else totals.input_tokens
-
-
-def _row(one: Summary) -> tuple[Any, ...]:
+def _row(one: Summary) -> tuple[object, ...]:
     row, totals = one.session, one.totals
-    tokens = sent(totals)
+    about = "~" if totals.is_approximate else ""
+    tokens = [
+        None if count is None else about + show.thousands(count) for count in (totals.all_input, totals.all_output)
+    ]
     return (
         row.session,
         row.title,
@@ -123,12 +106,12 @@ def _row(one: Summary) -> tuple[Any, ...]:
         row.client,
         row.turns,
         row.requests,
-        None if tokens is None else show.thousands(tokens),
+        tokens[0],
         hit(totals),
-        None if totals.output_tokens is None else show.thousands(totals.output_tokens),
+        tokens[1],
         cost(totals),
         None if totals.lost_tokens is None else show.thousands(totals.lost_tokens),
-        when(row.last_ms),
+        None if row.last_ms is None else moments.minute(row.last_ms),
         one.state,
     )
 

@@ -64,9 +64,21 @@ class SessionAffinity(Section):
     ] = field(default_factory=list)
 
 
-class Sessions(Section):
-    not_built = frozenset({"titles"})
+class Titles(Section):
+    hints: ClassVar[dict[str, str]] = instead("alias", "model", "to", "by")
 
+    alias: Annotated[
+        str | None,
+        doc(
+            "An alias that is asked for a title and a summary of each session, after its 1st, 10th, 20th, … turn. It "
+            "is sent some of the user's words: the first and the latest, at most 2,000 characters of each, without "
+            "secrets. By default nobody is asked, and nothing is sent."
+        ),
+    ] = None
+    per_day: Annotated[int, doc("So often it is asked on one day (UTC), and no more.", ge=1, le=1000)] = 50
+
+
+class Sessions(Section):
     trust_user_agent: Annotated[
         bool, doc("Take a session id from the headers of an agent that only its `User-Agent` names.")
     ] = False
@@ -78,3 +90,6 @@ class Sessions(Section):
             "session until then. `0`: nothing is closed, and what names no session has none."
         ),
     ] = field(name="idle_timeout", default=12 * 3600.0)
+    titles: Annotated[
+        Titles, doc("Who gives titles to sessions that neither their agent nor an operator has named.")
+    ] = field(default_factory=Titles)

@@ -47,6 +47,7 @@ from arbiter.config.snapshot import (
     Snapshot,
     Storage,
     Telemetry,
+    Titles,
 )
 from arbiter.config.source import ConfigError, read_text, variable
 from arbiter.config.words import check_header, check_identifier, check_name, check_pattern, check_secret
@@ -233,11 +234,12 @@ class _Resolver:
             epoch="",
             affinity=affinity,
             search=Search(config.search.index),
-            sessions=Sessions(**msgspec.structs.asdict(config.sessions)),
+            sessions=self._sessions(),
             data_dir=data,
             pricing=pricing,
         )
         self._check_overrides(snapshot)
+        self._check_titles(snapshot)
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
         resolved = redacted(snapshot)
         resolved["server"] = {key: value for key, value in resolved["server"].items() if key not in _WHERE}
@@ -466,6 +468,20 @@ class _Resolver:
         if self.config.auth.mode == "none" and found:
             self.warnings.append("auth.mode is none: the keys of clients are ignored")
         return tuple(found.values())
+
+    def _sessions(self) -> Sessions:
+        written = self.config.sessions
+        titles = Titles(written.titles.alias, written.titles.per_day) if written.titles.alias is not None else None
+        return Sessions(written.trust_user_agent, written.prompt_cache_key, written.idle_timeout_s, titles)
+
+    def _check_titles(self, snapshot: Snapshot) -> None:
+        titles, path = snapshot.sessions.titles, "sessions.titles.alias"
+        if titles is None:
+            return
+        if titles.alias not in snapshot.aliases:
+            raise self.error(path, f'there is no alias "{titles.alias}"{nearest(titles.alias, snapshot.aliases)}')
+        if snapshot.storage.url == "none":
+            raise self.error(path, "titles are kept with the sessions, and `storage.url` is `none`: nothing is kept")
 
     def _check_overrides(self, snapshot: Snapshot) -> None:
         """An override to what nobody serves would be met by its client first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from arbiter.config import units
@@ -54,6 +55,7 @@ def redacted(snapshot: Snapshot) -> dict[str, Any]:
             "trust_user_agent": snapshot.sessions.trust_user_agent,
             "prompt_cache_key": snapshot.sessions.prompt_cache_key,
             "idle_timeout": units.duration(snapshot.sessions.idle_timeout_s),
+            "titles": {} if snapshot.sessions.titles is None else asdict(snapshot.sessions.titles),
         },
         "state": f"lmdb://{snapshot.state_dir}" if snapshot.state_dir.is_absolute() else f"lmdb:{snapshot.state_dir}",
         "storage": {

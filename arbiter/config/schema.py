@@ -499,8 +499,8 @@ class Search(Section):
     index: Annotated[
         bool,
         doc(
-            "Keep an index for `arbiter search`: of captured content, titles, notes and names of tools. It is made and "
-            "dropped in the background when this changes."
+            "Keep an index for `arbiter search`: of captured content, titles, summaries, notes and names of tools. It "
+            "is made and dropped in the background when this changes."
         ),
     ] = False
 
@@ -575,7 +575,9 @@ class Config(Section):
     session_affinity: Annotated[
         SessionAffinity, doc("How a conversation stays with the account that has it in its cache.")
     ] = field(default_factory=SessionAffinity)
-    sessions: Annotated[Sessions, doc("Which signals name a session.")] = field(default_factory=Sessions)
+    sessions: Annotated[Sessions, doc("Which signals name a session, and who gives it a title.")] = field(
+        default_factory=Sessions
+    )
     state: Annotated[
         str | None,
         doc("What workers share: `lmdb:///absolute/path` or `lmdb:relative`. Default: `state` in the data directory."),

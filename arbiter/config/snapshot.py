@@ -263,12 +263,21 @@ class SessionAffinity:
 
 
 @dataclass(frozen=True, slots=True)
+class Titles:
+    """Who is asked for the titles of sessions, and how often on one day (SPEC 8.4)."""
+
+    alias: str
+    per_day: int = 50
+
+
+@dataclass(frozen=True, slots=True)
 class Sessions:
-    """Which signals name a session, and when one is over (SPEC 8.2)."""
+    """Which signals name a session, when one is over, and what it is called (SPEC 8.2, 8.4)."""
 
     trust_user_agent: bool = False
     prompt_cache_key: bool = False
     idle_timeout_s: float = 12 * 3600.0
+    titles: Titles | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.control.quotas import Quotas
 from arbiter.control.searches import Searches
+from arbiter.control.session_acts import Acts
 from arbiter.control.session_pages import SessionPages
 from arbiter.control.sessions import Sessions
 from arbiter.ledger.recorder import RecorderState
@@ -45,6 +46,7 @@ def make_app(
     `audit` writes down what was done.
     """
     audit = audit if audit is not None else Audit(store, changer)
+    acts = Acts(changer, audit) if changer is not None else None
     pages = Pages(store, recorder_state, snapshot)
     standing = extra if extra is not None else lambda: describe(None, snapshot())
     app = Starlette(
@@ -53,13 +55,13 @@ def make_app(
             *Caches(store).routes(),
             *Quotas(store).routes(),
             *Costs(store, snapshot).routes(),
-            *Sessions(store, changer, audit).routes(),
+            *Sessions(store, acts).routes(),
             *audit.routes(),
             *actions,
             *Searches(store).routes(),
             *Contents(store, snapshot, pages.render).routes(),
             *Limits(standing, snapshot, pages.render).routes(),
-            *SessionPages(store, pages.render).routes(),
+            *SessionPages(store, acts, pages.render).routes(),
             *pages.routes(),
         ],
         exception_handlers={HTTPException: _refused, Exception: _failed},

@@ -25,9 +25,11 @@ from arbiter.config.snapshot import Snapshot
 from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.audit import Audit
+from arbiter.control.door import Door
 from arbiter.control.price_refresh import PriceRefresh
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
+from arbiter.control.titling import Titling
 from arbiter.ledger import retention
 from arbiter.ledger.capture_keeper import Keeper
 from arbiter.ledger.comparison import Comparison
@@ -81,6 +83,7 @@ def run(
     reader: Reader | None = None
     changer: Changer | None = None
     sweeper: Sweeper | None = None
+    titling: Titling | None = None
     # The run's own directory names the run, and holds what `/metrics` adds up.
     run_dir = socket_path.parent
     numbers = Metrics(run_dir / "metrics-control.bin" if snapshot.telemetry.metrics else None)
@@ -89,16 +92,18 @@ def run(
     if storage.url != "none":
         changer = Changer(lambda: open_store(storage.url))
     prices = PriceRefresh(current, tariffs, changer)
-    if storage.url != "none":
+    if changer is not None:
+        reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
+        titling = Titling(current, reader, changer, Door(snapshot.server, run_dir))
         recorder = Recorder(
             snapshot.state_dir,
             storage.journal_max,
             lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S, query_s=RECORDER_QUERY_S),
-            stages=stages(current, tariffs, numbers, prices.missing),
+            stages=[*stages(current, tariffs, numbers, prices.missing), titling],
             metrics=numbers,
         )
-        reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
         recorder.start()
+        titling.start()
         keeper = Keeper(snapshot.state_dir, current, lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S))
         keeper.start()
         sweeper = Sweeper(lambda: open_store(storage.url), lambda: aging(current()))
@@ -117,7 +122,11 @@ def run(
         reader,
         recorder.state if recorder is not None else None,
         current,
-        extra=lambda: {**actions.describe(), "prices": prices.describe()},
+        extra=lambda: {
+            **actions.describe(),
+            "prices": prices.describe(),
+            "titles": titling.describe() if titling is not None else None,
+        },
         actions=[*current.routes(), *actions.routes(), *repricing.routes()],
         changer=changer,
         audit=audit,
@@ -157,6 +166,8 @@ def run(
         if sweeper is not None:
             sweeper.stop()
         prices.stop()
+        if titling is not None:
+            titling.stop()
         if recorder is not None:
             recorder.stop()
         if keeper is not None:

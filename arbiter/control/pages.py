@@ -30,7 +30,7 @@ from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
 
 HOME = "/admin/ui/"
 ROWS = 50
-FILTERS = ("trace", "provider", "client", "status", "errors", "since", "session", "affinity_key", "cursor")
+FILTERS = ("trace", "provider", "client", "status", "errors", "since", "session", "affinity_key", "kind", "cursor")
 OWN = ("fragment", "seen")  # what the page itself asks with
 
 # The page has no inline script or style, so the browser may refuse all of them, ours and others'.
@@ -77,6 +77,7 @@ class Pages:
             iso=show.iso,
             later=show.later,
             loss=show.loss,
+            percent=show.percent,
             pin=show.pin,
             size=show.size,
             status=show.status,
@@ -91,7 +92,8 @@ class Pages:
             version=__version__,
             home=HOME,
             stretches=timeline.stretches,
-            partial=show.PARTIAL,
+            sums=show.sums,
+            approximate=show.APPROXIMATE,
             min_prefix=query.MIN_PREFIX,
         )
 
@@ -167,7 +169,7 @@ class Pages:
             "try_line": self._try_line(),
             "storage": self._snapshot().storage.shown,
         }
-        shown["is_partial"] = any(entry.is_partial for entry in page.entries)
+        shown["is_approximate"] = any(entry.is_approximate for entry in page.entries)
         known = (page.entries[0].request.id if page.entries else "", len(page.entries), books.healthy, books.reason)
         shown["seen"] = f"{zlib.crc32(repr((known, _waiting(books), asked)).encode()):08x}"
         return shown
@@ -209,7 +211,8 @@ class Pages:
             headers={
                 "cache-control": "no-store",
                 "content-security-policy": CONTENT_SECURITY_POLICY,
-                "referrer-policy": "no-referrer",
+                # With none at all a browser would not say of a form's request that it is from here.
+                "referrer-policy": "same-origin",
                 "x-content-type-options": "nosniff",
             },
         )

@@ -1,34 +1,47 @@
-"""The pages of sessions: a list of them, the latest alive first, and one with its turns, its notes and its children."""
+"""The pages of sessions: a list of them, the latest alive first, and one with its turns, its notes and its children.
+
+The forms of the latter are plain ones, which need no script. That only our own pages may send them is the gate's
+affair.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from arbiter import clock
+from arbiter.control.session_acts import NOTE_CHARS, Acts, NoSession
 from arbiter.ledger import query
 from arbiter.ledger.database import Database
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.questions import sessions
 from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
+from arbiter.sessions.naming import TITLE_CHARS
 
 PATH = "/admin/ui/sessions"
 
 
 class SessionPages:
-    """`render` makes a page of a template's name and its values. `store` None: nothing is recorded."""
+    """`render` makes a page of a template's name and its values. `store` and `acts` None: nothing is recorded."""
 
-    def __init__(self, store: Readable | None, render: Callable[..., Response]) -> None:
+    def __init__(self, store: Readable | None, acts: Acts | None, render: Callable[..., Response]) -> None:
         self._store = store
-        self._render = render
+        self._acts = acts
+        self._render = partial(render, note_chars=NOTE_CHARS, title_chars=TITLE_CHARS)
 
     def routes(self) -> list[Route]:
-        return [Route(PATH, self.listing), Route(PATH + "/{id:path}", self.session)]
+        return [
+            Route(PATH, self.listing),
+            Route(PATH + "/{id:path}", self.session),
+            Route(PATH + "/{id:path}", self.act, methods=["POST"]),
+        ]
 
     def listing(self, request: Request) -> Response:
         """All sessions, or those that the filters ask for."""
@@ -54,6 +67,36 @@ class SessionPages:
             return self._render("session.html", 200 if found is not None else 404, found=found, path=PATH, link=link)
 
         return self._look(look)
+
+    async def act(self, request: Request) -> Response:
+        """What one of the page's forms asks for; answered with the page as it is then."""
+        return await run_in_threadpool(self._act, request, await request.body())
+
+    def _act(self, request: Request, body: bytes) -> Response:
+        key, acts = request.path_params["id"], self._acts
+        if acts is None:
+            return self._render("off.html", 503)
+        try:
+            asked = query.once(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8))
+            text = asked.get("text", "")
+            match asked.get("act"):
+                case "end":
+                    acts.end(request, key)
+                case "note":
+                    acts.note(request, key, text)
+                case "title":
+                    acts.title(request, key, text)
+                case "clear_title":
+                    acts.clear_title(request, key)
+                case _:
+                    raise BadParameter("act", "end, note, title or clear_title")
+        except NoSession:
+            return self._render("session.html", 404, found=None, path=PATH, link=link)
+        except StoreDown as error:
+            return self._render("down.html", 503, reason=str(error))
+        except ValueError as error:  # BadParameter, or more fields than any form of ours has
+            return self._render("wrong.html", 400, reason=str(error))
+        return RedirectResponse(link(key), 303)
 
     def _look(self, question: Callable[[Database], Response]) -> Response:
         if self._store is None:

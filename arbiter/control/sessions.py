@@ -1,9 +1,9 @@
-"""Sessions as the administration shows them, and what an operator may do to one: end it, and say something of it."""
+"""Sessions as the administration tells programs of them, and what an operator may do to one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -14,32 +14,30 @@ from starlette.routing import Route
 from arbiter import clock
 from arbiter.control.actions import Malformed, members_of
 from arbiter.control.api import fault, json, store_down, store_off
-from arbiter.control.audit import Audit, who_asks
-from arbiter.ledger import query, sessions
+from arbiter.control.session_acts import Acts, NoSession
+from arbiter.ledger import query
 from arbiter.ledger.database import Database
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.questions import sessions as questions
-from arbiter.ledger.store import Changer, Readable, StoreDown
+from arbiter.ledger.store import Readable, StoreDown
 
-NOTE_CHARS = 4096
 UNKNOWN = "there is no session of this id; an id is `client session`, as the list shows it"
-
-T = TypeVar("T")
 
 
 class Sessions:
-    """The endpoints under /admin/api/sessions. `store` and `changer` None: nothing is recorded."""
+    """The endpoints under /admin/api/sessions. `store` and `acts` None: nothing is recorded."""
 
-    def __init__(self, store: Readable | None, changer: Changer | None, audit: Audit) -> None:
+    def __init__(self, store: Readable | None, acts: Acts | None) -> None:
         self._store = store
-        self._changer = changer
-        self._audit = audit
+        self._acts = acts
 
     def routes(self) -> list[Route]:
         return [
             Route("/admin/api/sessions", self.listing),
             Route("/admin/api/sessions/{id:path}/end", self.end, methods=["POST"]),
             Route("/admin/api/sessions/{id:path}/notes", self.add_note, methods=["POST"]),
+            Route("/admin/api/sessions/{id:path}/title", self.title, methods=["POST"]),
+            Route("/admin/api/sessions/{id:path}/title/clear", self.clear_title, methods=["POST"]),
             Route("/admin/api/sessions/{id:path}", self.session),
         ]
 
@@ -70,45 +68,50 @@ class Sessions:
 
     async def end(self, request: Request) -> Response:
         """End a session; a call that comes later opens it again."""
-        body = await request.body()
-        return await run_in_threadpool(self._end, request, body)
-
-    def _end(self, request: Request, body: bytes) -> Response:
-        key, now_ms = request.path_params["id"], clock.now_ms()
-        try:
-            members_of(request, body, ())
-        except BadParameter as error:
-            return fault(400, str(error), parameter=error.name)
-        except Malformed as error:
-            return fault(400, str(error))
-
-        def work(db: Database) -> bool | None:
-            return sessions.end(db, key, now_ms) if sessions.find(db, [key]) else None
-
-        return self._change(request, "end", key, work, lambda ended: {"ended": ended})
+        return await self._act(request, (), lambda acts, key, _: {"ended": acts.end(request, key)})
 
     async def add_note(self, request: Request) -> Response:
         """Say something of a session."""
-        body = await request.body()
-        return await run_in_threadpool(self._add_note, request, body)
 
-    def _add_note(self, request: Request, body: bytes) -> Response:
-        key, now_ms = request.path_params["id"], clock.now_ms()
+        def act(acts: Acts, key: str, text: str) -> dict[str, Any]:
+            return {"note": msgspec.structs.asdict(acts.note(request, key, text))}
+
+        return await self._act(request, ("text",), act)
+
+    async def title(self, request: Request) -> Response:
+        """Give a session a title."""
+
+        def act(acts: Acts, key: str, text: str) -> dict[str, Any]:
+            title, changed = acts.title(request, key, text)
+            return {"title": title, "changed": changed}
+
+        return await self._act(request, ("text",), act)
+
+    async def clear_title(self, request: Request) -> Response:
+        """Take a session's title and summary away."""
+        return await self._act(request, (), lambda acts, key, _: {"cleared": acts.clear_title(request, key)})
+
+    async def _act(
+        self, request: Request, members: tuple[str, ...], act: Callable[[Acts, str, str], dict[str, Any]]
+    ) -> Response:
+        return await run_in_threadpool(self._answer, request, await request.body(), members, act)
+
+    def _answer(
+        self, request: Request, body: bytes, members: tuple[str, ...], act: Callable[[Acts, str, str], dict[str, Any]]
+    ) -> Response:
         try:
-            text = members_of(request, body, ("text",)).get("text", "").strip()
-            if not text or len(text) > NOTE_CHARS:
-                raise BadParameter("text", f"between 1 and {NOTE_CHARS} characters")
+            text = members_of(request, body, members).get("text", "")
+            if self._acts is None:
+                return store_off()
+            return json(act(self._acts, request.path_params["id"], text))
         except BadParameter as error:
             return fault(400, str(error), parameter=error.name)
         except Malformed as error:
             return fault(400, str(error))
-
-        def work(db: Database) -> object:
-            if not sessions.find(db, [key]):
-                return None
-            return msgspec.structs.asdict(sessions.add_note(db, key, now_ms, who_asks(request), text))
-
-        return self._change(request, "note", key, work, lambda note: {"note": note})
+        except NoSession:
+            return fault(404, UNKNOWN)
+        except StoreDown as error:
+            return fault(503, f"the store cannot be written: {error}", reason="store_down")
 
     def _read(self, question: Callable[[Database], Response]) -> Response:
         if self._store is None:
@@ -117,23 +120,3 @@ class Sessions:
             return self._store.read(question)
         except StoreDown as error:
             return store_down(error)
-
-    def _change(
-        self,
-        request: Request,
-        action: str,
-        key: str,
-        work: Callable[[Database], T | None],
-        told: Callable[[T], object],
-    ) -> Response:
-        if self._changer is None:
-            return store_off()
-        try:
-            done = self._changer.change(work)
-        except StoreDown as error:
-            return fault(503, f"the store cannot be written: {error}", reason="store_down")
-        if done is None:
-            return fault(404, UNKNOWN)
-        if done is not False:
-            self._audit.note(request, action, key)
-        return json(told(done))

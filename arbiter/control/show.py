@@ -8,7 +8,7 @@ from arbiter.ledger.row import AttemptRow, RequestRow
 
 DASH = "–"
 
-PARTIAL = "~ counted until the stream was cut, or estimated: the provider did not report the final number"
+APPROXIMATE = "~ estimated, or counted only until the stream was cut"
 
 PINS = {
     "new": "new: its next turn goes where this one went",
@@ -38,6 +38,7 @@ LOSSES = {
     "rewind": "somebody went back in the conversation",
     "idle": "the cache was not used for as long as it is kept",
     "marks": "no cache mark reached what was cached",
+    "cleared": "the provider cleared other parts of the history than before, as it was asked to",
     "thinking": "the provider dropped the model's thoughts of the turn before",
     "drift": "the history was sent once more, and differs",
     "cold_predecessor": "the call before had not read anything either",
@@ -81,6 +82,13 @@ def thousands(value: int | None) -> str:
         if scaled < 999.5:
             return f"{scaled:.0f}{name}"
     return f"{value / 1_000_000:,.0f}M"
+
+
+def percent(part: float) -> str:
+    """A share as `87%`, `99.6%`; never 100 where something is missing, or 0 where something is there."""
+    if part in (0, 1) or 0.1 <= part < 0.985:
+        return f"{part * 100:.0f}%"
+    return f"{min(part * 100, 99.9):.1f}%" if part >= 0.0005 else "<0.1%"
 
 
 def size(value: int | None) -> str:
@@ -155,20 +163,40 @@ def upstream(attempt: AttemptRow) -> str:
 
 
 def tokens(attempt: AttemptRow) -> str:
-    """An attempt's counts in one line, as the provider reported them."""
+    """An attempt's counts in one line: `~` before those that are ours, or that a cut stream had come to."""
     if attempt.usage_source == "missing":
         return "not reported"
-    if attempt.usage_source == "estimated":
-        return f"{count(attempt.estimated_input_tokens)} in, {count(attempt.estimated_output_tokens)} out"
-    parts = [f"{count(attempt.input_tokens)} in"]
-    if attempt.cached_tokens is not None:
-        parts.append(f"{count(attempt.cached_tokens)} cached")
-    if attempt.cache_write_tokens:
-        parts.append(f"{count(attempt.cache_write_tokens)} written to the cache")
-    parts.append(f"{count(attempt.output_tokens)} out")
-    if attempt.reasoning_tokens:
-        parts.append(f"{count(attempt.reasoning_tokens)} of it reasoning")
-    return ", ".join(parts)
+    output = attempt.estimated_output_tokens if attempt.output_tokens is None else attempt.output_tokens
+    return sums(
+        attempt.all_input,
+        attempt.cached_tokens,
+        attempt.cache_write_tokens,
+        output,
+        reasoning=attempt.reasoning_tokens,
+        is_approximate=attempt.is_approximate,
+    )
+
+
+def sums(
+    sent: int | None,
+    cached: int | None,
+    written: int | None,
+    output: int | None,
+    *,
+    reasoning: int | None = None,
+    is_approximate: bool = False,
+) -> str:
+    """Counts as `2,200 in (800 cached, 200 written to the cache), 64 out (5 reasoning)`; parts in parentheses."""
+
+    def told(number: int | None, word: str, *parts: str | None) -> str:
+        known = ", ".join(part for part in parts if part is not None)
+        return f"{count(number)} {word}" + (f" ({known})" if known else "")
+
+    about = "~" if is_approximate else ""
+    read = None if cached is None else f"{count(cached)} cached"
+    put = f"{count(written)} written to the cache" if written else None
+    thought = f"{count(reasoning)} reasoning" if reasoning else None
+    return f"{about}{told(sent, 'in', read, put)}, {about}{told(output, 'out', thought)}"
 
 
 def usd(pd: int | None) -> str:
@@ -183,7 +211,7 @@ def usd(pd: int | None) -> str:
 def cost(row: AttemptRow) -> str:
     """What an attempt cost, or why nobody knows."""
     if row.cost_pd is not None:
-        return usd(row.cost_pd)
+        return f"~{usd(row.cost_pd)}" if row.is_cost_approximate else usd(row.cost_pd)
     if row.usage_source == "missing":
         return DASH
     if row.cost_source == "subscription":

@@ -125,17 +125,17 @@ class _Making:
 
     def kept(self, value: Any, path: str) -> Any:
         if isinstance(value, str):
-            return self._text(value)
+            return self._text(value, path.rpartition(".")[2])
         if isinstance(value, list):
             return [self.kept(item, f"{path}.{index}") for index, item in enumerate(value)]
         if isinstance(value, dict):
             return self._object(value, path)
         return value
 
-    def _text(self, text: str) -> Any:
+    def _text(self, text: str, name: str) -> Any:
         if text.startswith("data:") and (found := self._data_url(text)) is not None:
             return found
-        return self.redact(text) if self.redact is not None else text
+        return self.redact.member(name, text) if self.redact is not None else text
 
     def _object(self, value: dict[str, Any], path: str) -> dict[str, Any]:
         if self.redact is not None and is_signed(value) and _holds_secret(value, self.redact):

@@ -47,8 +47,8 @@ class Database(Protocol):
     def run(self, sql: str, values: Values = ()) -> int:
         """Change something; returns how many rows. Within `transaction`."""
 
-    def run_many(self, statement: Statement) -> None:
-        """Change something for each of its rows. Within `transaction`."""
+    def run_many(self, statement: Statement) -> int:
+        """Change something for each of its rows; returns how many changed in all. Within `transaction`."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """All that is done within, or nothing."""

@@ -32,6 +32,8 @@ import msgspec
 from arbiter import clock
 from arbiter.ledger import records
 from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.seldom import Seldom
+from arbiter.log import Log
 from arbiter.state import environment, process
 
 BATCH_ROWS = 100
@@ -192,6 +194,9 @@ class Journal:
         self._parked: set[str] = set()  # those of them with a record under their own id
         self._refused: set[str] = set()  # requests that came while full: not recorded, counted
         self._closed = False
+        self._taken_for_dead = Seldom(
+            Log("arbiter.ledger"), "this worker was taken for dead, and what it had open for interrupted; it goes on"
+        )
         self._attach()
 
     @property
@@ -295,6 +300,8 @@ class Journal:
             self._try_again()
         if self.full:
             self._check_room()
+        if self._file is not None and not self._fault:
+            self._stay_known(self._file)
 
     def flush(self) -> None:
         """Write what waits in memory to LMDB now, if LMDB lets us. Never raises."""
@@ -453,6 +460,17 @@ class Journal:
     def _sign_on(self, file: JournalFile) -> None:
         with file.writing() as txn:
             txn.put(self._key.encode(), msgspec.msgpack.encode(self._identity), db=file.workers)
+
+    def _stay_known(self, file: JournalFile) -> None:
+        """Sign on again where somebody took us for dead: what is open from then on is ours, and not interrupted."""
+        try:
+            with file.env.read() as txn:
+                is_known = txn.get(self._key.encode(), db=file.workers) is not None
+            if not is_known:
+                self._sign_on(file)
+                self._taken_for_dead.warn()
+        except (lmdb.Error, OSError) as error:
+            self._broken(error)
 
     def _has_room(self) -> bool:
         """While full: whether it no longer is. Looks at most every CHECK_EVERY_S."""

@@ -7,10 +7,10 @@ lost. A small part is no loss: providers read in blocks, and late.
 A lost prefix has one cause. They are asked for in the order of `CAUSES`. First what makes another prompt of it from the
 beginning: another model, a new history, other tools or instructions (these may move a conversation to another account;
 they are the cause then, and the account is not). Then where it was asked for, then what changes how it is read, then
-the history, then time. Only what nothing explains is an alarm: the history was rewritten where it
-should have been repeated (`drift`), or nothing differs and the provider forgot (`miss`), or there is nothing to tell
-the two apart by (`undetermined`). A client's drift goes before a cold predecessor: whoever rewrites its history in each
-call has cold predecessors only, and would never be told.
+the history, then time, then what the provider itself left out of the prompt. Only what nothing explains is an alarm:
+the history was rewritten where it should have been repeated (`drift`), or nothing differs and the provider forgot
+(`miss`), or there is nothing to tell the two apart by (`undetermined`). A client's drift goes before a cold
+predecessor: whoever rewrites its history in each call has cold predecessors only, and would never be told.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ CAUSES: Final = (
     "rewind",
     "idle",
     "marks",
+    "cleared",
     "thinking",
     "drift",
     "cold_predecessor",
@@ -95,6 +96,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     input_chain: list[str] | None = None
     replaced: int | None = None
     projection_hash: str | None = None
+    cleared_tokens: int | None = None
 
     @property
     def prompt(self) -> int | None:
@@ -260,6 +262,8 @@ def _cause(
         return "idle"
     if _is_unmarked(before, now, histories):
         return "marks"
+    if before.cleared_tokens != now.cleared_tokens:
+        return "cleared"
     if cache.drops_thinking and histories.is_continued and _has_dropped_thoughts(before, earlier):
         return "thinking"
     if histories.differs_at is not None:

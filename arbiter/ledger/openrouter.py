@@ -22,7 +22,7 @@ from arbiter.config.snapshot import Provider
 from arbiter.ledger import fetch
 from arbiter.ledger.database import Database
 from arbiter.ledger.fetch import Unfetched
-from arbiter.ledger.repricing import settle
+from arbiter.ledger.pricing import settle
 
 MOST_CALLS = 50
 CALL_S = 3.0

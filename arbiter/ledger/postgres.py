@@ -93,10 +93,12 @@ class Postgres:
     def run(self, sql: str, values: Values = ()) -> int:
         return self._db.execute(marked(sql), values).rowcount
 
-    def run_many(self, statement: Statement) -> None:
-        if statement.rows:
-            # Sent one after the other without waiting for the answers between them.
-            self._many.executemany(marked(statement.sql), statement.rows)
+    def run_many(self, statement: Statement) -> int:
+        if not statement.rows:
+            return 0
+        # Sent one after the other without waiting for the answers between them.
+        self._many.executemany(marked(statement.sql), statement.rows)
+        return self._many.rowcount
 
     def about(self, table: str) -> int:
         sql = (

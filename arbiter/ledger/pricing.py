@@ -7,15 +7,19 @@ what is left of it would pass for the whole; one that a subscription served adds
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 from arbiter.accounting.tariff import Metered, Tariff
 from arbiter.config.rates import Rate
-from arbiter.ledger.database import Database
+from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.store import Readable
 from arbiter.metrics import Metrics
 from arbiter.model import Usage
+
+SETTLED_AT_ONCE = 200
 
 Costs = tuple[int | None, str | None]
 """What an attempt cost, and where that comes from; the second is None where nothing was metered."""
@@ -50,6 +54,11 @@ class Pricing:
                 costs.setdefault(request_id, {}).setdefault(attempt_id, (cost_pd, source))
         for request in batch.requests:
             request.cost_pd = together(costs.get(request.id, {}).values())
+        # One that was taken for interrupted, and ended well, may come after its request.
+        here = {request.id for request in batch.requests}
+        late = {row.request_id for row in batch.attempts if row.cost_source is not None} - here
+        if late:
+            batch.also.append(partial(settle, request_ids=late))
 
     def stored(self, batch: Batch) -> None:
         without = [row for row in batch.attempts if row.cost_source == "unpriced" and not row.pricing_available]
@@ -124,6 +133,18 @@ def costs_of(db: Database, request_ids: Sequence[str]) -> list[tuple[str, str, i
     marks = ", ".join("?" * len(request_ids))
     sql = f"SELECT request_id, id, cost_pd, cost_source FROM attempts WHERE request_id IN ({marks})"
     return [(row[0], row[1], row[2], row[3]) for row in db.rows(sql, request_ids)]
+
+
+def settle(db: Database, request_ids: Iterable[str]) -> None:
+    """Have these requests cost what their attempts cost. Within a transaction."""
+    ids = list(dict.fromkeys(request_ids))
+    for start in range(0, len(ids), SETTLED_AT_ONCE):
+        some = ids[start : start + SETTLED_AT_ONCE]
+        costs: dict[str, list[Any]] = {}
+        for request_id, _, cost_pd, source in costs_of(db, some):
+            costs.setdefault(request_id, []).append((cost_pd, source))
+        sums = [(together(costs.get(request_id, ())), request_id) for request_id in some]
+        db.run_many(Statement("UPDATE requests SET cost_pd = ? WHERE id = ?", sums))
 
 
 def _models(row: AttemptRow) -> tuple[str, ...]:

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from arbiter.ledger import schema
 from arbiter.ledger.row import AttemptRow, RequestRow
 
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 50
-MIN_PREFIX = 8  # characters of a trace id that may stand for it
+MIN_PREFIX = 8  # characters of an id that may stand for it
 
 PARAMETERS = (
     "trace",
@@ -27,13 +28,20 @@ PARAMETERS = (
     "session",
     "affinity_key",
     "label",
+    "kind",
     "limit",
     "cursor",
 )
+KINDS = ("client", "classifier", "summary", "replay", "probe")
+"""Of rows: what clients asked, and what the gateway did by itself."""
+ALL = "all"
 
 _DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _MAX_MS = 1 << 53
+
+
+_STORED = {row: [column.name for column in schema.columns(row)] for row in (RequestRow, AttemptRow)}
 
 
 class BadParameter(ValueError):
@@ -47,7 +55,7 @@ class BadParameter(ValueError):
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Which requests; None asks for all. `before` is where the page before this one ended: (received_ms, id)."""
 
-    trace: str | None = None  # ours, or the one the client sent; whole, or at least its first MIN_PREFIX characters
+    trace: str | None = None  # ours or the client's, the request's own id or an attempt's; whole, or MIN_PREFIX of it
     provider: str | None = None  # of any attempt, also a failed one
     client: str | None = None
     status: int | None = None  # what the client got
@@ -56,6 +64,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     affinity_key: str | None = None  # of the conversation, also where no session was told
     label: tuple[str, str] | None = None  # that its caller gave it, by name and value
+    kind: str | None = None
     limit: int = DEFAULT_LIMIT
     before: tuple[int, str] | None = None
 
@@ -72,9 +81,15 @@ class Entry(msgspec.Struct, frozen=True):
         return sum(reported) if reported else None
 
     def about(self, field: str) -> int | None:
-        """The same, with our estimate where an attempt has no report; `is_partial` says that there may be one."""
+        """The same, with our estimate where an attempt has no report; `is_approximate` says that there may be one."""
         counts = [(getattr(one, field), getattr(one, f"estimated_{field}", None)) for one in self.attempts]
         known = [count for told, estimate in counts if (count := estimate if told is None else told) is not None]
+        return sum(known) if known else None
+
+    @property
+    def all_input(self) -> int | None:
+        """What was sent, from a cache or not, in the same way."""
+        known = [count for one in self.attempts if (count := one.all_input) is not None]
         return sum(known) if known else None
 
     @property
@@ -85,9 +100,14 @@ class Entry(msgspec.Struct, frozen=True):
         )
 
     @property
-    def is_partial(self) -> bool:
+    def is_approximate(self) -> bool:
         """Whether a total holds counts of a stream that ended before the provider's last word, or an estimate."""
-        return any(attempt.usage_source in ("partial", "estimated") for attempt in self.attempts)
+        return any(attempt.is_approximate for attempt in self.attempts)
+
+    @property
+    def is_cost_approximate(self) -> bool:
+        """Whether what it cost was worked out from such a total."""
+        return any(attempt.is_cost_approximate for attempt in self.attempts)
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -126,6 +146,7 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
         session=text("session", params),
         affinity_key=text("affinity_key", params),
         label=label(params["label"]) if "label" in params else None,
+        kind=kind(params.get("kind"), params.get("trace")),
         limit=limit,
         before=read_cursor(params["cursor"]) if "cursor" in params else None,
     )
@@ -152,6 +173,18 @@ def since(text: str, now_ms: int) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return int(moment.timestamp() * 1000)
+
+
+def kind(text: str | None, trace: str | None) -> str | None:
+    """The kind of rows meant; None for all. Where nobody says, those of clients, unless one `trace` is looked for.
+
+    Errors: BadParameter.
+    """
+    if text is None:
+        return KINDS[0] if trace is None else None
+    if text not in (*KINDS, ALL):
+        raise BadParameter("kind", f"{text[:40]!r} is none of {', '.join((*KINDS, ALL))}")
+    return None if text == ALL else text
 
 
 def label(text: str) -> tuple[str, str]:
@@ -223,10 +256,11 @@ def as_json(entry: Entry, *, attempts: bool) -> dict[str, Any]:
     """One request as the admin API and `arbiter requests --json` show it.
 
     Shapes: the row's fields, and `cost_usd` beside `cost_pd`; then `TOTALS`, added up over its attempts, null where no
-    attempt reported any; with `attempts`, the attempts' fields under `attempt_rows`.
+    attempt reported any, and whether they are approximate; with `attempts`, the attempts' fields under `attempt_rows`.
     """
     shown = _fields(entry.request)
     shown |= {field: entry.total(field) for field in TOTALS}
+    shown["is_approximate"] = entry.is_approximate
     if attempts:
         shown["attempt_rows"] = [_fields(attempt) for attempt in entry.attempts]
     return shown
@@ -234,4 +268,5 @@ def as_json(entry: Entry, *, attempts: bool) -> dict[str, Any]:
 
 def _fields(row: RequestRow | AttemptRow) -> dict[str, Any]:
     # A program that shows money has its dollars; one that adds it up takes the integers.
-    return msgspec.structs.asdict(row) | {"cost_usd": None if row.cost_pd is None else row.cost_pd / 10**12}
+    shown = {name: getattr(row, name) for name in _STORED[type(row)]}
+    return shown | {"cost_usd": None if row.cost_pd is None else row.cost_pd / 10**12}

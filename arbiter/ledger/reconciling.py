@@ -23,7 +23,7 @@ from arbiter.accounting.model_names import spellings
 from arbiter.accounting.prices import MAX_PD
 from arbiter.config.rates import DAY_MS, rounded
 from arbiter.ledger.database import Database, Statement
-from arbiter.ledger.repricing import settle
+from arbiter.ledger.pricing import settle
 
 SOURCE = "reconciled"
 _NAMES = {

@@ -78,6 +78,7 @@ class Batch(msgspec.Struct):
     requests: list[RequestRow]
     attempts: list[AttemptRow]
     also: list[Change] = []
+    adopted: list[RequestRow] = []  # rows of the store that `also` gives a session
 
 
 class Stage(Protocol):

@@ -1,56 +1,135 @@
 """What must not be kept: credentials in texts and headers, taken out before anything is written down (SPEC 7.8).
 
-A text is searched for the few literals that credentials begin with, which costs little; only around those that it holds
-do regular expressions run. Patterns of the operator's own see a text in overlapping windows: what one costs is then
-proportional to the text, whatever it is made of.
+Theory of operation. A text is searched for the few literals that credentials begin with, which costs little; where one
+stands, and only there, a regular expression says whether it is one. So the cost is that of looking for literals, and of
+reading on from each as far as a credential goes. No expression reads far, fails, and tries the same text in another
+way: what it repeats without a bound it never gives back (`++`).
+
+Patterns of the operator's own see a text in overlapping windows: what one costs is then proportional to the text,
+whatever it is made of.
 """
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from arbiter.log import Blotter
 
 MASK = "***"
 WINDOW, OVERLAP = 1024, 256  # characters; a longer match of a configured pattern may be missed
 
-_BEARER = r"([Bb]earer|BEARER)(\s+)(?:(?=[A-Za-z._~+/=-]*[0-9])[A-Za-z0-9._~+/=-]{10,}|[A-Za-z0-9._~+/=-]{24,})"
+Found = re.Match[str]
 
-_SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
-    # (literals one of which is in every match, the expression). Vendors publish these for secret scanners.
-    (("sk-",), r"sk-[A-Za-z0-9_-]{16,}"),  # OpenAI, Anthropic, OpenRouter, DeepSeek, ...
-    (("arb-",), r"arb-[A-Za-z0-9_-]{16,}"),  # our own clients'
-    (("sk_live_", "sk_test_", "rk_live_", "rk_test_"), r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
-    (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{20,}"),
-    (("github_pat_",), r"github_pat_[A-Za-z0-9_]{20,}"),
-    (("glpat-",), r"glpat-[A-Za-z0-9_-]{16,}"),
-    (("AKIA", "ASIA"), r"A[KS]IA[A-Z0-9]{16}"),
-    (("xox",), r"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    (("xapp-",), r"xapp-[A-Za-z0-9-]{10,}"),
-    (("AIza",), r"AIza[A-Za-z0-9_-]{30,}"),
-    (("ya29.",), r"ya29\.[A-Za-z0-9_-]{20,}"),
-    (("GOCSPX-",), r"GOCSPX-[A-Za-z0-9_-]{20,}"),
-    (("gsk_",), r"gsk_[A-Za-z0-9]{20,}"),
-    (("xai-",), r"xai-[A-Za-z0-9]{20,}"),
-    (("hf_",), r"hf_[A-Za-z0-9]{20,}"),
-    (("npm_",), r"npm_[A-Za-z0-9]{30,}"),
-    (("pypi-",), r"pypi-[A-Za-z0-9_-]{40,}"),
-    (("eyJ",), r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
-    (("PRIVATE KEY-----",), r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"),
+
+class _Kind(NamedTuple):
+    """One kind of credential. A match of `pattern` begins with one of `literals`; `said` is what stands for it."""
+
+    literals: tuple[str, ...]
+    pattern: re.Pattern[str]
+    said: Callable[[Found], str]
+
+
+def _whole(literals: tuple[str, ...], pattern: str) -> _Kind:
+    """A credential by its own shape. It stands where a word begins: at a boundary, or behind an escape of JSON that is
+    text within text."""
+    begins = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf])|(?<=\\u00[0-9a-fA-F][0-9a-fA-F]))"
+    return _Kind(literals, re.compile(begins + pattern), lambda found: MASK)
+
+
+def _named(literals: tuple[str, ...], pattern: str, said: Callable[[Found], str] | None = None) -> _Kind:
+    """A credential by what stands before it: the first group, which is kept."""
+    return _Kind(literals, re.compile(pattern), said or (lambda found: found[1] + MASK))
+
+
+def _basic(found: Found) -> str:
+    """A name and a password in base64. Other words stand behind "Basic" too."""
+    coded = found[2].rstrip("=")
+    try:
+        pair = base64.b64decode(coded + "=" * (-len(coded) % 4), b"-_" if {"-", "_"} & set(coded) else None).decode()
+    except ValueError:
+        return found[0]
+    return found[1] + MASK if ":" in pair and pair.isprintable() else found[0]
+
+
+def _token(found: Found) -> str:
+    """Keys have digits among their letters; the name of a field or of a variable has them at the end, if at all."""
+    is_secret = found[2].isdigit() or _DIGITS_WITHIN.search(found[2])
+    return found[1] + MASK if is_secret else found[0]
+
+
+def _cookies(found: Found) -> str:
+    """Cookies of which one is no word but a number, or part of one: `theme=dark` is anybody's."""
+    values = [pair.partition("=")[2] for pair in found[2].split(";")]
+    is_secret = any(len(value) >= 8 and any(map(str.isdigit, value)) for value in values)
+    return found[1] + MASK if is_secret else found[0]
+
+
+_DIGITS_WITHIN = re.compile(r"[0-9][A-Za-z]")
+_QUOTE = r"\\{0,4}[\"'`]"
+# "name": "value", name="value", h["name"] = "value"
+_PAIRED = rf"(?:{_QUOTE})?\]?\s{{0,4}}(?:=>|[:=,])\s{{0,4}}{_QUOTE}"
+# name: value, as in a header; but not name: value.of(an.expression)
+_COLON = r"[ \t]{0,4}:[ \t]{0,4}(?![A-Za-z_$]++[.(\[])"
+_OF_FIELD = (
+    # The middle of Authorization, X-Api-Key, api_key, apiKey, X-Auth-Token, Private-Token, ...
+    *("uthorization", "UTHORIZATION", "pi-key", "pi-Key", "PI-Key", "PI-KEY", "pi_key", "PI_KEY", "pikey", "piKey"),
+    *("PIKEY", "-token", "-Token", "-TOKEN"),
 )
-_KEPT: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    # The same, with what of the match is kept.
-    (("Bearer", "bearer", "BEARER"), _BEARER, r"\1\2***"),
-    (("://",), r"(://[^\s/?#:@\"'<>\\]{0,256}:)[^\s/?#@\"'<>\\]{1,256}(?=@)", r"\1***"),
-    (
+_FIELD = (
+    r"(?i:uthorization|pi[-_]?key"
+    r"|(?:(?<=auth)|(?<=access)|(?<=private)|(?<=refresh)|(?<=session)|(?<=security)|(?<=csrf))-token)"
+)
+_SCHEME = r"(?:[A-Za-z][A-Za-z0-9-]{0,31}[ \t]{1,4})?"  # Token, ApiKey, ...
+_TOKEN = r"[A-Za-z0-9._~+/=-]{16,}+(?![(\[])"
+_JAR = rf"(?:(?i:ookies?)(?:{_QUOTE})?\]?\s{{0,4}}(?:=>|[:=,])?| -b)\s{{0,4}}(?:{_QUOTE})?"
+_COOKIE = r"[^\s=;,\"'\\]{1,128}=[^\s;\"'\\]*+"
+_CURL = rf"curl(?= )(?:[^c]|c(?!url )){{0,400}}?\s(?:-u|--user)[\s=]{{1,4}}(?:{_QUOTE})?[^\s:\"'\\]{{0,64}}:"
+_PEM = r"[A-Z0-9 ]{0,40}?PRIVATE KEY(?: BLOCK)?-----"
+# To its end; of one that was cut off, what may be base64 or a header. Code that only names the line has no next line.
+_PEM_TEXT = rf"(?:\s|\\[nr])++(?:(?:[^-]|-(?!----(?:BEGIN|END) ))*+-----END {_PEM}|[A-Za-z0-9+/=\s\\,:.-]{{8,}}+)"
+
+_KINDS: tuple[_Kind, ...] = (
+    # Vendors publish these for secret scanners.
+    _whole(("sk-",), r"sk-(?!ecdsa-)[A-Za-z0-9_-]{16,}+"),  # OpenAI, Anthropic, OpenRouter, DeepSeek, ...
+    _whole(("arb-",), r"arb-[A-Za-z0-9_-]{16,}+"),  # our own clients'
+    _whole(("sk_live_", "sk_test_", "rk_live_", "rk_test_"), r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}+"),
+    _whole(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{20,}+"),
+    _whole(("github_pat_",), r"github_pat_[A-Za-z0-9_]{20,}+"),
+    _whole(("glpat-",), r"glpat-[A-Za-z0-9_-]{16,}+"),
+    _whole(("AKIA", "ASIA"), r"A[KS]IA[A-Z0-9]{16}"),
+    _whole(("xox",), r"xox[abeoprs]-[A-Za-z0-9-]{10,}+"),
+    _whole(("xapp-",), r"xapp-[A-Za-z0-9-]{10,}+"),
+    _whole(("AIza",), r"AIza[A-Za-z0-9_-]{30,}+"),
+    _whole(("ya29.",), r"ya29\.[A-Za-z0-9_-]{20,}+"),
+    _whole(("GOCSPX-",), r"GOCSPX-[A-Za-z0-9_-]{20,}+"),
+    _whole(("gsk_",), r"gsk_[A-Za-z0-9]{20,}+"),
+    _whole(("xai-",), r"xai-[A-Za-z0-9]{20,}+"),
+    _whole(("hf_",), r"hf_[A-Za-z0-9]{20,}+"),
+    _whole(("npm_",), r"npm_[A-Za-z0-9]{30,}+"),
+    _whole(("pypi-",), r"pypi-[A-Za-z0-9_-]{40,}+"),
+    _whole(("eyJ",), r"eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+"),
+    _whole(("-----BEGIN ",), rf"-----BEGIN {_PEM}{_PEM_TEXT}"),
+    # What people paste with a request.
+    _named(
+        ("Bearer", "bearer", "BEARER"),
+        r"((?i:bearer)\s++)(?:(?=[A-Za-z._~+/=-]*+[0-9])[A-Za-z0-9._~+/=-]{10,}+|[A-Za-z0-9._~+/=-]{24,}+)",
+    ),
+    _named(("Basic", "basic", "BASIC"), r"((?i:basic)\s{1,4})([A-Za-z0-9+/_-]{8,}+={0,2})", _basic),
+    _named(_OF_FIELD, rf"({_FIELD}(?:{_PAIRED}|{_COLON}){_SCHEME})({_TOKEN})", _token),
+    _named(("ookie", "OOKIE", " -b "), rf"({_JAR})({_COOKIE}(?:;\s?{_COOKIE})*+)", _cookies),
+    _named(("curl ",), rf"({_CURL})(?!\d++\b)[^\s\"'\\]{{1,256}}"),  # behind -u; two numbers are docker's
+    _named(("://",), r"(://[^\s/?#:@\"'<>\\]{0,256}:)[^\s/?#@\"'<>\\]{1,256}(?=@)"),
+    _named(
         ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey"),
-        r"((?i:aws_secret_access_key|secretaccesskey)[\"'\\\s]{0,8}[=:][\"'\\\s]{0,8})[A-Za-z0-9/+=]{30,}",
-        r"\1***",
+        r"((?i:aws_secret_access_key|secretaccesskey)[\"'\\\s]{0,8}[=:][\"'\\\s]{0,8})[A-Za-z0-9/+=]{30,}+",
     ),
 )
+_LITERALS = tuple(literal.encode() for kind in _KINDS for literal in kind.literals)
 
+_NAMES_ONE = re.compile(r"(?i)authorization|api[-_]?key|-token|cookie")
 _CREDENTIAL_NAMES = ("authorization", "cookie", "token", "secret", "key", "password", "credential", "signature")
 _NO_CREDENTIALS = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit")
 """Names that speak of tokens and mean numbers."""
@@ -72,12 +151,21 @@ class Redactor:
     def __call__(self, text: str) -> str:
         """`text` with a mask for each secret; the very same where it holds none."""
         text = self._blot(text)
-        for literals, pattern, kept in _COMPILED:
-            if any(literal in text for literal in literals):
-                text = pattern.sub(MASK if kept is None else kept, text)
+        for kind in _KINDS:
+            for literal in kind.literals:
+                if literal in text:
+                    text = _masked(text, literal, kind)
         for pattern in self._patterns:
             text = _without(pattern, text)
         return text
+
+    def member(self, name: str, text: str) -> str:
+        """The same for `text` under a name in JSON: many a key has no shape, and only `x-api-key` says what it is."""
+        if not _NAMES_ONE.search(name):
+            return self(text)
+        header = f"{name}: "
+        said = self(header + text)
+        return said[len(header) :] if said.startswith(header) else self(text)
 
     def headers(self, fields: Mapping[str, str]) -> dict[str, str]:
         """Headers as they may be kept: the values of credential-shaped names are masked whole."""
@@ -117,16 +205,21 @@ def is_credential(name: str) -> bool:
     return any(word in lower for word in _CREDENTIAL_NAMES) and not lower.startswith(_NO_CREDENTIALS)
 
 
-def _starts(pattern: str) -> str:
-    """The pattern where a word begins: at a boundary, or behind an escape of JSON that is text within text."""
-    return rf"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf])|(?<=\\u00[0-9a-fA-F][0-9a-fA-F])){pattern}"
-
-
-_COMPILED: Sequence[tuple[tuple[str, ...], re.Pattern[str], str | None]] = (
-    *((literals, re.compile(_starts(pattern)), None) for literals, pattern in _SHAPES),
-    *((literals, re.compile(pattern), kept) for literals, pattern, kept in _KEPT),
-)
-_LITERALS = tuple(literal.encode() for literals, _, _ in _COMPILED for literal in literals)
+def _masked(text: str, literal: str, kind: _Kind) -> str:
+    """`text` without what is of this kind and begins with `literal`."""
+    out: list[str] = []
+    done, at = 0, text.find(literal)
+    while at >= 0:
+        found = kind.pattern.match(text, at)
+        if found is None:
+            at = text.find(literal, at + 1)
+            continue
+        said = kind.said(found)
+        if said != found[0]:
+            out += (text[done:at], said)
+            done = found.end()
+        at = text.find(literal, found.end())
+    return "".join((*out, text[done:])) if out else text
 
 
 def _without(pattern: re.Pattern[str], text: str) -> str:

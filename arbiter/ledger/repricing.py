@@ -19,7 +19,7 @@ from arbiter.accounting.tariff import Tariff
 from arbiter.ledger import losses
 from arbiter.ledger.comparison import call_of
 from arbiter.ledger.database import Database, Statement
-from arbiter.ledger.pricing import costs_of, price, rate, together
+from arbiter.ledger.pricing import price, rate, settle
 from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.tables import ATTEMPTS
 
@@ -77,18 +77,6 @@ def reprice(
             setattr(outcome, name, getattr(outcome, name) + getattr(done, name))
         progress(outcome)
     return outcome
-
-
-def settle(db: Database, request_ids: Iterable[str]) -> None:
-    """Have these requests cost what their attempts cost. Within a transaction."""
-    ids = list(dict.fromkeys(request_ids))
-    for start in range(0, len(ids), PAGE):
-        some = ids[start : start + PAGE]
-        costs: dict[str, list[Any]] = {}
-        for request_id, _, cost_pd, source in costs_of(db, some):
-            costs.setdefault(request_id, []).append((cost_pd, source))
-        sums = [(together(costs.get(request_id, ())), request_id) for request_id in some]
-        db.run_many(Statement("UPDATE requests SET cost_pd = ? WHERE id = ?", sums))
 
 
 # ---------------------------------------------------------------------- inside

@@ -11,6 +11,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from arbiter.accounting.prices import STATED
+
 UNSTORED = Meta(extra={"stored": False})
 """A field that goes with its row as far as the recorder, who makes something else of it."""
 
@@ -61,6 +63,9 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     follows_compaction: bool = False  # the agent says that its context was compacted just before
     client_group: str | None = None  # whom the client belongs to
     opener: str | None = None  # hash of the user's first text, where a conversation begins, or what a title is about
+    about: str | None = None  # of a request of the gateway's own: the id of the session that it is about
+    words: Annotated[list[str] | None, UNSTORED] = None  # a few of the user's, where somebody is asked for a title
+    titled: Annotated[str | None, UNSTORED] = None  # what the agent's own request for a title was answered
 
 
 class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
@@ -153,3 +158,21 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
     equivalent_pd: int | None = None  # what a subscription's call would have cost, in picodollars
     settings_hash: str | None = None  # 12 hexadecimal digits of what else the request asked that reaches the prompt
     cost_asked_ms: int | None = None  # when the provider was last asked what it cost, and did not say
+    cleared_tokens: int | None = None  # taken out of the prompt by the provider, as the request had asked
+
+    @property
+    def all_input(self) -> int | None:
+        """Tokens of the whole prompt, from a cache or not; our estimate where the provider did not report them."""
+        if self.input_tokens is None:
+            return self.estimated_input_tokens
+        return self.input_tokens + (self.cached_tokens or 0) + (self.cache_write_tokens or 0)
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether its counts are those of a stream that was cut, or estimates."""
+        return self.usage_source in ("partial", "estimated")
+
+    @property
+    def is_cost_approximate(self) -> bool:
+        """Whether its cost is by such counts."""
+        return self.is_approximate and self.cost_pd is not None and self.cost_source not in STATED

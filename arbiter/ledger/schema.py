@@ -60,6 +60,9 @@ INDEXES: Final[Mapping[str, str]] = {
     "requests_client_trace": "requests (client_trace_id) WHERE client_trace_id IS NOT NULL",
     "requests_opener": "requests (opener, received_ms) WHERE opener IS NOT NULL",
     "requests_session": "requests (session, received_ms) WHERE session IS NOT NULL",
+    # The gateway's own are few among the rest.
+    "requests_own": "requests (received_ms) WHERE kind <> 'client'",
+    "requests_about": "requests (about, received_ms) WHERE about IS NOT NULL",
     "sessions_newest": "sessions (last_ms)",
     "sessions_client": "sessions (client, last_ms)",
     "sessions_parent": "sessions (parent) WHERE parent IS NOT NULL",

@@ -37,7 +37,7 @@ _TOLD = frozenset(("message", "system", "answer"))
 class Entry(NamedTuple):
     """One thing that can be found. `source` is the id of what it is about: a block, a request, a session, a note."""
 
-    kind: str  # message | system | answer | tools | title | note
+    kind: str  # message | system | answer | tools | title | summary | note
     source: str
     text: str
 

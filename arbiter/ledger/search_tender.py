@@ -39,7 +39,11 @@ class Named(NamedTuple):
     text: str  # its column
 
 
-NAMED = (Named("title", "sessions", "title"), Named("note", "notes", "text"))
+NAMED = (
+    Named("title", "sessions", "title"),
+    Named("summary", "sessions", "summary"),
+    Named("note", "notes", "text"),
+)
 
 
 class Tender:

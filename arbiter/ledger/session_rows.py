@@ -48,6 +48,9 @@ class SessionRow(msgspec.Struct, kw_only=True):
     auxiliaries: int = 0
     titles: int = 0
     keepwarms: int = 0
+    title_by: str | None = None  # alias | agent | operator; with no title: an operator wants it to have none
+    summary: str | None = None  # what it is about, in a sentence
+    titled_ms: int | None = None  # when title or summary last changed
 
 
 class NoteRow(msgspec.Struct, kw_only=True):

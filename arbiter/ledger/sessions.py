@@ -3,8 +3,9 @@
 Theory of operation. A batch brings requests that are over. Each is added to its session's row in the transaction that
 stores it, as a change of what stands there and never as a whole new row: what an operator writes into the same row
 meanwhile is not lost. Nothing is remembered between two batches, so that a batch that comes again, or another control
-process, finds what the store has. A request that the store has already changes nothing. Turns are numbered by what is
-there before the transaction, and numbered anew within it where another gateway's came in between.
+process, finds what the store has. A request that the store has already changes nothing; one that was taken for
+interrupted, and tells now how it ended, counts as that and not once more. Turns are numbered by what is there before
+the transaction, and numbered anew within it where another gateway's came in between.
 
 What a client asks without naming a session is one session for as long as it is not silent for `sessions.idle_timeout`:
 it is named after the client and the second in which it began. Sessions that were told are closed by the same silence.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -58,19 +59,26 @@ class Sessions:
         self._idle_ms = idle_ms
 
     def take(self, batch: Batch, store: Readable) -> None:
-        # One id may even come twice in one batch: the first is stored.
-        rows = {row.id: row for row in reversed(batch.requests) if row.kind == "client"}
-        fresh = [rows[row.id] for row in batch.requests if rows.get(row.id) is row]
-        if not fresh:
+        rows: dict[str, RequestRow] = {}
+        for row in batch.requests:
+            # One id may even come twice in one batch: what is stored in the end counts.
+            if row.kind == "client" and (row.id not in rows or _is_truer(row, rows[row.id].outcome)):
+                rows[row.id] = row
+        if not rows:
             return
-        known = store.read(lambda db: _stored(db, [row.id for row in fresh]))
-        fresh = [row for row in fresh if row.id not in known]
+        known = store.read(lambda db: _stored(db, list(rows)))
+        fresh = [row for row in rows.values() if row.id not in known]
+        mended = [row for row in rows.values() if row.id in known and _is_truer(row, known[row.id].outcome)]
         groups = self._group([row for row in fresh if not titles.waits(row)], store)
         late, changed = titles.adopt(fresh, store)
+        batch.adopted = late
         batch.also += changed
         nested = {row.id: row for row in fresh if row.request_kind == titles.TITLE and row.opener is not None}
-        _follow(batch, groups | {key: row for key, row in nested.items() if row.session is not None})
-        told = [row for row in (*fresh, *late) if row.session is not None]
+        found = {row.id: row for row in mended if row.session is None}
+        for row in found.values():
+            row.session = known[row.id].session
+        _follow(batch, groups | {key: row for key, row in (nested | found).items() if row.session is not None})
+        told = [row for row in (*fresh, *late, *mended) if row.session is not None]
         if not told:
             return
         ids = {key_of(row.client, row.session) for row in told if row.session is not None}
@@ -78,7 +86,9 @@ class Sessions:
         changes: dict[str, SessionRow] = {}
         untold = {(row.client, row.session) for row in groups.values()}
         for row in told:
-            _add(row, changes, present, is_told=(row.client, row.session) not in untold)
+            is_told = (row.client, row.session) not in untold
+            is_counted = row.id in known and known[row.id].session is not None
+            _add(row, changes, present, is_told=is_told, is_counted=is_counted)
         batch.also += _statements(changes, present)
         if turns := [row for row in told if row.turn_index is not None]:
             batch.also.append(partial(_number, turns=turns))
@@ -136,9 +146,22 @@ def find(db: Database, ids: Iterable[str]) -> dict[str, SessionRow]:
     return {row.id: row for row in (SESSIONS.load(SessionRow, values) for values in found)}
 
 
-def _stored(db: Database, ids: Sequence[str]) -> set[str]:
+class _Known(NamedTuple):
+    """What the store has of a request."""
+
+    outcome: str
+    session: str | None
+
+
+def _stored(db: Database, ids: Sequence[str]) -> dict[str, _Known]:
     marks = ", ".join("?" * len(ids))
-    return {str(found) for (found,) in db.rows(f"SELECT id FROM requests WHERE id IN ({marks})", ids)}
+    found = db.rows(f"SELECT id, outcome, session FROM requests WHERE id IN ({marks})", ids)
+    return {str(id): _Known(*known) for id, *known in found}
+
+
+def _is_truer(row: RequestRow, than: str) -> bool:
+    """Whether this tells how something ended that was taken for interrupted (`tables.Table.mends`)."""
+    return than == "interrupted" and row.outcome != "interrupted"
 
 
 def _last_group(db: Database, client: str) -> SessionRow | None:
@@ -168,8 +191,13 @@ def _follow(batch: Batch, groups: dict[str, RequestRow]) -> None:
         batch.also.append(Statement("UPDATE attempts SET session = ? WHERE request_id = ?", behind))
 
 
-def _add(row: RequestRow, changes: dict[str, SessionRow], present: dict[str, SessionRow], *, is_told: bool) -> None:
-    """One request more for its session. What `changes` holds are differences to what is stored."""
+def _add(
+    row: RequestRow, changes: dict[str, SessionRow], present: dict[str, SessionRow], *, is_told: bool, is_counted: bool
+) -> None:
+    """One request more for its session, or the end of one that `is_counted` as interrupted.
+
+    What `changes` holds are differences to what is stored.
+    """
     assert row.session is not None
     key = key_of(row.client, row.session)
     before = present.get(key)
@@ -183,9 +211,9 @@ def _add(row: RequestRow, changes: dict[str, SessionRow], present: dict[str, Ses
         change.parent = row.parent_session
     change.first_ms = min(change.first_ms or row.received_ms, row.received_ms)
     change.last_ms = max(change.last_ms or 0, _over_ms(row))
-    change.requests += 1
-    change.failed += row.outcome != "ok"
-    if row.request_kind in KINDS:
+    change.requests += not is_counted
+    change.failed += (row.outcome != "ok") - is_counted
+    if row.request_kind in KINDS and not is_counted:
         column = KINDS[row.request_kind]
         setattr(change, column, getattr(change, column) + 1)
     row.turn_index = None

@@ -94,8 +94,8 @@ class Sqlite:
     def run(self, sql: str, values: Values = ()) -> int:
         return self._db.execute(sql, values).rowcount
 
-    def run_many(self, statement: Statement) -> None:
-        self._db.executemany(statement.sql, statement.rows)
+    def run_many(self, statement: Statement) -> int:
+        return max(0, self._db.executemany(statement.sql, statement.rows).rowcount)
 
     def about(self, table: str) -> int:
         # COUNT(*) reads a whole index. Row numbers are given out in order, and rows are deleted at the old end.

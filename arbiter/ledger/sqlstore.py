@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from arbiter.ledger import query, schema
@@ -67,7 +67,7 @@ class SqlStore:
 
     def requests(self, filters: Filters) -> Page:
         with self.database.asking():
-            where, values = _where(filters, prefix=filters.trace is not None and not self._is_whole(filters.trace))
+            where, values = _where(filters, self._meant(filters.trace) if filters.trace is not None else {})
             sql = f"{REQUESTS.select}{where} ORDER BY received_ms DESC, id DESC LIMIT ?"
             found = self.database.rows(sql, (*values, filters.limit + 1))
             rows = [REQUESTS.load(RequestRow, values) for values in found[: filters.limit]]
@@ -97,8 +97,10 @@ class SqlStore:
         self, requests: Sequence[Row], attempts: Sequence[Row], position: Position, also: Sequence[Change]
     ) -> None:
         with self.database.transaction():
-            self.database.run_many(REQUESTS.inserts(requests))
-            self.database.run_many(ATTEMPTS.inserts(attempts))
+            for table, rows in ((REQUESTS, requests), (ATTEMPTS, attempts)):
+                if self.database.run_many(table.inserts(rows)) < len(rows):
+                    # Some are known. Asked for here and not with each insert, which would cost PostgreSQL a tenth more.
+                    self.database.run_many(table.mends(rows))
             for change in also:
                 if isinstance(change, Statement):
                     self.database.run_many(change)
@@ -110,10 +112,18 @@ class SqlStore:
                 (position.journal, position.sequence),
             )
 
-    def _is_whole(self, trace: str) -> bool:
-        """Whether some request has exactly this trace id: then it does not stand for longer ones."""
-        sql = "SELECT 1 FROM requests WHERE trace_id = ? OR client_trace_id = ? LIMIT 1"
-        return bool(self.database.rows(sql, (trace, trace)))
+    def _meant(self, text: str) -> dict[str, list[Any]]:
+        """The condition for what an id means: of an attempt, a request or a trace, else what they begin with."""
+        attempts = self.database.rows("SELECT request_id FROM attempts WHERE id = ?", (text,))
+        if attempts:
+            return {"id = ?": [attempts[0][0]]}
+        same = {"(trace_id = ? OR client_trace_id = ? OR id = ?)": 3 * [text]}
+        ((sql, values),) = same.items()
+        if len(text) < query.MIN_PREFIX or self.database.rows(f"SELECT 1 FROM requests WHERE {sql} LIMIT 1", values):
+            return same
+        between = " OR ".join(f"{name} BETWEEN ? AND ?" for name in ("trace_id", "client_trace_id", "id"))
+        # Nothing is beyond the last character there is.
+        return {f"({between})": 3 * [text, text + "\U0010ffff"]}
 
     def _attempts(self, request_ids: Sequence[str]) -> dict[str, list[AttemptRow]]:
         by_request: dict[str, list[AttemptRow]] = {}
@@ -148,40 +158,26 @@ def _storable(statement: Statement) -> Statement:
     return Statement(statement.sql, [[storable_value(value) for value in row] for row in statement.rows])
 
 
-def _where(filters: Filters, *, prefix: bool) -> tuple[str, list[Any]]:
-    """The conditions of a listing. With `prefix`, a long enough trace also means every id that begins with it."""
-    parts: list[str] = []
-    values: list[Any] = []
-    if filters.trace is not None and prefix and len(filters.trace) >= query.MIN_PREFIX:
-        parts.append("(trace_id BETWEEN ? AND ? OR client_trace_id BETWEEN ? AND ?)")
-        values += 2 * [filters.trace, filters.trace + "\U0010ffff"]  # the last character there is: nothing is beyond
-    elif filters.trace is not None:
-        parts.append("(trace_id = ? OR client_trace_id = ?)")
-        values += [filters.trace, filters.trace]
+_SAME = ("client", "status", "session", "affinity_key")
+"""Filters for what a column of the same name holds."""
+
+
+def _where(filters: Filters, meant: Mapping[str, list[Any]]) -> tuple[str, list[Any]]:
+    """The conditions of a listing, with their values. `meant` is that of `filters.trace`."""
+    parts = dict(meant)
+    parts |= {f"{name} = ?": [value] for name in _SAME if (value := getattr(filters, name)) is not None}
     if filters.provider is not None:
-        parts.append("EXISTS (SELECT 1 FROM attempts a WHERE a.request_id = requests.id AND a.provider = ?)")
-        values.append(filters.provider)
-    if filters.client is not None:
-        parts.append("client = ?")
-        values.append(filters.client)
-    if filters.status is not None:
-        parts.append("status = ?")
-        values.append(filters.status)
+        tried = "EXISTS (SELECT 1 FROM attempts a WHERE a.request_id = requests.id AND a.provider = ?)"
+        parts[tried] = [filters.provider]
     if filters.errors:
-        parts.append("outcome IN ('error', 'interrupted')")
+        parts["outcome IN ('error', 'interrupted')"] = []
     if filters.since_ms is not None:
-        parts.append("received_ms >= ?")
-        values.append(filters.since_ms)
-    if filters.session is not None:
-        parts.append("session = ?")
-        values.append(filters.session)
-    if filters.affinity_key is not None:
-        parts.append("affinity_key = ?")
-        values.append(filters.affinity_key)
+        parts["received_ms >= ?"] = [filters.since_ms]
     if filters.label is not None:
-        parts.append("REPLACE(labels, ?, '') <> labels")
-        values.append(query.label_text(filters.label))
+        parts["REPLACE(labels, ?, '') <> labels"] = [query.label_text(filters.label)]
+    if filters.kind is not None:
+        parts["kind = ?" if filters.kind == "client" else "kind <> 'client' AND kind = ?"] = [filters.kind]
     if filters.before is not None:
-        parts.append("(received_ms, id) < (?, ?)")
-        values += filters.before
-    return (" WHERE " + " AND ".join(parts) if parts else ""), values
+        parts["(received_ms, id) < (?, ?)"] = [*filters.before]
+    where = " WHERE " + " AND ".join(parts) if parts else ""
+    return where, [value for values in parts.values() for value in values]

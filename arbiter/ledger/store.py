@@ -70,7 +70,8 @@ class Store(Readable, Protocol):
     def write(self, batch: Sequence[Row], position: Position, also: Sequence[Change] = ()) -> None:
         """Store the rows, then what changes with them in that order, and the position, in one transaction.
 
-        A row whose id is known already changes nothing.
+        A row whose id is known already changes nothing, unless it tells how something ended that was taken for
+        interrupted.
         """
 
     def change(self, work: Callable[[Database], T]) -> T:

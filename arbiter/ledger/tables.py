@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -30,9 +30,9 @@ class Table:
         names = ", ".join(column.name for column in self.columns)
         marks = ", ".join("?" * len(self.columns))
         self.select = f"SELECT {names} FROM {name}"
-        others = [column.name for column in self.columns if column.name != "id"]
-        changed = ", ".join(f"{column} = excluded.{column}" for column in others)
-        self.upsert = f"INSERT INTO {name} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changed}"
+        self._new = {column.name: f"excluded.{column.name}" for column in self.columns if column.name != "id"}
+        self._into = f"INSERT INTO {name} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET "
+        self.upsert = self._into + _sets(self._new)
         self._names = tuple(column.name for column in self.columns)
         # Of a row's fields, those that are stored; as a tuple, because no table has one column only.
         self._stored = itemgetter(*(row.__struct_fields__.index(name) for name in self._names))
@@ -59,6 +59,15 @@ class Table:
     def upserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
         """Each of `rows` in the place of the one with its id."""
         return Statement(self.upsert, self.bound(rows))
+
+    def mends(self, rows: Sequence[msgspec.Struct]) -> Statement:
+        """Each of `rows` in the place of the one with its id that was taken for interrupted, if it knows better.
+
+        Which session that is of may have been found out when it was stored.
+        """
+        new = self._new | {"session": f"COALESCE(excluded.session, {self.name}.session)"}
+        knows_better = f"{self.name}.outcome = 'interrupted' AND excluded.outcome <> 'interrupted'"
+        return Statement(f"{self._into}{_sets(new)} WHERE {knows_better}", self.bound(rows))
 
     def bound(self, rows: Sequence[msgspec.Struct]) -> list[list[Any]]:
         """The rows' values as a driver takes them."""
@@ -98,6 +107,10 @@ class Table:
             else:
                 found[column.name] = value
         return row(**found)
+
+
+def _sets(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{column} = {value}" for column, value in values.items())
 
 
 REQUESTS = Table("requests", RequestRow)

@@ -11,6 +11,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
+
+from arbiter.ledger.blocks_answer import message_of
+from arbiter.ledger.blocks_text import said
 from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.row import RequestRow
 from arbiter.ledger.store import Readable
@@ -53,6 +57,16 @@ def adopt(rows: Sequence[RequestRow], store: Readable) -> tuple[list[RequestRow]
         Statement("UPDATE requests SET session = ? WHERE id = ? AND session IS NULL", pairs),
         Statement("UPDATE attempts SET session = ? WHERE request_id = ? AND session IS NULL", pairs),
     ]
+
+
+def text_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: int) -> str | None:
+    """What the answer to a request for a title says; None where it says nothing. Shapes: as `message_of` has them."""
+    message = message_of(format, pieces, is_stream=is_stream, limit=limit)
+    if message is None:
+        return None
+    return (
+        "\n".join(one.text for one in said("answer", msgspec.json.decode(message)) if one.label == "assistant") or None
+    )
 
 
 def _nearest(title: RequestRow, found: Sequence[_Named]) -> str | None:

@@ -149,11 +149,10 @@ class Affinity:
         """The hash of the text that a request for a title is about: what follows its own words, as `Slot.opener` has
         the conversation's; empty where it is too short to be one's own."""
         follows = False
-        for entry in _entries(messages):
-            message = _decoded(_decode_message, entry)
-            if message is None or message.role != "user":
+        for entry in entries(messages):
+            parts = users_words(entry)
+            if parts is None:
                 continue
-            parts = [part for part in map(_canonical, _texts(bytes(message.content))) if part]
             text = "\n".join(parts if follows else parts[1:])
             if text:
                 return xxh3_128_digest(text.encode()) if len(text) >= MIN_CHARS else b""
@@ -202,7 +201,7 @@ class Affinity:
             # As a message of its own, so that a prompt is read in one way wherever it stands.
             yield self._said(b'{"role":"system","content":%b}' % bytes(prompt))
         leads = True
-        for entry in _entries(messages):
+        for entry in entries(messages):
             said = self._said(entry)
             if said.role != "system":
                 leads = False
@@ -235,7 +234,7 @@ def _beginning(system: Raw | None, messages: Raw | None) -> bytes | None:
     return begins if system is None else begins + xxh3_128_digest(memoryview(system))
 
 
-def _entries(messages: Raw | None) -> Iterator[bytes]:
+def entries(messages: Raw | None) -> Iterator[bytes]:
     """The messages of a request, undecoded; no more of it is looked at than is asked for."""
     if messages is None:
         return
@@ -260,6 +259,14 @@ def _entries(messages: Raw | None) -> Iterator[bytes]:
             reach *= 4
         else:
             return
+
+
+def users_words(entry: bytes) -> list[str] | None:
+    """The texts of a message of the user's, canonical; None for what is none."""
+    message = _decoded(_decode_message, entry)
+    if message is None or message.role != "user":
+        return None
+    return [part for part in map(_canonical, _texts(bytes(message.content))) if part]
 
 
 def _said(entry: bytes) -> _Said:

@@ -31,7 +31,9 @@ _HOP_BY_HOP = frozenset(
     ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
      "transfer-encoding", "upgrade", "host", "content-length", "expect")
 )  # fmt: skip
-_CREDENTIALS = frozenset(("authorization", "x-api-key", "api-key", "x-arbiter-key", "cookie", "x-goog-api-key"))
+_CREDENTIALS = frozenset(
+    ("authorization", "x-api-key", "api-key", "x-arbiter-key", "x-arbiter-own-key", "cookie", "x-goog-api-key")
+)
 NEVER_FORWARDED = _HOP_BY_HOP | _CREDENTIALS | {"x-arbiter-label"}
 """Not even `forward_headers` lets these through: a caller's credential, or word to us, never reaches an upstream."""
 

@@ -17,6 +17,7 @@ from arbiter.control.audit import Audit
 from arbiter.control.price_refresh import PriceRefresh
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
+from arbiter.control.titling import Titling
 from arbiter.ledger import journal, query, recorder, schema
 from arbiter.ledger.questions import cache, limits
 from arbiter.ledger.recorder import RecorderState
@@ -97,7 +98,9 @@ def test_every_parameter_of_the_report_on_caches_is_documented():
 
 def test_every_member_of_the_state_is_documented():
     prices = PriceRefresh(demo_snapshot, Tariffs(demo_snapshot), None)
-    extra = {**Actions(None, demo_snapshot).describe(), "prices": prices.describe()}
+    titles = Titling(demo_snapshot, None, None, None)
+    told = {"prices": prices.describe(), "titles": titles.describe()}
+    extra = {**Actions(None, demo_snapshot).describe(), **told}
     state = Api(None, RecorderState, demo_snapshot, lambda: extra).describe()
     documented = dict(rows(section(ADMIN, "`GET /admin/api/state`")))
     assert [name.strip("`") for name in documented] == list(state)

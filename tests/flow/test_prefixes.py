@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.client import Caller, ask, request, run
 from tests.fakes.origin import Origin, Peer, Request, answer
-from tests.fakes.wires import CHAT, JSON, MESSAGES, WIRES, Front, Wire, begun
+from tests.fakes.wires import CHAT, JSON, MESSAGES, WIRES, Front, Wire, begun, sse
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
 SYSTEM = "You are a careful assistant with a system prompt of your own."
@@ -206,5 +206,46 @@ def test_a_history_that_was_rewritten_is_found_out(front: Front) -> None:
         assert rows[2]["cache_lost_tokens"] == 20_100 and rows[2]["cache_against"] == rows[1]["id"]
         # As narrowly as the positions that both kept: the fourth was changed, and the fifth is the first of these.
         assert (rows[2]["cache_lost_at"], rows[2]["cache_lost_in"]) == (5, "messages 1-5")
+
+    run(main)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+def test_what_the_provider_cleared_by_itself_is_no_miss(front: Front, stream: bool) -> None:
+    """Anthropic takes old results out of the prompt where a request asks for it; its cache holds them still."""
+    cleared = {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_input_tokens": 30_000}]}
+    counts = [
+        ({"input_tokens": 9, "cache_creation_input_tokens": 60_000, "cache_read_input_tokens": 0}, None),
+        ({"input_tokens": 9, "cache_creation_input_tokens": 31_000, "cache_read_input_tokens": 5000}, cleared),
+        ({"input_tokens": 9, "cache_creation_input_tokens": 31_000, "cache_read_input_tokens": 5000}, cleared),
+    ]
+
+    async def main() -> None:
+        left = iter(counts)
+
+        async def script(peer: Peer, request: Request) -> None:
+            usage, edits = next(left)
+            if not stream:
+                body = {**json.loads(MESSAGES.answer()), "usage": {**usage, "output_tokens": 3}}
+                await peer.send(answer(json.dumps({**body, "context_management": edits}).encode(), headers=[JSON]))
+                return
+            start, *rest, end, stop = MESSAGES.events("hello")
+            said = json.loads(end.partition(b"data: ")[2])
+            end = b"event: message_delta\ndata: %s\n\n" % json.dumps({**said, "context_management": edits}).encode()
+            begin = json.loads(start.partition(b"data: ")[2])
+            begin["message"]["usage"] = {**usage, "output_tokens": 1}
+            await peer.send(sse(b"event: message_start\ndata: %s\n\n" % json.dumps(begin).encode(), *rest, end, stop))
+
+        turns: list[dict[str, Any]] = [{"role": "user", "content": f"What is in all of these files? {stream}"}]
+        rows = []
+        async with Origin(script, port=front.upstream):
+            for _ in counts:
+                body = asked(MESSAGES, *turns, stream=stream, context_management={"edits": [{"type": "clear"}]})
+                found = await ask(front.port, MESSAGES.path, body)
+                assert found.status == 200
+                rows.append(front.row(found.trace_id)["attempts"][0])
+                turns += [ANSWER, MARKED]
+        assert [row["cleared_tokens"] for row in rows] == [None, 30_000, 30_000]
+        assert [row["cache_verdict"] for row in rows] == [None, "cleared", "miss"]
 
     run(main)

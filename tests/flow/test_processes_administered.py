@@ -287,4 +287,4 @@ def test_the_command_line_reads_the_rows_of_a_running_gateway(open_gateway: Gate
     assert found["id"] == row["id"] and found["attempt_rows"][0]["provider"] == "echo"
     assert trace[:12] in requests() and "echo" in requests("--limit", "1")
     assert "Attempt 1, echo: 200 ok\n" in requests("--trace", trace[:8])
-    assert "no request matches" in requests("--trace", "nothing")
+    assert "No request matches" in requests("--trace", "nothing")

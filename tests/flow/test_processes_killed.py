@@ -184,8 +184,7 @@ def test_a_killed_control_process_costs_nothing_but_time(own_witness: Witness, t
 def test_ready_says_that_rows_wait_while_control_is_silent(witness: Witness, tmp_path: Path) -> None:
     """No request suffers, so the gateway stays ready; whoever looks is told (SPEC 7.6)."""
     with Gateway(config(witness), tmp_path) as gateway:
-        control = gateway.control
-        assert control is not None
+        control = until(lambda: gateway.control, "the control process")
         os.kill(control, signal.SIGSTOP)
         try:
             said = until(lambda: (now := gateway.get("/health/ready").json)["warnings"] and now, "a warning", 20)

@@ -208,6 +208,7 @@ def test_without_a_store_nothing_is_kept_and_all_else_is_as_ever(witness: Witnes
 
     with Gateway(config(witness, storage={"url": "none"}), tmp_path) as gateway:
         run(main)
+        until(lambda: gateway.control, "the control process")
         ready = gateway.get("/health/ready")
         assert (ready.status, ready.json["reasons"], ready.json["warnings"]) == (200, [], [])
         refused = gateway.get("/admin/api/requests", headers=ADMIN)

@@ -147,7 +147,7 @@ def test_the_demo_says_how_to_read_its_rows(tmp_path: Path) -> None:
         said = until(lambda: "list it" in (text := (tmp_path / "log").read_text()) and text, "the demo's banner")
         (listing,) = re.findall(r"list it +(.+)", said)
         listed = subprocess.run(shlex.split(listing), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
-        assert (listed.returncode, listed.stdout) == (0, "no request yet\n"), listed
+        assert (listed.returncode, listed.stdout) == (0, "No request yet.\n"), listed
         assert f"url=http://127.0.0.1:{port}" in said
     finally:
         demo.terminate()

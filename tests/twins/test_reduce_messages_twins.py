@@ -31,6 +31,7 @@ def test_a_messages_stream_is_told(reduce: ModuleType) -> None:
         "model": b"m-2",
         "usage_start": b'{"input_tokens":9,"output_tokens":1}',
         "usage_delta": b'{"output_tokens":15}',
+        "cleared_tokens": None,
     }
 
 
@@ -45,6 +46,44 @@ def test_messages_usage_is_kept_in_its_two_parts(reduce: ModuleType) -> None:
     assert json.loads(story.tap.usage_delta) == {"input_tokens": 7, "output_tokens": 2}
     assert reduce.merge(b'{"a":1,"b":2}', b'{"b":3,"a":null}') == b'{"a":1,"b":3}'
     assert (reduce.merge(None, b"{}"), reduce.merge(b"{}", None), reduce.merge(None, None)) == (b"{}", b"{}", None)
+
+
+EDITED = {
+    "applied_edits": [{"type": "a", "cleared_input_tokens": 50_000}, {"type": "b", "cleared_input_tokens": 15_000}]
+}
+
+
+def test_what_was_cleared_from_the_prompt_is_told(reduce: ModuleType) -> None:
+    """Anthropic says so in the last message_delta; who says it at the start is believed until another word of it."""
+    assert reduce.cleared_tokens(EDITED) == 65_000
+    early = event("message_start", message={"context_management": EDITED})
+    plain = event("message_delta", delta={"stop_reason": "end_turn"}, context_management=None)
+    late = event("message_delta", delta={"stop_reason": "end_turn"}, context_management=EDITED)
+    nothing = event("message_delta", delta={"stop_reason": "end_turn"}, context_management={"applied_edits": []})
+    found = [
+        Story(reduce, "MessagesTap", stream).tap.cleared_tokens for stream in (late, early + plain, plain, nothing)
+    ]
+    assert found == [65_000, 65_000, None, None]
+
+
+@pytest.mark.parametrize(
+    ("said", "tokens"),
+    [
+        ("soon", None),
+        ([], None),
+        ({}, None),
+        ({"applied_edits": None}, None),
+        ({"applied_edits": {"cleared_input_tokens": 1}}, None),
+        ({"applied_edits": ["clear"]}, 0),
+        ({"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8}]}, 0),
+        ({"applied_edits": [{"cleared_input_tokens": odd} for odd in (True, -5, 1.5, "7", None, [], {})]}, 0),
+        ({"applied_edits": [{"cleared_input_tokens": 10**400}, {"cleared_input_tokens": 1}]}, 10**15 - 1),
+    ],
+)
+def test_odd_words_of_what_was_cleared_cost_no_more_than_the_count(
+    reduce: ModuleType, said: object, tokens: int | None
+) -> None:
+    assert reduce.cleared_tokens(said) == tokens
 
 
 STOP = event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 1})

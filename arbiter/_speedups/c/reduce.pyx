@@ -38,6 +38,7 @@ from arbiter._speedups.py.reduce import (
     MessagesState,
     ResponsesState,
     called_by,
+    cleared_tokens,
     merge,
     sizes_of,
 )
@@ -337,6 +338,10 @@ cdef class MessagesTap:
     @property
     def usage_delta(self):
         return self._state.usage_delta
+
+    @property
+    def cleared_tokens(self):
+        return self._state.cleared_tokens
 
     @property
     def response_id(self):

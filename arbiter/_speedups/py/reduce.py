@@ -73,6 +73,7 @@ __all__ = [
     "ResponsesTap",
     "called_by",
     "check_size",
+    "cleared_tokens",
     "decode",
     "merge",
     "refuse",
@@ -85,6 +86,9 @@ class _Start(msgspec.Struct):
 
 
 _RAW_START = msgspec.json.Decoder(_Start)
+
+MAX_CLEARED = 10**15 - 1
+"""Tokens; more would not fit into a store's column."""
 
 
 class _Call:
@@ -306,6 +310,7 @@ class MessagesState(State):
         super().__init__()
         self.usage_start: bytes | None = None
         self.usage_delta: bytes | None = None
+        self.cleared_tokens: int | None = None
         self.finish: bytes | None = None
         self.started = False
 
@@ -377,12 +382,15 @@ class MessagesState(State):
             usage = message.get("usage")
             if isinstance(usage, dict) and usage:
                 self.usage_start = bytes_of(usage, lambda: _RAW_START.decode(data).message["usage"])
+            self.cleared_tokens = cleared_tokens(message.get("context_management"))
 
     def _delta(self, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
         usage = members.get("usage")
         if isinstance(usage, dict) and usage:
             raw = bytes_of(usage, lambda: RAW_MEMBERS.decode(data)["usage"])
             self.usage_delta = raw if self.usage_delta is None else merge(self.usage_delta, raw)
+        cleared = cleared_tokens(members.get("context_management"))
+        self.cleared_tokens = self.cleared_tokens if cleared is None else cleared
         delta = members.get("delta")
         word = word_of(delta.get("stop_reason")) if isinstance(delta, dict) else None
         if word is None or word == self.finish:
@@ -392,6 +400,19 @@ class MessagesState(State):
             kinds.append(FINISH)
         else:
             kinds.append(AFTER_FINISH)
+
+
+def cleared_tokens(management: object) -> int | None:
+    """How many tokens the provider took out of the prompt before the model saw it, as the request had asked; None where
+    it says that it edited nothing, or says nothing.
+
+    Shapes: the answer's `context_management` (`{"applied_edits": [{"cleared_input_tokens": 50000, ...}]}`).
+    """
+    edits = management.get("applied_edits") if isinstance(management, dict) else None
+    if not isinstance(edits, list) or not edits:
+        return None
+    found = [edit.get("cleared_input_tokens") for edit in edits if isinstance(edit, dict)]
+    return min(sum(one for one in found if type(one) is int and one > 0), MAX_CLEARED)
 
 
 def merge(first: bytes | None, second: bytes | None) -> bytes | None:

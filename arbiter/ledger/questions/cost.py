@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from arbiter.accounting.prices import STATED
 from arbiter.config.rates import DAY_MS, Prepaid
 from arbiter.ledger import query
 from arbiter.ledger.database import Database
@@ -34,6 +35,11 @@ GROUPS: Final[Mapping[str, str]] = {
 """What the report may be split by, and its column."""
 
 TOKENS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
+_SUMS = (
+    *(f"a.{name}" for name in TOKENS),
+    "CASE WHEN a.input_tokens IS NULL THEN a.estimated_input_tokens END",
+    "CASE WHEN a.output_tokens IS NULL THEN a.estimated_output_tokens END",
+)
 
 _FROM = "FROM requests r JOIN attempts a ON a.request_id = r.id"
 _FILTERED = {
@@ -70,6 +76,7 @@ class Spent(msgspec.Struct, kw_only=True):
 
     `metered_pd` adds up what is known by the providers' counts, `estimated_pd` by our own; `equivalent_pd` is what a
     subscription's calls would have cost. Of `unpriced` attempts nobody knows it; `free` ones cost exactly nothing.
+    `partial` ones were cut, and are metered by what they had counted until then.
     """
 
     name: str | None = None
@@ -80,6 +87,10 @@ class Spent(msgspec.Struct, kw_only=True):
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     output_tokens: int = 0
+    estimated_input_tokens: int = 0  # ours, of the attempts whose provider reported none
+    estimated_output_tokens: int = 0
+    partial: int = 0  # attempts
+    partial_priced: int = 0  # of those, which are in `metered_pd` by their counts
     metered_pd: int = 0
     metered: int = 0  # attempts that were priced by the providers' counts
     estimated_pd: int = 0
@@ -88,6 +99,21 @@ class Spent(msgspec.Struct, kw_only=True):
     unpriced: int = 0
     free: int = 0
     sources: dict[str, Source] = msgspec.field(default_factory=dict)
+
+    @property
+    def all_input(self) -> int:
+        """What was sent, from a cache or not, with our estimates."""
+        return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.estimated_input_tokens
+
+    @property
+    def all_output(self) -> int:
+        """What was answered, with our estimates."""
+        return self.output_tokens + self.estimated_output_tokens
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether the counts hold an estimate, or those of an answer that was cut."""
+        return bool(self.partial or self.estimated_input_tokens or self.estimated_output_tokens)
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,9 +167,7 @@ def report(database: Database, filters: Filters, prepaid: Iterable[Prepaid] = ()
         for group in groups:
             group.name = datetime.date.fromordinal(_EPOCH + int(group.name or 0)).isoformat()
     else:
-        groups.sort(
-            key=lambda one: (-one.metered_pd - one.estimated_pd, -one.equivalent_pd, -one.attempts, one.name or "")
-        )
+        groups.sort(key=_by_cost)
     return Report(
         total=total,
         groups=groups[: filters.limit],
@@ -175,21 +199,24 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def _spent(database: Database, column: str, where: str, values: list[Any]) -> dict[Any, Spent]:
-    sums = ", ".join(f"CAST(SUM(COALESCE(a.{name}, 0)) AS BIGINT)" for name in TOKENS)
-    pds = ", ".join(f"CAST(SUM(COALESCE(a.{name}, 0)) AS BIGINT)" for name in ("cost_pd", "equivalent_pd"))
-    estimated = "CASE WHEN a.usage_source = 'estimated' THEN 1 ELSE 0 END"
+    sums = ", ".join(f"CAST(SUM(COALESCE({what}, 0)) AS BIGINT)" for what in ("a.cost_pd", "a.equivalent_pd", *_SUMS))
+    counted = "CASE WHEN a.usage_source IN ('estimated', 'partial') THEN a.usage_source END"
     sql = (
-        f"SELECT {column}, a.cost_source, {estimated}, COUNT(*), COUNT(a.cost_pd),"
-        f" COUNT(CASE WHEN a.cost_pd = 0 THEN 1 END), {pds}, {sums} {_FROM}{where}"
-        f" GROUP BY {column}, a.cost_source, {estimated}"
+        f"SELECT {column}, a.cost_source, {counted}, COUNT(*), COUNT(a.cost_pd),"
+        f" COUNT(CASE WHEN a.cost_pd = 0 THEN 1 END), {sums} {_FROM}{where}"
+        f" GROUP BY {column}, a.cost_source, {counted}"
     )
+    fields = (*TOKENS, "estimated_input_tokens", "estimated_output_tokens")
     found: dict[Any, Spent] = {}
-    for name, source, is_estimate, attempts, priced, free, cost_pd, other_pd, *tokens in database.rows(sql, values):
+    for name, source, usage, attempts, priced, free, cost_pd, other_pd, *tokens in database.rows(sql, values):
         one = found.setdefault(name, Spent(name=None if name is None else str(name)))
         one.attempts += attempts
-        for field, count in zip(TOKENS, tokens, strict=True):
+        for field, count in zip(fields, tokens, strict=True):
             setattr(one, field, getattr(one, field) + count)
-        if is_estimate:
+        if usage == "partial":
+            one.partial += attempts
+            one.partial_priced += priced if source not in STATED else 0
+        if usage == "estimated" and source not in STATED:
             one.estimated += priced
             one.estimated_pd += cost_pd
         else:
@@ -244,6 +271,7 @@ def _where(filters: Filters) -> tuple[str, list[Any]]:
 def _json(spent: Spent) -> dict[str, Any]:
     shown = msgspec.to_builtins(spent)
     assert isinstance(shown, dict)
+    shown["is_approximate"] = spent.is_approximate
     for name in ("metered", "estimated", "equivalent"):
         shown[f"{name}_usd"] = shown[f"{name}_pd"] / 10**12
     for source in shown["sources"].values():

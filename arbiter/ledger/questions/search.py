@@ -1,4 +1,4 @@
-"""What was said where: words looked up in captured content, titles, notes and tool names."""
+"""What was said where: words looked up in captured content, titles, summaries, notes and tool names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was found. Of what many requests hold, `request` and the rest is the newest of them."""
 
-    kind: str  # message | system | answer | tools | title | note
+    kind: str  # message | system | answer | tools | title | summary | note
     text: str  # around the first word that was asked for
     request: str | None = None
     trace: str | None = None
@@ -100,11 +100,11 @@ def _told(database: Database, matches: Sequence[Match], filters: Filters) -> lis
     of_block = _requests_of_blocks(database, [match.source for match in matches if match.kind in _BLOCKS], filters)
     of_tools = [match.source for match in matches if match.kind == "tools"]
     requests = _requests(database, [*of_block.values(), *of_tools], filters)
-    sessions = _sessions(database, [match.source for match in matches if match.kind == "title"], filters)
+    sessions = _sessions(database, [match.source for match in matches if match.kind in _NAMES], filters)
     notes = _notes(database, [match.source for match in matches if match.kind == "note"], filters)
     told = []
     for match in matches:
-        if match.kind == "title":
+        if match.kind in _NAMES:
             hit = sessions.get(match.source)
         elif match.kind == "note":
             hit = notes.get(match.source)
@@ -116,6 +116,7 @@ def _told(database: Database, matches: Sequence[Match], filters: Filters) -> lis
 
 
 _BLOCKS = frozenset(("message", "system", "answer"))
+_NAMES = frozenset(("title", "summary"))
 
 
 def _requests_of_blocks(database: Database, blocks: Sequence[str], filters: Filters) -> dict[str, str]:

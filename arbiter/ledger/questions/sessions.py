@@ -22,6 +22,7 @@ DEFAULT_LIMIT = 50
 DEFAULT_TURNS = 100
 MIN_PREFIX = 8  # characters of a session's name that may stand for it
 MOST_CHILDREN = 200
+MOST_OWN = 20  # of the gateway's own requests about a session
 PARAMETERS = ("since", "agent", "client", "label", "limit", "cursor")
 
 State = Literal["open", "idle", "ended", "unseen"]
@@ -42,18 +43,42 @@ class Totals(msgspec.Struct, kw_only=True):
     """Added up over the attempts of a session; None where none of them reported it.
 
     `cost_pd` adds up what is known; of `unpriced` attempts nobody knows it. `hit_rate` is the part of the input that
-    came from a cache, among the attempts that told.
+    came from a cache, among the attempts that told. `estimated_…` are ours, for what was not reported; `approximate`
+    attempts have such, or counts of a stream that was cut.
     """
 
-    input_tokens: int | None = None
+    input_tokens: int | None = None  # without the next two
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     output_tokens: int | None = None
+    estimated_input_tokens: int | None = None
+    estimated_output_tokens: int | None = None
+    approximate: int = 0
+    cost_approximate: int = 0  # of those, whose cost is by such counts
     hit_rate: float | None = None
     cost_pd: int | None = None
     unpriced: int = 0
     lost_tokens: int | None = None
     lost_pd: int | None = None
+
+    @property
+    def all_input(self) -> int | None:
+        """What was sent, from a cache or not, with our estimates."""
+        return _sum(self.input_tokens, self.cached_tokens, self.cache_write_tokens, self.estimated_input_tokens)
+
+    @property
+    def all_output(self) -> int | None:
+        """What was answered, with our estimates."""
+        return _sum(self.output_tokens, self.estimated_output_tokens)
+
+    @property
+    def is_approximate(self) -> bool:
+        return self.approximate > 0
+
+
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,13 +105,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """One session whole. `turns` are its latest requests, oldest first; there are more where `has_more`."""
+    """One session whole. `turns` are its latest requests, oldest first; there are more where `has_more`.
+
+    `own` are the latest that the gateway itself asked about it, oldest first; they are none of its requests.
+    """
 
     summary: Summary
     notes: list[NoteRow]
     turns: list[Entry]
     has_more: bool
     children: list[Summary]
+    own: list[Entry]
 
 
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
@@ -145,13 +174,32 @@ def named(db: Database, name: str, client: str | None = None) -> list[SessionRow
             continue
         found = db.rows(f"{SESSIONS.select} WHERE {where}{rest}", (*values, *whose))
         rows = [SESSIONS.load(SessionRow, one) for one in found]
-        # A session's name is also how those of its sub-agents begin.
-        whole = min(rows, key=lambda row: len(row.session), default=None)
-        if whole is not None and all(row is whole or row.session.startswith(f"{whole.session}:") for row in rows):
-            return [whole]
+        main = _main([row.session for row in rows])
+        if main is not None:
+            return [row for row in rows if row.session == main]
         if rows:
             return rows
     return []
+
+
+def names(db: Database, name: str) -> list[str]:
+    """The names of sessions, whosever, that `name` may mean: itself, else those that begin with it."""
+    if db.rows("SELECT 1 FROM sessions WHERE session = ? LIMIT 1", (name,)):
+        return [name]
+    if len(name) < MIN_PREFIX:
+        return []
+    sql = "SELECT DISTINCT session FROM sessions WHERE session BETWEEN ? AND ? ORDER BY session LIMIT 20"
+    found = [row[0] for row in db.rows(sql, (name, name + "\U0010ffff"))]
+    main = _main(found)
+    return found if main is None else [main]
+
+
+def _main(names: Sequence[str]) -> str | None:
+    """The one that all the others are sub-agents of: their names begin as its own does."""
+    shortest = min(names, key=len, default=None)
+    if shortest is None or any(one != shortest and not one.startswith(f"{shortest}:") for one in names):
+        return None
+    return shortest
 
 
 def detail(db: Database, key: str, turns: int = DEFAULT_TURNS) -> Detail | None:
@@ -161,25 +209,27 @@ def detail(db: Database, key: str, turns: int = DEFAULT_TURNS) -> Detail | None:
         return None
     row = SESSIONS.load(SessionRow, found[0])
     (summary,) = _summed(db, [row])
-    entries = _entries(db, row, turns + 1)
+    same, whose = ("client IS NULL", ()) if row.client is None else ("client = ?", (row.client,))
+    entries = _entries(db, f"session = ? AND {same}", (row.session, *whose), turns + 1)
     notes = db.rows(f"{NOTES.select} WHERE session_id = ? ORDER BY at_ms, id", (key,))
-    same = "client IS NULL" if row.client is None else "client = ?"
-    values = (row.session, *(() if row.client is None else (row.client,)), MOST_CHILDREN)
-    children = db.rows(f"{SESSIONS.select} WHERE parent = ? AND {same} ORDER BY first_ms, id LIMIT ?", values)
+    sql = f"{SESSIONS.select} WHERE parent = ? AND {same} ORDER BY first_ms, id LIMIT ?"
+    children = db.rows(sql, (row.session, *whose, MOST_CHILDREN))
     return Detail(
         summary=summary,
         notes=[NOTES.load(NoteRow, one) for one in notes],
         turns=entries[:turns][::-1],
         has_more=len(entries) > turns,
         children=_summed(db, [SESSIONS.load(SessionRow, one) for one in children]),
+        own=_entries(db, "about = ?", (key,), MOST_OWN)[::-1],
     )
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:
     """A session as the admin API and `arbiter sessions --json` show it: its columns, its state, and its totals."""
     totals = msgspec.structs.asdict(summary.totals)
-    money = {name.replace("_pd", "_usd"): _usd(totals[name]) for name in ("cost_pd", "lost_pd")}
-    return msgspec.structs.asdict(summary.session) | {"state": summary.state} | totals | money
+    totals |= {name.replace("_pd", "_usd"): _usd(totals[name]) for name in ("cost_pd", "lost_pd")}
+    totals["is_approximate"] = summary.totals.is_approximate
+    return msgspec.structs.asdict(summary.session) | {"state": summary.state} | totals
 
 
 def page_json(page: Page) -> dict[str, Any]:
@@ -193,6 +243,7 @@ def detail_json(found: Detail) -> dict[str, Any]:
         "requests_shown": [query.as_json(entry, attempts=True) for entry in found.turns],
         "has_more": found.has_more,
         "children": [summary_json(one) for one in found.children],
+        "own_requests": [query.as_json(entry, attempts=True) for entry in found.own],
     }
 
 
@@ -205,6 +256,9 @@ def _summed(db: Database, rows: Sequence[SessionRow]) -> list[Summary]:
     return [Summary(session=row, totals=totals.get(row.id, Totals())) for row in rows]
 
 
+# As `AttemptRow.is_approximate` and `is_cost_approximate` have it.
+_ABOUT = "a.usage_source IN ('partial', 'estimated')"
+_BY_COUNTS = "COALESCE(a.cost_source, '') NOT IN ('provider', 'reconciled')"
 _KNOWN = "a.cached_tokens IS NOT NULL AND a.input_tokens IS NOT NULL"
 _SUMS = ", ".join(
     f"CAST(SUM({what}) AS BIGINT)"
@@ -213,6 +267,10 @@ _SUMS = ", ".join(
         "a.cached_tokens",
         "a.cache_write_tokens",
         "a.output_tokens",
+        "CASE WHEN a.input_tokens IS NULL THEN a.estimated_input_tokens END",
+        "CASE WHEN a.output_tokens IS NULL THEN a.estimated_output_tokens END",
+        f"CASE WHEN {_ABOUT} THEN 1 ELSE 0 END",
+        f"CASE WHEN {_ABOUT} AND a.cost_pd IS NOT NULL AND {_BY_COUNTS} THEN 1 ELSE 0 END",
         f"CASE WHEN {_KNOWN} THEN a.cached_tokens END",
         f"CASE WHEN {_KNOWN} THEN a.input_tokens + a.cached_tokens + COALESCE(a.cache_write_tokens, 0) END",
         "a.cost_pd",
@@ -230,12 +288,17 @@ def _totals(db: Database, names: Sequence[str]) -> dict[str, Totals]:
         f" WHERE r.session IN ({marks}) GROUP BY r.client, r.session"
     )
     found = {}
-    for client, session, fresh, cached, written, out, hit, sent, cost, unpriced, lost, lost_pd in db.rows(sql, names):
+    for client, session, *tokens, hit, sent, cost, unpriced, lost, lost_pd in db.rows(sql, names):
+        fresh, cached, written, out, about_in, about_out, approximate, cost_approximate = tokens
         found[key_of(client, session)] = Totals(
             input_tokens=fresh,
             cached_tokens=cached,
             cache_write_tokens=written,
             output_tokens=out,
+            estimated_input_tokens=about_in,
+            estimated_output_tokens=about_out,
+            approximate=approximate or 0,
+            cost_approximate=cost_approximate or 0,
             hit_rate=hit / sent if sent else None,
             cost_pd=cost,
             unpriced=unpriced or 0,
@@ -245,11 +308,9 @@ def _totals(db: Database, names: Sequence[str]) -> dict[str, Totals]:
     return found
 
 
-def _entries(db: Database, row: SessionRow, limit: int) -> list[Entry]:
-    same = "client IS NULL" if row.client is None else "client = ?"
-    values = (row.session, *(() if row.client is None else (row.client,)), limit)
-    sql = f"{REQUESTS.select} WHERE session = ? AND {same} ORDER BY received_ms DESC, id DESC LIMIT ?"
-    requests = [REQUESTS.load(RequestRow, one) for one in db.rows(sql, values)]
+def _entries(db: Database, where: str, values: Sequence[Any], limit: int) -> list[Entry]:
+    sql = f"{REQUESTS.select} WHERE {where} ORDER BY received_ms DESC, id DESC LIMIT ?"
+    requests = [REQUESTS.load(RequestRow, one) for one in db.rows(sql, (*values, limit))]
     attempts: dict[str, list[AttemptRow]] = {}
     if requests:
         marks = ", ".join("?" * len(requests))

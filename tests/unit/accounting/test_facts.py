@@ -96,6 +96,15 @@ def test_half_an_emoji_costs_no_fact(read: Any, body: Any) -> None:
     assert read(half) == read(whole) and read(half).output_bytes > 0
 
 
+def test_what_the_provider_cleared_from_the_prompt_is_told() -> None:
+    """An odd word there costs that fact alone."""
+    edits = [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 50_000}]
+    said = [{"context_management": {"applied_edits": edits}}, {"context_management": 7}, {}]
+    facts = [of_messages_answer(json.dumps({**MESSAGES, **one}).encode()) for one in said]
+    assert [one.cleared_tokens for one in facts] == [50_000, None, None]
+    assert all(one.usage is not None and one.finish == "tool_use" for one in facts)
+
+
 def test_an_error_in_a_200_is_seen() -> None:
     assert of_chat_answer(b'{"error":{"message":"no"}}').error is not None
     assert of_chat_answer(b'{"error":null,"choices":[]}').error is None

@@ -16,7 +16,6 @@ import arbiter.cli.serve
 from arbiter import __version__
 from arbiter.app.reload import FileWatch
 from arbiter.cli import COMMANDS, main, parser
-from arbiter.cli.table import render
 from arbiter.config.load import Flags, Source, parse
 from arbiter.config.snapshot import Snapshot, key_digest
 
@@ -150,7 +149,7 @@ def test_the_rows_of_a_demo_can_be_listed_as_soon_as_it_serves(
     for data in ("", str(tmp_path / "data")):
         monkeypatch.setenv("ARBITER_DATA_DIR", data)
         assert main(["demo"]) == 0
-        assert capsys.readouterr().out == "no request yet\n"
+        assert capsys.readouterr().out == "No request yet.\n"
     (tmp_path / "taken").touch()
     monkeypatch.setenv("ARBITER_DATA_DIR", str(tmp_path / "taken"))
     assert main(["demo"]) == 1 and "there is no store at" in capsys.readouterr().err
@@ -207,7 +206,3 @@ def test_python_m_arbiter_is_arbiter() -> None:
 
 def test_the_parser_can_be_built_twice() -> None:
     assert parser().prog == parser().prog == "arbiter"
-
-
-def test_a_table_is_aligned_and_cannot_move_the_cursor() -> None:
-    assert render(("a", "bb"), [("x", None), ("日本", "\x1b[2J")]) == "a     bb\n----  ----\nx     -\n日本  ?[2J\n"

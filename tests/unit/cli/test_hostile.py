@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arbiter.cli import main
-from arbiter.cli.table import local
+from arbiter.cli.moments import local, since
 from tests.fakes.stores import SqlitePlace
 from tests.unit.control.test_sessions import ROOT, fill
 
@@ -70,4 +70,5 @@ def test_the_ends_of_the_calendar_are_times_too(
 
 def test_a_moment_beyond_the_calendar_is_its_end(far_east: None) -> None:
     assert (local(-(10**17)).year, local(10**17).year, local(253_402_297_200_000).year) == (1, 9999, 9999)
-    assert local(0).hour == 9
+    assert local(0).hour == 9 and since(0) == " since 1970-01-01 09:00 JST"
+    assert since(-(10**17)).startswith(" since 0001-01-01 00:00 ")

@@ -6,46 +6,25 @@ import json
 
 import pytest
 
-from arbiter.cli import main
-from arbiter.ledger.sqlite import SqliteStore
-from arbiter.ledger.store import Position
 from tests.fakes.pages import Page, serving
 from tests.fakes.rows import attempt_row, request_row
 
 
 @pytest.fixture
-def db(tmp_path):
-    path = tmp_path / "arbiter.db"
-    store = SqliteStore(path)
+def db(stored):
     rows = []
     for number in (1, 2):
         request = request_row(number)
         rows += [request, attempt_row(request, cost_source="unpriced", response_id=f"gen-{number}")]
-    store.write(rows, Position("j", 1))
-    store.close()
-    return path
+    return stored(rows)
 
 
-def arbiter(capsys, *words):
-    code = main(["reconcile", *map(str, words)])
-    done = capsys.readouterr()
-    return code, done.out, done.err
-
-
-def costs(path):
-    store = SqliteStore(path, readonly=True)
-    try:
-        return [store.request(f"r0000000{number}").request.cost_pd for number in (1, 2)]
-    finally:
-        store.close()
-
-
-def test_a_bill_is_shown_first_and_spread_when_that_is_asked_for(db, tmp_path, capsys):
+def test_a_bill_is_shown_first_and_spread_when_that_is_asked_for(db, tmp_path, arbiter, costs):
     """Once more it is done before."""
     path = tmp_path / "bill.csv"
     path.write_text("date,model,usd\n2026-09-21,gpt-5.2,3\n2026-09-21,gone,1\n")
     words = (path, "--provider", "openai", "--db", db)
-    code, out, _ = arbiter(capsys, *words)
+    code, out, _ = arbiter("reconcile", *words)
     lines = [line.split() for line in out.splitlines()]
     assert code == 0 and costs(db) == [None, None]
     assert ["2026-09-21", "openai", "gpt-5.2", "$3.00", "2", "$0.00", "2", "to", "be", "spread"] in lines
@@ -53,24 +32,24 @@ def test_a_bill_is_shown_first_and_spread_when_that_is_asked_for(db, tmp_path, c
     assert out.endswith(
         "\n$3.00 over 2 rows, which had $0.00; of $1.00 there are no rows. Nothing was changed: --apply does it.\n"
     )
-    _, out, _ = arbiter(capsys, *words, "--apply", "--json")
+    _, out, _ = arbiter("reconcile", *words, "--apply", "--json")
     assert json.loads(out)["applied"] is True and json.loads(out)["lines"][1]["usd"] == 3.0
     assert costs(db) == [1_500_000_000_000, 1_500_000_000_000]
-    assert "done before" in arbiter(capsys, *words, "--apply")[1]
+    assert "done before" in arbiter("reconcile", *words, "--apply")[1]
 
 
-def test_openrouter_is_asked_when_that_is_asked_for(db, config, capsys):
+def test_openrouter_is_asked_when_that_is_asked_for(db, config, arbiter, costs):
     with serving() as site:
         site.pages["/v1/generation"] = Page(200, b'{"data": {"total_cost": 0.25}}')
         config.write_text(
             f"providers: {{ openai: {{ type: openai, endpoint: '{site.url}/v1', key: k, priced_as: openrouter }} }}\n"
         )
         words = ("--openrouter", "--since", "2026-01-01", "--db", db)
-        assert arbiter(capsys, *words)[1] == (
+        assert arbiter("reconcile", *words)[1] == (
             "2 answers of OpenRouter have no known cost. Nothing was asked: --apply does it.\n"
         )
         assert site.asked == []
-        assert arbiter(capsys, *words, "--apply")[1] == (
+        assert arbiter("reconcile", *words, "--apply")[1] == (
             "2 answers of OpenRouter have no known cost; of 2 it was asked for, of 2 found: $0.50.\n"
         )
     assert costs(db) == [250_000_000_000] * 2
@@ -86,12 +65,12 @@ def test_openrouter_is_asked_when_that_is_asked_for(db, config, capsys):
         (("--openrouter", "--since", "9" * 5000), 2),
     ],
 )
-def test_a_mistake_is_one_line(db, config, capsys, words, expected):
+def test_a_mistake_is_one_line(db, config, arbiter, words, expected):
     config.write_text("providers: { o: { type: openai, endpoint: 'https://openrouter.ai/api/v1', key: k } }\n")
-    code, _, err = arbiter(capsys, *words, "--db", db)
+    code, _, err = arbiter("reconcile", *words, "--db", db)
     assert code == expected and err.startswith("arbiter: ") and err.count("\n") == 1
 
 
-def test_without_openrouter_there_is_nobody_to_ask(db, config, capsys):
-    code, _, err = arbiter(capsys, "--openrouter", "--db", db)
+def test_without_openrouter_there_is_nobody_to_ask(db, config, arbiter):
+    code, _, err = arbiter("reconcile", "--openrouter", "--db", db)
     assert code == 1 and "is OpenRouter" in err

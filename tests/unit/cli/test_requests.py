@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
-import subprocess
-import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position
+from tests.fakes.console import arbiter
 from tests.fakes.contents import heard, keep
 from tests.fakes.postgres import PASSWORD, PASSWORD_IN_URL
 from tests.fakes.rows import attempt_row, request_row
 from tests.fakes.wires import MESSAGES
 
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def arbiter(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TZ": "UTC"}
-    env.pop("ARBITER_CONFIG", None)
-    command = [sys.executable, "-m", "arbiter", *(word if isinstance(word, bytes) else str(word) for word in words)]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60)
+HEAD = [
+    "time",
+    "(UTC)",
+    "trace",
+    "client",
+    "model",
+    "provider",
+    "status",
+    "ms",
+    "ttft",
+    "in",
+    "cached",
+    "written",
+    "out",
+    "cost",
+]
 
 
 @pytest.fixture
@@ -45,25 +50,12 @@ def test_a_table_newest_first(db):
     done = arbiter("requests", "--db", db, "--limit", 3, "--errors")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].split() == [
-        "time",
-        "trace",
-        "client",
-        "model",
-        "provider",
-        "status",
-        "ms",
-        "ttft",
-        "in",
-        "cached",
-        "out",
-        "cost",
-    ]
+    assert lines[0].split() == HEAD
     assert len(lines) == 3
     year = [] if datetime.datetime.now(datetime.UTC).year == 2026 else ["2026"]
     assert lines[2].replace("2026-", "2026 ").split() == [
         *year, "09-21", "14:13:22", "000000000000", "ci", "swift", "openai", "502", "transport",
-        "900", "-", "-", "-", "-", "-",
+        "900", "-", "-", "-", "-", "-", "-",
     ]  # fmt: skip
 
 
@@ -76,17 +68,17 @@ def test_a_table_of_long_names_fits_a_console(tmp_path):
         cost_pd=3_532_000_000,
     )  # fmt: skip
     store.write([long, attempt_row(long)], Position("j", 1))
-    whole = arbiter("requests", "--db", tmp_path / "a.db").stdout.splitlines()
+    whole = arbiter("requests", "--db", tmp_path / "a.db", COLUMNS="130").stdout.splitlines()
     assert len(whole) == 3
     cut = request_row(2)
     store.write([cut, attempt_row(cut, usage_source="partial", cached_tokens=None)], Position("j", 2))
     store.close()
-    *table, note = arbiter("requests", "--db", tmp_path / "a.db").stdout.splitlines()
+    *table, note = arbiter("requests", "--db", tmp_path / "a.db", COLUMNS="130").stdout.splitlines()
     wide = [sum(2 if unicodedata.east_asian_width(c) == "W" else 1 for c in line) for line in whole + table]
-    assert max(wide) == 118
-    assert table[3].split()[-6:] == ["7260000", "120", "1200", "800", "64", "$0.003532"] and "…" in table[3]
-    assert table[2].split()[-6:] == ["900", "120", "~1200", "-", "~64", "unpriced"]
-    assert note.startswith("~ counted until the stream was cut")
+    assert max(wide) == 130
+    assert table[3].split()[-7:] == ["7260000", "120", "2000", "800", "-", "64", "$0.003532"] and "…" in table[3]
+    assert table[2].split()[-7:] == ["900", "120", "~1200", "-", "-", "~64", "unpriced"]
+    assert note == "~ estimated, or counted only until the stream was cut"
 
 
 def test_a_trace_of_one_request_tells_its_story(tmp_path):
@@ -120,17 +112,17 @@ def test_a_trace_of_one_request_tells_its_story(tmp_path):
     assert one.startswith("Attempt 1, openai: timeout_headers\n") and "no answer" in one and "not reported" in one
     assert "connected 15 ms, waited for the response 80 ms" in one and "headers after 60.0 s" in one
     assert two.startswith("Attempt 2, echo: 200 ok\n  upstream      openai-chat:echo\n")
-    assert "1,200 in, 800 cached, 64 out (counted until the stream was cut)" in two
-    assert "  cost          $0.00000012\n" in two and "  cost " not in head + one
+    assert "~2,000 in (800 cached), ~64 out (counted until the stream was cut)" in two
+    assert "  cost          ~$0.00000012\n" in two and "  cost " not in head + one
     assert ask("0123456789f").startswith("Request without a model: 200 ok\n")
     assert "No upstream was tried." in ask("0123456789f")
 
     # What may mean two is a list, also when only one of them is wanted.
     assert len(ask("01234567").splitlines()) == 5  # and what `~` means
     assert ask("01234567", "--limit", 1).startswith("time ")
-    assert ask("0123456") == "no request matches; the beginning of a trace id needs at least 8 characters\n"
-    assert ask("nobody-here") == "no request matches\n"
-    assert ask(b"\xff\xfe-no-text") == "no request matches\n"
+    assert ask("0123456") == "No request matches; the beginning of an id needs at least 8 characters.\n"
+    assert ask("nobody-here") == "No request matches.\n"
+    assert ask(b"\xff\xfe-no-text") == "No request matches.\n"
 
 
 def test_a_request_in_full_tells_its_conversation_and_why_it_was_tried_again(tmp_path):
@@ -177,6 +169,21 @@ def test_a_request_in_full_tells_what_was_lost_of_a_cache(tmp_path):
     assert line + "  against       r1-1\n" in out
     out = arbiter("requests", "--trace", calm.trace_id, "--db", path).stdout
     assert "lost" not in out and "against" not in out
+
+
+def test_what_a_loss_was_compared_with_is_found_by_its_id(tmp_path):
+    """`against` names an attempt, and `--trace` takes it as it stands there."""
+    store = SqliteStore(tmp_path / "a.db")
+    before, lost = request_row(1), request_row(2)
+    loss = {"cache_verdict": "miss", "cache_lost_tokens": 9000, "cache_against": f"{before.id}-1"}
+    store.write([before, attempt_row(before), lost, attempt_row(lost, **loss)], Position("j", 1))
+    store.close()
+    told = arbiter("requests", "--db", tmp_path / "a.db", "--trace", f"{lost.id}-1").stdout
+    against = told.partition("  against       ")[2].split()[0]
+    assert (
+        f"  trace         {before.trace_id}\n"
+        in arbiter("requests", "--db", tmp_path / "a.db", "--trace", against).stdout
+    )
 
 
 def test_a_session_and_a_conversation_are_listed_alone(tmp_path):
@@ -265,8 +272,8 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path, words, code, said):
 
 def test_an_empty_store_says_so(tmp_path):
     SqliteStore(tmp_path / "a.db").close()
-    assert arbiter("requests", "--db", tmp_path / "a.db").stdout == "no request yet\n"
-    assert arbiter("requests", "--db", tmp_path / "a.db", "--errors").stdout == "no request matches\n"
+    assert arbiter("requests", "--db", tmp_path / "a.db").stdout == "No request yet.\n"
+    assert arbiter("requests", "--db", tmp_path / "a.db", "--errors").stdout == "No request matches.\n"
     assert json.loads(arbiter("requests", "--db", tmp_path / "a.db", "--json").stdout) == []
 
 
@@ -319,8 +326,9 @@ def test_an_estimate_is_told_as_one(tmp_path):
     store.write([attempt_row(request, **counts, **estimate), request], Position("j", 1))
     store.close()
     told = arbiter("requests", "--db", tmp_path / "a.db", "--trace", request.trace_id).stdout
-    assert "  tokens        1,234 in, 56 out (estimated)\n" in told
+    assert "  tokens        ~1,234 in, ~56 out (estimated)\n" in told
     table = arbiter("requests", "--db", tmp_path / "a.db").stdout
-    assert table.splitlines()[2].split()[-4:-1] == ["~1234", "-", "~56"] and "or estimated" in table
+    assert table.splitlines()[2].split()[-5:-1] == ["~1234", "-", "-", "~56"] and "~ estimated, or" in table
     (shown,) = json.loads(arbiter("requests", "--db", tmp_path / "a.db", "--json").stdout)
     assert (shown["input_tokens"], shown["output_tokens"]) == (None, None)  # which are the reported ones
+    assert shown["is_approximate"] is True

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,19 +11,12 @@ from arbiter.config.load import parse
 from arbiter.ledger.search_tender import Tender
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position
+from tests.fakes.console import arbiter
 from tests.fakes.contents import heard, keep
 from tests.fakes.rows import request_row
 from tests.fakes.wires import MESSAGES
 
-ROOT = Path(__file__).resolve().parents[3]
 SWITCHED_ON = parse("providers: { a: { type: echo } }\nsearch: { index: true }", "t", {})
-
-
-def arbiter(*words: object) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TZ": "UTC"}
-    env.pop("ARBITER_CONFIG", None)
-    command = [sys.executable, "-m", "arbiter", *(word if isinstance(word, bytes) else str(word) for word in words)]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture
@@ -49,12 +39,12 @@ def test_words_lead_to_the_requests_that_said_them(db):
     done = arbiter("search", "--db", db, "quokka", "bites")
     assert done.returncode == 0, done.stderr
     head, _, row = done.stdout.splitlines()
-    assert head.split() == ["time", "trace", "session", "what", "text"]
+    assert head.split() == ["time", "(UTC)", "trace", "session", "what", "text"]
     assert row.endswith("message  the quokka bites ?[31m") and "000000000000  s1" in row
     assert len(arbiter("search", "--db", db, "quokka").stdout.splitlines()) == 4
     assert len(arbiter("search", "--db", db, "quokka", "--session", "s1").stdout.splitlines()) == 3
     more = arbiter("search", "--db", db, "quokka", "--limit", 1).stdout
-    assert more.endswith("there are more: narrow the search, or ask for more with --limit\n")
+    assert more.endswith("There are more: narrow the search, or ask for more with --limit.\n")
 
 
 def test_programs_get_json(db):
@@ -67,7 +57,7 @@ def test_programs_get_json(db):
 @pytest.mark.parametrize("words", [['"'], ["(("], ["AND"], ["'; DROP TABLE requests"], ["-", "*"], [b"\xff\xfe"]])
 def test_no_words_are_wrong(db, words):
     done = arbiter("search", "--db", db, "--", *words)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing matches\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Nothing matches.\n", "")
 
 
 def test_without_an_index_it_says_what_to_do(tmp_path):

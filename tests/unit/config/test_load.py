@@ -24,6 +24,7 @@ from arbiter.config.snapshot import (
     SessionAffinity,
     Sessions,
     Snapshot,
+    Titles,
     key_digest,
 )
 
@@ -46,11 +47,23 @@ def provider(options: str) -> str:
     return f"providers:\n  up:\n    type: openai\n    {options}\n"
 
 
+def titles(alias: str) -> str:
+    return f"sessions: {{ titles: {{ alias: {alias} }} }}\n{ONE}aliases: {{ fast: {{ pin: up/gpt }} }}\n"
+
+
 def anthropic(options: str) -> str:
     return f"providers: {{ up: {{ type: anthropic, key: k, {options} }} }}\n"
 
 
 # --------------------------------------------------------------------------------------------- what it comes to
+
+
+def test_an_alias_names_sessions_where_it_is_asked_to():
+    """SPEC 8.4: opt-in."""
+    snapshot = read(titles("fast"))
+    assert snapshot.sessions.titles == Titles("fast", 50)
+    assert redacted(snapshot)["sessions"]["titles"] == {"alias": "fast", "per_day": 50}
+    assert read(ONE).sessions.titles is None and read("sessions: { titles: {} }\n" + ONE).sessions.titles is None
 
 
 def test_the_smallest_file_is_one_provider_with_a_key() -> None:
@@ -499,7 +512,11 @@ def test_no_error_repeats_a_secret(text: str) -> None:
             "session_affinity.no_pin[0]",
             '"title" or "workflow", got "titel"',
         ),
-        ("sessions: { titles: {} }\n", 1, "sessions.titles", "not built yet"),
+        (titles("fats"), 1, "sessions.titles.alias", 'there is no alias "fats"; did you mean "fast"?'),
+        (titles("gpt"), 1, "sessions.titles.alias", 'there is no alias "gpt"'),
+        (titles("fast") + "storage: { url: none }\n", 1, "sessions.titles.alias", "nothing is kept"),
+        ("sessions: { titles: { model: m } }\n" + ONE, 1, "sessions.titles.model", 'it is called "alias" here'),
+        ("sessions: { titles: { per_day: 0 } }\n" + ONE, 1, "sessions.titles.per_day", "must be at least 1"),
         (provider("auth: passthrough"), 4, "providers.up.auth", "not built yet"),
         (provider("base_url: https://h/v1"), 4, "providers.up.base_url", 'it is called "endpoint" here'),
         (provider("url: https://h/v1"), 4, "providers.up.url", 'it is called "endpoint" here'),

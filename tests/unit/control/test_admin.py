@@ -23,7 +23,7 @@ from arbiter.config.load import parse
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.app import make_app
 from arbiter.control.main import listen
-from arbiter.control.show import PARTIAL, usd
+from arbiter.control.show import APPROXIMATE, usd
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position, QueryTooSlow, Reader
@@ -335,9 +335,9 @@ def test_the_page_says_in_words_what_an_odd_request_was(tmp_path):
     store.close()
     with site(tmp_path, Reader(lambda: SqliteStore(path, readonly=True))) as one:
         listed = one.page()
-        assert listed.count(">~</span>") == 2 and PARTIAL in listed
+        assert listed.count(">~</span>") == 2 and APPROXIMATE in listed
         assert ">499 cancelled<" in listed and ">400 error<" in listed
-        assert PARTIAL not in one.page("/admin/ui/?status=200")
+        assert APPROXIMATE not in one.page("/admin/ui/?status=200")
         nameless = one.page("/admin/ui/requests/r00000001")
         assert "<h2>Request without a model</h2>" in nameless and "<title>Request without a model" in nameless
         echoed = one.page("/admin/ui/requests/r00000002?fragment=1")

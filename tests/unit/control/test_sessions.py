@@ -227,3 +227,66 @@ def test_what_callers_and_operators_wrote_is_text_and_no_page(here: Site) -> Non
     here.post(f"/admin/api/sessions/ci%20{ROOT}/notes", {"text": "<script>alert(1)</script>"})
     text = page(here, f"/ci%20{ROOT}")
     assert "&lt;script&gt;alert(1)" in text and "<script>alert" not in text
+
+
+def post(site: Site, target: str, form: str, status: int) -> tuple[str, str | None]:
+    """A form of the page, sent: what comes of it, and where it leads."""
+    connection = OverUnix(site.path)
+    try:
+        headers = {"content-type": "application/x-www-form-urlencoded", "x-arbiter-user": "user:ann"}
+        connection.request("POST", f"/admin/ui/sessions{target}", form, headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert answer.status == status, text
+        return text, answer.headers["location"]
+    finally:
+        connection.close()
+
+
+def test_the_forms_of_a_session_do_what_the_api_does_and_lead_back(here: Site) -> None:
+    """SPEC 8.4, 8.4a."""
+    where = f"/ci%20{ROOT}"
+    for form in ("act=note&text=a+note+%26%0Amore", "act=title&text=A%20title", "act=clear_title", "act=end"):
+        assert post(here, where, form, 303)[1] == f"/admin/ui/sessions{where}"
+    found = here.ask(f"/admin/api/sessions{where}")
+    assert [(note["text"], note["who"]) for note in found["notes"]] == [("a note &\nmore", "user:ann")]
+    assert (found["title"], found["title_by"], found["state"]) == (None, "operator", "ended")
+    audit = here.ask("/admin/api/audit")["audit"]
+    assert [row["action"] for row in audit] == ["end", "clear_title", "title", "note"]
+    post(here, where, "act=end", 303)
+    assert here.ask("/admin/api/audit")["audit"] == audit, "it was ended already"
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("", "end, note, title or clear_title"),
+        ("act=drop", "end, note, title or clear_title"),
+        ("act=note&text=", "between 1 and 4096"),
+        ("act=note&text=" + "x" * 4097, "between 1 and 4096"),
+        ("act=title&text=%00%E2%80%8B", "between 1 and 80"),
+        ("act=title&text=" + "x" * 81, "between 1 and 80"),
+        ("act=end&act=note&text=x", "more than once"),
+        ("&".join(f"a{number}=1" for number in range(9)), "fields"),
+    ],
+)
+def test_a_form_that_cannot_be_followed_says_why(here: Site, form: str, said: str) -> None:
+    assert said in post(here, f"/ci%20{ROOT}", form, 400)[0]
+    assert here.ask("/admin/api/audit")["audit"] == []
+
+
+def test_a_form_about_no_session_is_told_so(here: Site) -> None:
+    assert "No such session" in post(here, "/ci%20nobody", "act=end", 404)[0]
+
+
+def test_titles_are_given_and_taken_over_the_api(here: Site) -> None:
+    target = f"/admin/api/sessions/ci%20{ROOT}/title"
+    assert here.post(target, {"text": "  Two\nlines "}) == {"title": "Two lines", "changed": True}
+    assert here.post(target, {"text": "Two lines"}) == {"title": "Two lines", "changed": False}
+    assert here.ask(f"/admin/api/sessions/ci%20{ROOT}")["title"] == "Two lines"
+    assert here.post(f"{target}/clear") == {"cleared": True} and here.post(f"{target}/clear") == {"cleared": False}
+    assert [row["action"] for row in here.ask("/admin/api/audit")["audit"]] == ["clear_title", "title"]
+    for body in ({"text": ""}, {"text": "x" * 81}, {"txt": "x"}, {"text": 1}):
+        here.post(target, body, 400)
+    here.post("/admin/api/sessions/nobody/title", {"text": "x"}, 404)
+    here.post("/admin/api/sessions/nobody/title/clear", status=404)

@@ -10,7 +10,6 @@ from arbiter.config.load import demo_snapshot
 from arbiter.config.rates import Rate
 from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.recorder import Batch
-from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position
 from arbiter.metrics import Metrics, render
 from tests.fakes.histories import attempt, turns
@@ -190,9 +189,9 @@ def test_the_agents_own_word_stands_in_the_request(ledger):
     assert ledger.record(other) == ["miss"]
 
 
-def test_losses_are_counted_once_they_are_stored(tmp_path):
+def test_losses_are_counted_once_they_are_stored(tmp_path, place):
     metrics = Metrics(tmp_path / "metrics-control.bin")
-    one = Ledger(SqliteStore(tmp_path / "arbiter.db"), metrics)
+    one = Ledger(place.open(), metrics)
     one.record(attempt(0, turns(1), **FIRST))
     one.stage.take(Batch([], [attempt(1, turns(3), **COLD)]), one.store)
     one.stage.forget()

@@ -16,7 +16,6 @@ from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.prefix import Prefixes
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow
-from arbiter.ledger.sqlite import SqliteStore
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.identity import identify
 from tests.fakes.histories import BEGAN_MS, MINUTE_MS
@@ -80,11 +79,11 @@ def rows_of(requests: list[Captured]) -> list[AttemptRow]:
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_each_call_is_compared_with_its_own_last_one(name, tmp_path):
+def test_each_call_is_compared_with_its_own_last_one(name, place):
     """A turn with the turn before it, a sub-agent's with its own; a title, and whatever begins, with nothing."""
     requests = CONVERSATIONS[name]
     rows = rows_of(requests)
-    store = SqliteStore(tmp_path / "arbiter.db")
+    store = place.open()
     Comparison(demo_snapshot, lambda row: None).take(Batch([], rows), store)
     store.close()
     last: dict[str, str] = {}

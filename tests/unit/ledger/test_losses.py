@@ -100,6 +100,7 @@ CAUSES = {
     "settings": ({"settings_hash": "a"}, {"settings_hash": None}),
     "rewrite": ({}, {"projection_hash": "1" * 12, "replaced": 5}),
     "idle": ({}, {"minutes": 5}),
+    "cleared": ({}, {"cleared_tokens": 50_000}),
     "marks": ({}, {"cache_marks": [], "cache_write_tokens": 0, "input_tokens": 54_000}),
 }
 
@@ -108,6 +109,15 @@ CAUSES = {
 def test_what_explains_a_loss_is_kept_as_its_reason(expected):
     first, second = CAUSES[expected]
     assert cause(before(**first), now(**second)) == expected
+
+
+def test_what_is_cleared_as_before_explains_nothing():
+    """The provider clears the same results from each prompt that still holds them, and so it fits what is cached."""
+    same = {"cleared_tokens": 50_000}
+    assert cause(before(**same), now(**same)) == "miss"
+    assert cause(before(**same), now(cleared_tokens=70_000)) == "cleared"
+    assert cause(before(**same), now()) == "cleared"  # and no longer clears anything
+    assert cause(before(), now(cleared_tokens=0)) == "cleared"  # it does not say how much
 
 
 def test_tools_that_are_gone_are_other_tools():
@@ -289,9 +299,10 @@ PRECEDENCE = (
     ("rewrite", "rewind"),
     ("rewind", "idle"),
     ("idle", "marks"),
-    ("marks", "thinking"),
+    ("marks", "cleared"),
+    ("cleared", "thinking"),
     ("thinking", "cold_predecessor"),
-    ("marks", "drift"),
+    ("cleared", "drift"),
     ("drift", "cold_predecessor"),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +11,11 @@ from arbiter.config.load import parse
 from arbiter.ledger.pricing import Pricing
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.sqlite import SqliteStore
+from arbiter.ledger.sqlstore import SqlStore
 from arbiter.ledger.store import Position
 from arbiter.ledger.tariffs import Tariffs
 from tests.fakes.rows import attempt_row, request_row
+from tests.fakes.stores import Place
 
 CONFIG = """
 providers:
@@ -29,8 +30,10 @@ USD = 10**6  # one dollar for a million tokens, for one token
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SqliteStore:
-    return SqliteStore(tmp_path / "a.db")
+def store(place: Place) -> Iterator[SqlStore]:
+    one = place.open()
+    yield one
+    one.close()
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def attempt(request: RequestRow, number: int, model: str, **fields: Any) -> Atte
     return attempt_row(request, number, **(counts | fields))
 
 
-def record(stage: Pricing, store: SqliteStore, sequence: int, *rows: RequestRow | AttemptRow) -> None:
+def record(stage: Pricing, store: SqlStore, sequence: int, *rows: RequestRow | AttemptRow) -> None:
     """What the recorder does with one batch."""
     batch = Batch(
         [row for row in rows if isinstance(row, RequestRow)], [row for row in rows if isinstance(row, AttemptRow)]
@@ -54,13 +57,13 @@ def record(stage: Pricing, store: SqliteStore, sequence: int, *rows: RequestRow 
     stage.stored(batch)
 
 
-def cost(store: SqliteStore, request: RequestRow) -> int | None:
+def cost(store: SqlStore, request: RequestRow) -> int | None:
     entry = store.request(request.id)
     assert entry is not None
     return entry.request.cost_pd
 
 
-def test_a_request_costs_what_its_attempts_cost_together(stage: Pricing, store: SqliteStore) -> None:
+def test_a_request_costs_what_its_attempts_cost_together(stage: Pricing, store: SqlStore) -> None:
     """Those that metered nothing add nothing; there was nothing to price, so nothing is unpriced."""
     request = request_row(attempts=3)
     failed = attempt(request, 1, "cheap", usage_source="missing", input_tokens=None, output_tokens=None)
@@ -76,7 +79,7 @@ def test_a_request_costs_what_its_attempts_cost_together(stage: Pricing, store: 
 
 
 @pytest.mark.parametrize("order", [("cheap", "none", "dear"), ("none", "cheap", "dear"), ("cheap", "dear", "none")])
-def test_a_sum_with_an_unknown_part_is_unknown(stage: Pricing, store: SqliteStore, order: tuple[str, ...]) -> None:
+def test_a_sum_with_an_unknown_part_is_unknown(stage: Pricing, store: SqlStore, order: tuple[str, ...]) -> None:
     """What is known of it would pass for the whole."""
     request = request_row(attempts=3)
     rows = [attempt(request, number, model) for number, model in enumerate(order, 1)]
@@ -86,7 +89,17 @@ def test_a_sum_with_an_unknown_part_is_unknown(stage: Pricing, store: SqliteStor
     assert cost(store, request) is None
 
 
-def test_attempts_stored_before_their_request_count(stage: Pricing, store: SqliteStore) -> None:
+def test_attempts_that_come_after_their_request_count(stage: Pricing, store: SqlStore) -> None:
+    """One that was taken for interrupted, and tells later what it used: of it alone, or of what is known beside it."""
+    request, other = request_row(1, attempts=2), request_row(2)
+    guess = attempt(request, 1, "cheap", outcome="interrupted", usage_source="missing", input_tokens=None)
+    record(stage, store, 1, guess, attempt(request, 2, "dear"), request, other)
+    assert (cost(store, request), cost(store, other)) == (2000 * USD, None)
+    record(stage, store, 2, attempt(request, 1, "cheap"), attempt(other, 1, "cheap"))
+    assert (cost(store, request), cost(store, other)) == (2020 * USD, 20 * USD)
+
+
+def test_attempts_stored_before_their_request_count(stage: Pricing, store: SqlStore) -> None:
     """A long request's first attempts may be hours older than it: they are looked up where they are."""
     request = request_row(attempts=3)
     record(stage, store, 1, attempt(request, 1, "cheap"))
@@ -99,7 +112,7 @@ def test_attempts_stored_before_their_request_count(stage: Pricing, store: Sqlit
     assert cost(store, unknown) is None
 
 
-def test_a_batch_that_comes_again_changes_nothing(stage: Pricing, store: SqliteStore) -> None:
+def test_a_batch_that_comes_again_changes_nothing(stage: Pricing, store: SqlStore) -> None:
     """The journal hands out its rows once more where it does not know that they were stored."""
     request = request_row(attempts=2)
     record(stage, store, 1, attempt(request, 1, "cheap"))
@@ -110,14 +123,14 @@ def test_a_batch_that_comes_again_changes_nothing(stage: Pricing, store: SqliteS
         assert cost(store, request) == 40 * USD
 
 
-def test_a_count_that_is_missing_leaves_an_attempt_unpriced(stage: Pricing, store: SqliteStore) -> None:
+def test_a_count_that_is_missing_leaves_an_attempt_unpriced(stage: Pricing, store: SqlStore) -> None:
     request = request_row()
     cut = attempt(request, 1, "cheap", usage_source="partial", output_tokens=None)
     record(stage, store, 1, cut, request)
     assert (cut.cost_pd, cut.cost_source, cut.pricing_available) == (None, "unpriced", True)
 
 
-def test_an_estimate_is_priced_and_stays_marked_as_one(stage: Pricing, store: SqliteStore) -> None:
+def test_an_estimate_is_priced_and_stays_marked_as_one(stage: Pricing, store: SqlStore) -> None:
     request = request_row()
     none = dict.fromkeys(("input_tokens", "output_tokens"))
     guess = {"usage_source": "estimated", "estimated_input_tokens": 3, "estimated_output_tokens": 4}
@@ -126,7 +139,7 @@ def test_an_estimate_is_priced_and_stays_marked_as_one(stage: Pricing, store: Sq
     assert (row.cost_pd, row.usage_source, row.input_tokens) == (11 * USD, "estimated", None)
 
 
-def test_what_a_subscription_served_adds_nothing_and_is_not_unknown(stage: Pricing, store: SqliteStore) -> None:
+def test_what_a_subscription_served_adds_nothing_and_is_not_unknown(stage: Pricing, store: SqlStore) -> None:
     request, mixed = request_row(), request_row(2, attempts=2)
     row = attempt(request, 1, "cheap", provider="sub")
     record(stage, store, 1, row, request)
@@ -136,7 +149,7 @@ def test_what_a_subscription_served_adds_nothing_and_is_not_unknown(stage: Prici
     assert cost(store, mixed) == 20 * USD
 
 
-def test_the_providers_figure_counts_also_where_no_tokens_were_reported(stage: Pricing, store: SqliteStore) -> None:
+def test_the_providers_figure_counts_also_where_no_tokens_were_reported(stage: Pricing, store: SqlStore) -> None:
     request = request_row()
     none = dict.fromkeys(("input_tokens", "output_tokens"))
     row = attempt(request, 1, "none", usage_source="missing", provider_cost_pd=0, **none)
@@ -145,7 +158,7 @@ def test_the_providers_figure_counts_also_where_no_tokens_were_reported(stage: P
     assert cost(store, request) == 0
 
 
-def test_another_configuration_prices_what_comes_after_it(store: SqliteStore) -> None:
+def test_another_configuration_prices_what_comes_after_it(store: SqlStore) -> None:
     snapshots = [parse(CONFIG, "test", {})]
     stage = Pricing(Tariffs(lambda: snapshots[-1]))
     first, second = request_row(1), request_row(2)

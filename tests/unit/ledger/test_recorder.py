@@ -186,8 +186,8 @@ def test_two_recorders_by_mistake_store_every_row_once(tmp_path, place):
     assert len(requests) == len(attempts) == 1200
 
 
-def test_an_attempt_whose_worker_was_only_slow_stands_there_once(tmp_path, place, monkeypatch):
-    """Taken for dead, it writes on. What was stored stays, and so does nothing open."""
+def test_an_attempt_whose_worker_was_only_slow_tells_how_it_ended(tmp_path, place, monkeypatch):
+    """Taken for dead, it writes on. What was stored is put right; nothing stands there twice or is left open."""
 
     async def story():
         pen = Journal(tmp_path / "state", "w1", LIMIT, asyncio.get_running_loop())
@@ -198,6 +198,7 @@ def test_an_attempt_whose_worker_was_only_slow_stands_there_once(tmp_path, place
         with monkeypatch.context() as patch:
             patch.setattr(reaper.process, "is_alive", lambda identity: False)
             drain(one)
+        assert stored(place) == ({"r00000001": "interrupted"}, {"r00000001-1": "interrupted"})
         attempt.outcome = request.outcome = "ok"
         pen.close(attempt)
         pen.settle(request)
@@ -209,7 +210,33 @@ def test_an_attempt_whose_worker_was_only_slow_stands_there_once(tmp_path, place
         one.close()
 
     asyncio.run(story())
-    assert stored(place) == ({"r00000001": "interrupted"}, {"r00000001-1": "interrupted"})
+    assert stored(place) == ({"r00000001": "ok"}, {"r00000001-1": "ok"})
+
+
+def test_a_worker_that_was_taken_for_dead_says_that_it_is_not(tmp_path, place, monkeypatch, caplog):
+    """What it opens from then on is not interrupted, and the log tells of it once."""
+
+    async def story():
+        pen = Journal(tmp_path / "state", "w1", LIMIT, asyncio.get_running_loop())
+        one = make(tmp_path, place)
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                patch.setattr(reaper.process, "is_alive", lambda identity: False)
+                one._reap_at = 0.0
+                drain(one)
+            assert one.state().workers == []
+            pen.look()
+            assert [worker["alive"] for worker in one.state().workers] == [True]
+        request = request_row(1)
+        pen.open(request, attempt_row(request))
+        one._reap_at = 0.0
+        drain(one)
+        assert (one.state().open, one.state().interrupted) == (1, 0)
+        one.close()
+        await pen.aclose()
+
+    asyncio.run(story())
+    assert caplog.text.count("taken for dead") == 1
 
 
 def test_a_new_journal_starts_from_its_own_beginning(tmp_path, place):

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any
 
 import pytest
 
+from arbiter.ledger import blocks, redaction
 from arbiter.ledger.redaction import OVERLAP, WINDOW, Redactor, is_credential
+
+ROOT = Path(__file__).parents[3]
 
 SECRETS = [
     "sk-ant-api03-Zm9vYmFyYmF6cXV4MDEyMzQ1Njc4OQ-AA",
@@ -61,6 +70,188 @@ def test_what_names_a_secret_keeps_its_name():
     pem = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
     assert WHOLE(f"a\n{pem}\nb") == "a\n***\nb"
     assert WHOLE(f"a {pem[:50]}") == "a ***"  # cut off, and no less a key
+    headed = pem.replace("\n", "\nProc-Type: 4,ENCRYPTED\nComment: ada@example.com\n\n", 1)
+    assert WHOLE(f"a {headed} b") == "a *** b"
+    assert WHOLE(f"cat > key <<'END'\n{pem[:50]}'; (and so on)") == "cat > key <<'END'\n***'; (and so on)"
+
+
+HEX = "0123456789abcdef0123456789abcdef"
+BASIC = "YWRhOnBhc3N3b3JkIQ=="  # ada:password!
+PASTED = [
+    (f"curl -H 'x-api-key: {HEX}' https://h.example/", "curl -H 'x-api-key: ***' https://h.example/"),
+    (f'curl -H "X-API-Key:{HEX}"', 'curl -H "X-API-Key:***"'),
+    (f'curl -H "Authorization: Basic {BASIC}"', 'curl -H "Authorization: Basic ***"'),
+    (f"authorization: basic {BASIC}", "authorization: basic ***"),
+    (f"the header is `Basic {BASIC}`, I think", "the header is `Basic ***`, I think"),
+    ("Authorization: Basic YWRhOmFi", "Authorization: Basic ***"),  # ada:ab
+    (f"Authorization: Token {HEX}", "Authorization: Token ***"),
+    (f"Authorization: {HEX}", "Authorization: ***"),
+    ("Authorization: Bearer mF_9.B5f-4.1JqM", "Authorization: Bearer ***"),
+    (f"PROXY-AUTHORIZATION: BASIC {BASIC}", "PROXY-AUTHORIZATION: BASIC ***"),
+    (f"PRIVATE-TOKEN: {HEX}", "PRIVATE-TOKEN: ***"),
+    (f'{{"X-Auth-Token": "{HEX}"}}', '{"X-Auth-Token": "***"}'),
+    (f'req.Header.Set("X-Api-Key", "{HEX}")', 'req.Header.Set("X-Api-Key", "***")'),
+    (f'headers["x-api-key"] = "{HEX}"', 'headers["x-api-key"] = "***"'),
+    (f"Client(api_key='{HEX}')", "Client(api_key='***')"),
+    (f":api_key => '{HEX}'", ":api_key => '***'"),
+    (json.dumps({"a": json.dumps({"x-api-key": HEX})}), json.dumps({"a": json.dumps({"x-api-key": "***"})})),
+    ("Cookie: theme=dark; sid=38afes7a8", "Cookie: ***"),
+    ("cookie: PHPSESSID=298zf09hf012fh2; csrftoken=u32t4o3tb3gd3", "cookie: ***"),
+    ("Set-Cookie: sid=38afes7a8; Path=/; HttpOnly", "Set-Cookie: ***; HttpOnly"),
+    ("curl --cookie 'sid=38afes7a8' -b \"a=b; t=0a1b2c3d\"", "curl --cookie '***' -b \"***\""),
+    ('{"Cookie": "sid=38afes7a8"}', '{"Cookie": "***"}'),
+    ("curl -s -X POST \\\n  -u ada:pass-w0rd https://h/", "curl -s -X POST \\\n  -u ada:*** https://h/"),
+    ('curl --user "ada:pass-w0rd"', 'curl --user "ada:***"'),
+]
+
+
+@pytest.mark.parametrize(("text", "kept"), PASTED, ids=lambda text: text[:32])
+def test_what_people_paste_with_a_request_keeps_its_names_only(text, kept):
+    assert WHOLE.suspects(json.dumps(text).encode())
+    assert WHOLE(text) == kept
+    assert WHOLE(f"{text}\n{text}") == f"{kept}\n{kept}"
+    assert WHOLE(kept) is kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Basic understanding of basic building blocks, Basic authentication",
+        "Authorization: Bearer $TOKEN and x-api-key: ${ANTHROPIC_API_KEY}",
+        "'x-api-key': process.env.ANTHROPIC_API_KEY_2,\nauthorization: settings.oauth2client.header_value",
+        "authorization: tokenOfTheUser2Login(request), x-api-key: string, api_key: str | None = None",
+        '_HEADERS = ("authorization", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token")',
+        'api_key="your-api-key-goes-here" and api_key: "my_api_key_of_2025"',
+        "const cookie = req.headers.cookie; Cookie: name=value; document.cookie = 'username=John Doe'",
+        "Set-Cookie: fig=newton; Path=/acme, cookies = {}, the cookie is a=b",
+        "docker run -u 1000:1000 image; git checkout -b feature/x; curl -u $USER https://h/",
+        "curl https://h.example/ && docker run -u 1000:1000 image",
+        'START = b"-----BEGIN OPENSSH PRIVATE KEY-----"\nEND = b"-----END OPENSSH PRIVATE KEY-----"\n',
+        "sk-ecdsa-sha2-nistp256@openssh.com",
+        "max-token: 0123456789abcdef0123, design-token: color-primary-500a",
+    ],
+)
+def test_code_and_prose_that_speak_of_credentials_are_left_alone(text):
+    assert WHOLE(text) is text
+
+
+def test_no_word_behind_basic_is_taken_for_credentials():
+    """They are told by what they decode to."""
+    texts = [file.read_text() for file in (ROOT / "docs").rglob("*.md")]
+    words = set(re.findall(r"[A-Za-z0-9_/-]{4,}", " ".join(texts)))
+    assert len(words) > 2500
+    assert [word for word in words if WHOLE(f"Basic {word}") != f"Basic {word}"] == []
+
+
+def test_the_gateways_own_code_holds_no_secret():
+    """Hundreds of files of ordinary code, about keys, tokens and headers at that."""
+    files = sorted((ROOT / "arbiter").rglob("*.py"))
+    assert len(files) > 200
+    altered = {}
+    for file in files:
+        text = re.sub(r"://[^@\s]*@", "", file.read_text())
+        if WHOLE(text) != text:
+            altered[file.name] = [line for line in text.splitlines() if WHOLE(line) != line]
+    assert altered == {}
+
+
+def test_an_image_in_base64_holds_no_secret():
+    """Nor one in base64 for URLs, beyond what only looks like a key by its first letters."""
+    noise = random.Random(1).randbytes(3 << 20)
+    text = f"<img src='data:image/png;base64,{base64.b64encode(noise).decode()}'>"
+    assert WHOLE(text) == text
+    assert WHOLE(base64.urlsafe_b64encode(noise).decode()).count("***") == 0
+
+
+def test_what_stands_under_a_name_in_json_is_read_with_it():
+    """An agent's call has its headers as members: a key of hexadecimal digits is one by its name alone."""
+    assert WHOLE.member("X-Api-Key", HEX) == "***"
+    assert WHOLE.member("apiKey", HEX) == "***"
+    assert WHOLE.member("Authorization", f"Basic {BASIC}") == "Basic ***"
+    assert WHOLE.member("cookie", "sid=38afes7a8") == "***"
+    assert WHOLE.member("digest", HEX) is HEX and WHOLE.member("x-api-key", "string") == "string"
+    assert WHOLE.member("x-api-key\n", HEX) == HEX and WHOLE.member(f"{SECRETS[0]}-token", "a") == "a"
+
+
+def test_what_somebody_signed_is_not_read_for_it():
+    """Signatures and what only a provider can read are kept to the letter, also where they hold such words."""
+    noise = f"Basic {BASIC} x-api-key: {HEX} Cookie: sid=38afes7a8"
+    opaque = [
+        {"type": "thinking", "thinking": "hm", "signature": noise},
+        {"type": "redacted_thinking", "data": noise},
+        {"type": "reasoning", "id": noise, "summary": [], "encrypted_content": noise},
+        {"type": "reasoning.encrypted", "data": noise},
+        {"type": "function", "id": noise, "thought_signature": noise, "function": {"name": "a", "arguments": "{}"}},
+    ]
+    for part in opaque:
+        block = blocks.made(json.dumps({"role": "assistant", "content": [part]}).encode(), WHOLE)
+        assert json.loads(block.text)["content"] == [part]
+
+
+def test_the_headers_of_an_agents_call_are_masked_where_they_stand():
+    call = {"type": "tool_use", "id": "t", "name": "http", "input": {"headers": {"X-Api-Key": HEX, "Accept": "*/*"}}}
+    block = blocks.made(json.dumps({"role": "assistant", "content": [call]}).encode(), WHOLE)
+    assert json.loads(block.text)["content"][0]["input"]["headers"] == {"X-Api-Key": "***", "Accept": "*/*"}
+
+
+def repeats(parsed: Any) -> Iterator[tuple[Any, int, Any]]:
+    """Each repeat within a parsed expression: how it repeats, at most how often, and what."""
+    for op, value in parsed:
+        if op in (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT):
+            yield op, value[1], value[2]
+        for inner in value if isinstance(value, tuple | list) else (value,):
+            branches = inner if isinstance(inner, list) else [inner]
+            for branch in branches:
+                if isinstance(branch, _parser.SubPattern):
+                    yield from repeats(branch)
+
+
+def is_one_character(body: Any) -> bool:
+    return body.getwidth() == (1, 1)
+
+
+@pytest.mark.parametrize("kind", redaction._KINDS, ids=lambda kind: kind.literals[0])
+def test_no_expression_can_try_the_same_text_in_two_ways(kind):
+    """What is repeated without a bound is never given back, or is taken one by one; nothing else repeats a repeat."""
+    found = list(repeats(_parser.parse(kind.pattern.pattern)))
+    for op, most, body in found:
+        if op is _constants.POSSESSIVE_REPEAT:
+            continue
+        assert most <= 512 or (op is _constants.MIN_REPEAT and is_one_character(body))
+        assert most <= 1 or is_one_character(body), "a repeat of repeats"
+    if kind.literals != ("AKIA", "ASIA"):
+        assert found
+
+
+@pytest.mark.parametrize("kind", redaction._KINDS, ids=lambda kind: kind.literals[0])
+def test_an_expression_is_tried_where_its_literal_stands_and_nowhere_else(kind, monkeypatch):
+    tried = []
+
+    class Counting:
+        def match(self, text, at):
+            tried.append(at)
+            return kind.pattern.match(text, at)
+
+    monkeypatch.setattr(redaction, "_KINDS", (kind._replace(pattern=Counting()),))
+    for literal in kind.literals:
+        tried.clear()
+        text = f"{literal}?" * 1000 + "x" * 100_000
+        assert Redactor()(text) == text
+        assert len(tried) == sum(text.count(one) for one in kind.literals if one in literal)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *(literal for kind in redaction._KINDS for literal in kind.literals),
+        *("Bearer a", "x-api-key: a", "x-api-key: -token", "cookie=", "cookie: a=", " -b a", " -u a:", "curl -u "),
+        *("\\neyJaaaaaaaa", "eyJaaaaaaaa.", "-----BEGIN PRIVATE KEY-----\na", "-----END PRIVATE KEY", "://a:", "://a"),
+        *("Basic a", "\\u0041sk-", "="),
+    ],
+)
+def test_a_long_text_of_beginnings_is_read_in_proportion(piece):
+    """Twice the text is twice the work: were it four times the work, this would take an hour."""
+    Redactor()(piece * (300_000 // len(piece)))
 
 
 def test_our_own_secrets_are_masked_whatever_they_look_like():

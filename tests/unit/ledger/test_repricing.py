@@ -8,7 +8,8 @@ import pytest
 
 from arbiter.config.load import parse
 from arbiter.ledger import repricing
-from arbiter.ledger.repricing import Outcome, Window, reprice, settle
+from arbiter.ledger.pricing import settle
+from arbiter.ledger.repricing import Outcome, Window, reprice
 from arbiter.ledger.store import Position
 from arbiter.ledger.tariffs import tariff
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row

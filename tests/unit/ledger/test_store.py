@@ -70,6 +70,28 @@ def test_what_no_column_holds_costs_a_character_and_not_the_row(place, store):
     assert ids(store.requests(Filters(session="a\x00b"))) == []  # to ask for one is no fault either
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_what_was_taken_for_interrupted_is_put_right_and_nothing_else_is(store, together):
+    """Whatever came with it, the other rows of the batch are stored once. Only the session may be told by neither."""
+    begun = {"session": "found", "message": "the process ended", "status": None, "finished_ms": None, "total_us": None}
+    guess = request_row(1, outcome="interrupted", **begun)
+    tried = attempt_row(guess, outcome="interrupted", tool_names=["guess"], **begun)
+    truth, other = request_row(1, outcome="error", status=502), request_row(2)
+    ended = attempt_row(truth)
+    known = [attempt_row(other), other]
+    batches = [[tried, guess, *known, ended, truth]] if together else [[tried, guess, *known], [ended, truth]]
+    batches += [[attempt_row(other, outcome="error"), request_row(2, outcome="interrupted"), request_row(3)]]
+    batches += [[tried, guess, attempt_row(truth, outcome="cancelled"), request_row(1, outcome="ok")]]
+    for at, batch in enumerate(batches, 1):
+        store.write(batch, Position("j", at))
+    entries = {entry.request.id: entry for entry in store.requests(Filters()).entries}
+    assert len(entries) == 3
+    mended, untouched = entries[truth.id], entries[other.id]
+    assert mended.request == msgspec.structs.replace(truth, session="found")
+    assert mended.attempts == [msgspec.structs.replace(ended, session="found")]
+    assert (untouched.request, untouched.attempts) == (other, known[:1])
+
+
 def test_what_changes_with_rows_is_done_with_them(store):
     """For each of its rows, in the rows' own transaction; what cannot be done takes the rows with it."""
     first, second = request_row(1), request_row(2)
@@ -207,6 +229,22 @@ def test_the_beginning_of_a_trace_stands_for_it(store):
     assert ids(store.requests(Filters(trace="01234567", before=read_cursor(page.next)))) == [one.id]
 
 
+def test_a_request_is_found_by_any_id_that_names_it(store):
+    """What a row, a header or another row calls it: its own id, and the id of any of its attempts."""
+    rows = [request_row(number, id=f"019a3d1c6f52{number}") for number in range(3)]
+    store.write([*rows, *(attempt_row(row, number) for row in rows for number in (1, 2))], AT)
+    for asked, found in {
+        rows[0].id: rows[:1],
+        f"{rows[1].id}-1": rows[1:2],
+        f"{rows[2].id}-2": rows[2:],
+        f"{rows[2].id}-3": [],
+        "019a3d1c": rows[::-1],
+        "019a3d1": [],
+    }.items():
+        assert ids(store.requests(Filters(trace=asked))) == [row.id for row in found], asked
+    assert ids(store.requests(Filters(trace=f"{rows[1].id}-1", client="nobody"))) == []
+
+
 def scan(db):
     """A query that never ends by itself."""
     return db.rows("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n")
@@ -277,10 +315,10 @@ def test_listing_and_look_ups_use_an_index(sqlite_place, sqlite_store):
             "SELECT * FROM requests WHERE (received_ms, id) < (5, 'x') ORDER BY received_ms DESC, id DESC",
             "requests_newest",
         ),
-        ("SELECT * FROM requests WHERE trace_id = 'x' OR client_trace_id = 'x'", "requests_trace"),
+        ("SELECT * FROM requests WHERE trace_id = 'x' OR client_trace_id = 'x' OR id = 'x'", "requests_trace"),
         (
-            "SELECT * FROM requests WHERE (trace_id BETWEEN 'x' AND 'y' OR client_trace_id BETWEEN 'x' AND 'y')"
-            " ORDER BY received_ms DESC, id DESC LIMIT 50",
+            "SELECT * FROM requests WHERE (trace_id BETWEEN 'x' AND 'y' OR client_trace_id BETWEEN 'x' AND 'y'"
+            " OR id BETWEEN 'x' AND 'y') ORDER BY received_ms DESC, id DESC LIMIT 50",
             "requests_client_trace",
         ),
         ("SELECT * FROM attempts WHERE request_id IN ('x') ORDER BY request_id, number, id", "attempts_request"),
@@ -427,7 +465,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
 @pytest.mark.parametrize("row", [RequestRow, AttemptRow])
 def test_each_field_of_a_row_is_one_column(row):
     """But for what the recorder alone is told, which is nobody's column."""
-    told = {"sample", "sample_of_bytes", "tools_sample"}
+    told = {"sample", "sample_of_bytes", "tools_sample", "words", "titled"}
     fields = [field.name for field in msgspec.structs.fields(row)]
     assert [column.name for column in schema.columns(row)] == [name for name in fields if name not in told]
 
@@ -473,5 +511,5 @@ def test_a_cursor_survives_its_journey():
     row = request_row(7, id="a:b/ü")
     assert read_cursor(write_cursor(row)) == (row.received_ms, row.id)
     assert parse({"cursor": write_cursor(row), "errors": "1", "limit": "500"}, 0) == Filters(
-        before=(row.received_ms, row.id), errors=True, limit=500
+        kind="client", before=(row.received_ms, row.id), errors=True, limit=500
     )
