@@ -194,7 +194,7 @@ _READ = {
 
 _NOT_KEPT = (
     "previous_response_id: this model is asked in another API, which keeps no answers; send the whole conversation in "
-    "`input`, or ask for a model of a provider with `api: responses`"
+    "`input`, or ask for a model whose provider has Responses (`responses_api: native`, or `api: responses`)"
 )
 
 

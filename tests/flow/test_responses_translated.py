@@ -47,9 +47,8 @@ class Rig(Gateway):
             "messages": {"type": "anthropic", "endpoint": at, "models": ["messages-model"], **more},
             "responses": {
                 "type": "openai",
-                "api": "responses",
                 "endpoint": f"{at}/v1",
-                "models": ["resp-model"],
+                "models": [{"id": "resp-model", "api": "responses"}],
                 **more,
             },
         }
@@ -202,7 +201,7 @@ def test_what_cannot_be_told_is_refused_with_its_place(rig: Rig, members: dict[s
         error = found.json["error"]
         assert error["param"] == param and error["message"].startswith(param)
         if param == "previous_response_id":
-            assert "api: responses" in error["message"]
+            assert "responses_api: native" in error["message"]
 
     run(main)
 

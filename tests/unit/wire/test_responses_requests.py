@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -22,6 +23,7 @@ from arbiter.model import (
     Reasoning,
     Refusal,
     Request,
+    Target,
     Text,
     Thinking,
     Tool,
@@ -223,6 +225,33 @@ def test_long_ids_of_calls_are_shortened_alike() -> None:
     )
     items = json.loads(openai_responses.build_request(request))["input"]
     assert items[0]["call_id"] == items[1]["call_id"] and len(items[0]["call_id"]) <= 64
+
+
+@pytest.mark.parametrize(
+    "wire", [openai_chat, anthropic_messages, openai_responses], ids=["chat", "messages", "responses"]
+)
+def test_a_conversation_that_grows_keeps_its_bytes(wire: Any) -> None:
+    """SPEC 2.4: after every turn of a client that answers all of its calls."""
+    turn: list[dict[str, Any]] = [
+        {"role": "user", "content": [{"type": "input_text", "text": "go"}]},
+        {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hm"}]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+        call("a"),
+        {"type": "custom_tool_call", "call_id": "b", "name": "p", "input": "***"},
+        output("a"),
+        {"type": "custom_tool_call_output", "call_id": "b", "output": "ok"},
+    ]
+    items: list[dict[str, Any]] = [{"role": "developer", "content": "d"}]
+    bodies = []
+    for n in range(3):
+        items += [{**item, "call_id": f"{item['call_id']}{n}"} if "call_id" in item else item for item in turn]
+        body = wire.build_request(parse(input=items, instructions="s"), Target(prompt_cache="client"))
+        found = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        bodies.append(bytes(found["input" if wire is openai_responses else "messages"]))
+    for shorter, longer in itertools.pairwise(bodies):
+        # To Anthropic, the user's next words join the turn of the results.
+        end = b"]}]" if wire is anthropic_messages else b"]"
+        assert longer.startswith(shorter.removesuffix(end)) and len(longer) > len(shorter)
 
 
 # --- Tools ------------------------------------------------------------------------------------------------------------
