@@ -14,7 +14,7 @@ def request(number: int) -> RequestRow:
     session = number % SESSIONS
     return RequestRow(
         id=f"{BEGAN_MS + number:012x}{number * 0x9E3779B97F4A7C15 % (1 << 80):020x}",
-        trace_id=f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128):032x}",
+        trace_id=f"{BEGAN_MS + number >> 10 & 0xFFF:03x}{number * 0x9E3779B97F4A7C15F39CC0605CEDC % (1 << 116):029x}",
         endpoint="messages",
         format_in="anthropic-messages",
         stream=True,
