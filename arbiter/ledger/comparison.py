@@ -52,11 +52,15 @@ class Comparison:
         providers = self._snapshot().providers
         compacted = {request.id for request in batch.requests if _is_compacted(request)}
         fresh: Fresh | None = None
+        known: dict[tuple[str, str | None, str], caches.Cache] = {}
         for row in batch.attempts:
-            paid = (row.input_tokens or 0) + (row.cache_write_tokens or 0)
             if row.cached_tokens is None or row.conversation is None:
                 continue
-            cache = caches.cache(providers.get(row.provider), row.model_asked, row.format_out)
+            paid = (row.input_tokens or 0) + (row.cache_write_tokens or 0)
+            asked = row.provider, row.model_asked, row.format_out
+            cache = known.get(asked)
+            if cache is None:
+                cache = known[asked] = caches.cache(providers.get(row.provider), row.model_asked, row.format_out)
             if paid < cache.floor:
                 continue
             now = call_of(row)

@@ -17,6 +17,7 @@ tried again after a pause that grows to `MAX_PAUSE_S`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -392,12 +393,13 @@ class Recorder:
         """Up to `limit` records after the position."""
         found = _Found(self._position)
         with file.env.read() as txn, txn.cursor(file.done) as cursor:
-            is_there = cursor.set_range((self._position + 1).to_bytes(8, "big"))
-            while is_there and found.taken < limit:
-                found.last = int.from_bytes(cursor.key(), "big")
+            if not cursor.set_range((self._position + 1).to_bytes(8, "big")):
+                return found
+            for key, value in itertools.islice(cursor, limit):
+                found.last = int.from_bytes(key, "big")
                 found.taken += 1
                 try:
-                    row = records.decode_row(cursor.value())
+                    row = records.decode_row(value)
                 except records.Unreadable as error:
                     found.unreadable.append((found.last, error))
                 else:
@@ -405,7 +407,6 @@ class Recorder:
                         found.attempts.append(row)
                     else:
                         found.requests.append(row)
-                is_there = cursor.next()
         return found
 
     def _tidy(self, file: JournalFile) -> None:
@@ -432,12 +433,12 @@ class Recorder:
 
     def _delete(self, file: JournalFile, last: int) -> None:
         """Remove everything up to `last`, DELETE_ROWS at a time."""
-        more = True
+        more, key = True, last.to_bytes(8, "big")
         while more:
             with file.writing() as txn, txn.cursor(file.done) as cursor:
                 left = DELETE_ROWS
                 more = cursor.first()
-                while more and left and int.from_bytes(cursor.key(), "big") <= last:
+                while more and left and cursor.key() <= key:
                     more = cursor.delete()
                     left -= 1
                 more = more and not left
