@@ -148,7 +148,11 @@ def settle(db: Database, request_ids: Iterable[str]) -> None:
 
 
 def _models(row: AttemptRow) -> tuple[str, ...]:
-    return tuple(name for name in (row.model_asked, row.model_served) if name)
+    asked, served = row.model_asked, row.model_served
+    if asked and served and asked != served:
+        return asked, served
+    one = asked or served
+    return (one,) if one else ()
 
 
 def _ended_ms(row: AttemptRow) -> int:
