@@ -17,7 +17,7 @@ UNSTORED = Meta(extra={"stored": False})
 """A field that goes with its row as far as the recorder, who makes something else of it."""
 
 
-class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
+class RequestRow(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """One thing asked of the gateway, refused ones too."""
 
     id: str
@@ -68,7 +68,7 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     titled: Annotated[str | None, UNSTORED] = None  # what the agent's own request for a title was answered
 
 
-class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
+class AttemptRow(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """One try at one upstream."""
 
     id: str
