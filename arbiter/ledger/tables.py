@@ -38,6 +38,7 @@ class Table:
         self._stored = itemgetter(*(row.__struct_fields__.index(name) for name in self.names))
         self._json = {column.name for column in self.columns if column.kind == "json"}
         self._booleans = {column.name for column in self.columns if column.kind == "boolean"}
+        self._has_blobs = any(column.kind == "blob" for column in self.columns)
         self._inserts: dict[tuple[str, ...], str] = {}
 
     def inserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
@@ -47,8 +48,9 @@ class Table:
         """
         columns = self._by_column(rows)
         used = [name for name, values in columns.items() if values[0] is not None or values.count(None) < len(values)]
+        names = tuple(used or self.names)
         bound = zip(*(self._bound(name, columns[name]) for name in used), strict=True)
-        return Statement(self._insert(tuple(used or self.names)), list(bound))
+        return Statement(self._insert(names), list(bound), None if self._has_blobs else (self.name, names))
 
     def upserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
         """Each of `rows` in the place of the one with its id."""
