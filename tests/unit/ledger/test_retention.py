@@ -73,6 +73,28 @@ def test_a_session_that_nobody_used_goes_with_its_notes_and_what_operators_did_s
     assert len(place.sql("SELECT id FROM audit")) == 2
 
 
+def test_a_parent_that_nobody_saw_goes_with_the_last_session_that_named_it(place, store):
+    """One whose children are young stays, and so does what another client calls the same."""
+    young_ms = clock.now_ms()
+    for client, name, parent, last_ms in (
+        ("'a'", "gone", "NULL", "NULL"),
+        ("'a'", "old-child", "'gone'", 5),
+        ("'a'", "wanted", "NULL", "NULL"),
+        ("'a'", "young-child", "'wanted'", young_ms),
+        ("NULL", "wanted", "NULL", "NULL"),
+        ("NULL", "gone", "NULL", "NULL"),
+        ("NULL", "another", "'gone'", young_ms),
+    ):
+        id = f"{client} {name}".replace("'", "")
+        values = f"'{id}', '{name}', {client}, {parent}, {last_ms}"
+        place.sql(f"INSERT INTO sessions (id, session, client, parent, last_ms) VALUES ({values})")
+        place.sql(f"INSERT INTO notes VALUES ('{id}', '{id}', 5, 'me', 'hm')")
+    assert sweeper(place, of_rows(DAY_S)).sweep()["sessions"] == 3
+    kept = [("NULL another",), ("NULL gone",), ("a wanted",), ("a young-child",)]
+    assert sorted(place.sql("SELECT id FROM sessions")) == sorted(place.sql("SELECT id FROM notes")) == kept
+    assert sweeper(place, of_rows(DAY_S)).sweep()["sessions"] == 0
+
+
 def test_what_is_never_to_go_stays(place, store):
     """No rule, no look at the store: also one that is down is none of our business then."""
     store.write(aged(1, 3000), AT)
