@@ -24,8 +24,10 @@ from arbiter.metrics import Metrics
 REACH = 32
 """How many calls of a conversation are looked through for the one that a call goes on from."""
 REACH_OF_SESSION = 8
-REQUESTS_OF_SESSION = 200
+REQUESTS_OF_SESSION = 50
 """Among the calls of so many of a session's requests: some made none, some were only counted."""
+LEAST_TO_GO_ON = 3
+"""A call that goes on from another has an input, the answer to it, and what is new. Most that begin have less."""
 
 Fresh = dict[tuple[str, str | None], list[Call]]
 """The completed calls of a batch, by the column that tells what they belong to, and its value."""
@@ -99,7 +101,7 @@ class Comparison:
         if known:
             before = predecessor(known, now)
             found = losses.judge(before, now, cache, is_compacted=is_compacted, earlier=known)
-        elif now.session is not None:
+        elif now.session is not None and (now.inputs or 0) >= LEAST_TO_GO_ON:
             others = _of_session(now, fresh, requests, store)
             other = next((one for one in others if one.client == now.client and losses.goes_on(one, now)), None)
             if other is None:
@@ -150,7 +152,7 @@ def _of_conversation(now: Call, fresh: Fresh, store: Readable, reach: int) -> li
 
 
 def _of_session(now: Call, fresh: Fresh, requests: Sequence[RequestRow], store: Readable) -> list[Call]:
-    """The same of its session. They are asked for too rarely to have an index of their own; requests have one."""
+    """The same of its session. So rarely asked for that an index of them would cost more; requests have one."""
 
     def ask(database: Database) -> list[Call]:
         sql = "SELECT id FROM requests WHERE session = ? AND received_ms <= ? ORDER BY received_ms DESC LIMIT ?"

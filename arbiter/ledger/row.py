@@ -2,6 +2,8 @@
 
 Units: `_ms` of wall clock are Unix milliseconds; `_us` are microseconds of the monotonic clock since the attempt (or
 the request) began. A count that nobody reported is None, never 0.
+
+No row refers back to itself, so the garbage collector need not go through them (`gc=False`).
 """
 
 from __future__ import annotations

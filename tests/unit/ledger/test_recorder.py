@@ -327,8 +327,8 @@ def test_a_locked_store_loses_nothing_and_says_so(tmp_path, place):
         until(lambda: not one.state().healthy)
         assert "lock" in one.state().reason
         assert one.state().depth == 40
-    until(lambda: one.state().depth == 0)
-    assert one.state().healthy and one.state().reason == ""
+    until(lambda: one.state().depth == 0 and one.state().healthy)
+    assert one.state().reason == ""
     one.stop()
     assert len(stored(place)[0]) == 25
 
