@@ -16,13 +16,6 @@ NOW_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def store(place):
-    one = place.open()
-    yield one
-    one.close()
-
-
 def said(number: int, minutes_ago: float, rate_limits: dict[str, str] | None = None, **fields: Any) -> Any:
     started_ms = NOW_MS - round(minutes_ago * 60_000)
     values = {"started_ms": started_ms, "finished_ms": started_ms, "headers_us": 0, "account": "main", **fields}

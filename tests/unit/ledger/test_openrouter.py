@@ -21,13 +21,6 @@ def site():
         yield one
 
 
-@pytest.fixture
-def store(place):
-    store = place.open()
-    yield store
-    store.close()
-
-
 def providers(site):
     return parse(
         f"providers: {{ router: {{ type: openai, endpoint: '{site.url}/api/v1', priced_as: openrouter,"

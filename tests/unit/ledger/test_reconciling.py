@@ -21,13 +21,6 @@ def bill(model: str, usd: int, day: datetime.date = DAY) -> Line:
     return Line(day=day, model=model, pd=usd, provider="openai")
 
 
-@pytest.fixture
-def store(place):
-    store = place.open()
-    yield store
-    store.close()
-
-
 def keep(store, *rows, sequence=1):
     store.write(list(rows), Position("j", sequence))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from arbiter import clock
 from arbiter.config.load import demo_snapshot
 from arbiter.control.main import aging
@@ -25,13 +23,6 @@ def aged(number, days):
     received_ms = clock.now_ms() - int(days * DAY_S * 1000)
     request = request_row(number, received_ms=received_ms, attempts=2)
     return [request, attempt_row(request, 1), attempt_row(request, 2)]
-
-
-@pytest.fixture
-def store(place):
-    one = place.open()
-    yield one
-    one.close()
 
 
 def left(store):

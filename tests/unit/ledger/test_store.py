@@ -23,13 +23,6 @@ AT = Position("j", 1)
 
 
 @pytest.fixture
-def store(place):
-    one = place.open()
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def sqlite_place(tmp_path):
     return SqlitePlace(tmp_path / "data" / "arbiter.db")
 
