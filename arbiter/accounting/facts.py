@@ -148,18 +148,19 @@ class _Messages(msgspec.Struct):
 
 _decode_chat = msgspec.json.Decoder(_Chat, strict=True).decode
 _decode_messages = msgspec.json.Decoder(_Messages, strict=True).decode
-_check_json = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def of_chat_answer(body: bytes) -> Facts:
     """The facts of a unary chat answer.
 
-    Errors: Garbled where the body is no JSON object. One of an unexpected shape yields no facts, and half an emoji
-    among its texts counts as U+FFFD.
+    Errors: Garbled where the body is no JSON object. One of an unexpected shape yields the facts that stand beside its
+    content, what it cost among them; half an emoji among its texts counts as U+FFFD.
     """
     answer = _decoded(_decode_chat, body)
-    if answer is None:
-        return Facts()
+    if isinstance(answer, dict):
+        tier = _text_in(answer.get("service_tier"))
+        return _beside(answer, usages.chat(_raw_in(answer.get("usage")), tier), "choices")
     output = thinking = 0
     names: list[str] = []
     finish = None
@@ -191,8 +192,8 @@ def of_chat_answer(body: bytes) -> Facts:
 def of_messages_answer(body: bytes) -> Facts:
     """The facts of a unary messages answer. Errors: as `of_chat_answer`."""
     answer = _decoded(_decode_messages, body)
-    if answer is None:
-        return Facts()
+    if isinstance(answer, dict):
+        return _beside(answer, usages.messages(_raw_in(answer.get("usage"))), "content")
     output = thinking = 0
     names: list[str] = []
     for block in answer.content or ():
@@ -221,8 +222,8 @@ def _is_too_wide(body: bytes) -> bool:
     return len(body) > _WIDE_BYTES and nesting.commas(body) > _WIDE_VALUES
 
 
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | None:
-    """Return an answer, None where it has another shape: it is passed on all the same.
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | dict[str, msgspec.Raw]:
+    """Return an answer; its members, unread, where it has another shape: it is passed on all the same.
 
     Errors: Garbled where it is no JSON object, which is the upstream's fault.
     """
@@ -233,10 +234,31 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | None:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
     try:
-        _check_json(text)
+        return _decode_members(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Garbled("the upstream's answer is not a JSON object") from None
-    return None
+
+
+def _beside(members: dict[str, msgspec.Raw], usage: Usage | None, content: str) -> Facts:
+    """What is told beside a content of another shape: nobody knows what was said, but what it cost."""
+    return Facts(
+        response_id=_text_in(members.get("id")),
+        model=_text_in(members.get("model")),
+        usage=usage,
+        usage_source=usages.source(usage, finished=True),
+        error=_error(members.get("error", _NOTHING), _raw_in(members.get(content)) is not None),
+    )
+
+
+def _raw_in(raw: msgspec.Raw | None) -> bytes | None:
+    return bytes(raw) if raw is not None and bytes(raw) != b"null" else None
+
+
+def _text_in(raw: msgspec.Raw | None) -> str | None:
+    try:
+        return msgspec.json.decode(raw, type=str) if raw is not None else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def _word(value: object) -> str | None:
