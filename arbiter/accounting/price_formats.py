@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from arbiter.accounting.listed import FlatList, PriceList
 from arbiter.config.rates import Rate, rounded
-from arbiter.config.units import HIGHEST_PD
+from arbiter.config.units import HIGHEST_FEE_PD, HIGHEST_PD
 
 Format = Literal["litellm", "models.dev", "genai-prices"]
 
@@ -62,8 +62,6 @@ _MILLIONS = {
 }
 
 MOST_BAD = 0.05
-HIGHEST_FEE_PD = HIGHEST_PD * 10**6
-"""For a request: as much as the dearest million tokens."""
 
 Rates = dict[tuple[str, str], dict[str, Rate]]
 
@@ -106,7 +104,9 @@ def _genai(found: list[Any], name: str) -> PriceList:
 
     try:
         prices = genai.parsed(found, name)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        for vendor in prices.vendors():
+            prices.find(vendor, "\0", "", 0)  # once, so that each expression in it is known to be one
+    except (ValueError, TypeError, KeyError, AttributeError, re.error) as error:
         raise BadPrices(f"these are no prices of genai-prices: {str(error)[:200]}") from error
     if not len(prices):
         raise BadPrices("there is no price in it")

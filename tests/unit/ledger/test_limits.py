@@ -111,6 +111,16 @@ def test_a_window_that_will_be_full_says_when(store):
     assert window.projection.full_ms == pytest.approx(NOW_MS + 0.8 * HOUR_MS, abs=2)
 
 
+def test_a_window_that_hardly_burns_is_full_at_no_time_to_speak_of(store):
+    """Where nobody says when it ends: a moment beyond all calendars would be no answer."""
+    rows = [
+        said(1, 60, {"anthropic-ratelimit-unified-5h-utilization": "0"}),
+        said(2, 0, {"anthropic-ratelimit-unified-5h-utilization": f"0.{'0' * 40}1"}),
+    ]
+    (window,) = ask(store, rows).windows
+    assert window.projection is not None and window.projection.full_ms is None
+
+
 @pytest.mark.parametrize(
     ("minutes_ago", "used", "resets_ms"),
     [(2, "0.1", NOW_MS + HOUR_MS), (60, "much", NOW_MS + HOUR_MS), (60, "0.1", NOW_MS - HOUR_MS)],
