@@ -47,6 +47,7 @@ PAUSE_S = 0.1  # between two looks at an empty journal; a batch is never older t
 MAX_PAUSE_S = 2.0  # shorter than workers believe an old beat
 REAP_EVERY_S = 1.0
 BEAT_EVERY_S = 1.0
+LOOK_EVERY_S = 5.0  # at a store that nothing is written to
 STOP_WITHIN_S = 5.0
 # Of batches with something wrong in them, in one step: enough to find two bad rows among 500. A stage that fails on all
 # of them is not worth more.
@@ -143,6 +144,7 @@ class Recorder:
         self._untidy = ""  # why it cannot be
         self._reap_at = 0.0
         self._beat_at = 0.0
+        self._look_at = 0.0
         self._state = RecorderState(journal_limit_bytes=limit_bytes)
         self._failures = 0
         self._splits = 0  # of batches, in this step
@@ -214,8 +216,15 @@ class Recorder:
                 raise
             self._store = store
             self._tidy(file)
+            self._look_at = 0.0
         self._splits = SPLITS
-        return self._move(file, store, BATCH_ROWS, ())
+        moved = self._move(file, store, BATCH_ROWS, ())
+        # With no row to store nobody would notice that none could be.
+        if moved or clock.monotonic() >= self._look_at:
+            if not moved:
+                store.look()
+            self._look_at = clock.monotonic() + LOOK_EVERY_S
+        return moved
 
     # ------------------------------------------------------------------ inside
 

@@ -137,8 +137,7 @@ def plan(
     `version` is what the database says it is (0: nothing there), `present` its tables with their columns, `indexes` the
     names of its indexes. Errors: NewerSchema when it is ahead of us.
     """
-    if version > VERSION:
-        raise NewerSchema(f"the database has schema version {version}, this Arbiter knows up to {VERSION}")
+    _refuse_newer(version)
     statements: list[str] = []
     if version:
         for step in MIGRATIONS[version:]:
@@ -172,6 +171,23 @@ def plan(
     if version != VERSION:
         statements += ["DELETE FROM schema_version", f"INSERT INTO schema_version (version) VALUES ({VERSION})"]
     return statements
+
+
+def lacking(version: int, present: Mapping[str, Collection[str]]) -> list[str]:
+    """What a database lacks of what we read: tables, and columns as `table.column`. Errors: NewerSchema."""
+    _refuse_newer(version)
+    found: list[str] = []
+    for table, row in TABLES.items():
+        if table not in present:
+            found.append(table)
+        else:
+            found += [f"{table}.{column.name}" for column in columns(row) if column.name not in present[table]]
+    return found
+
+
+def _refuse_newer(version: int) -> None:
+    if version > VERSION:
+        raise NewerSchema(f"it has schema version {version}, of a newer Arbiter than this one, which knows {VERSION}")
 
 
 def _kind(hint: Any) -> Kind:

@@ -15,7 +15,7 @@ from arbiter.ledger import schema
 from arbiter.ledger.database import Statement
 from arbiter.ledger.query import BadParameter, Filters, parse, read_cursor, since, write_cursor
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.store import Counts, Position, QueryTooSlow, Reader, StoreDown, StoreMissing
+from arbiter.ledger.store import Counts, Position, QueryTooSlow, Reader, StoreDown, StoreMissing, StoreOld
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
 from tests.fakes.stores import SqlitePlace
 
@@ -426,6 +426,42 @@ def test_a_database_of_an_earlier_version_gets_the_columns_and_indexes_it_lacks(
     indexes = store.read(lambda db: db.indexes())
     assert {"attempts_newest", "somebodys_own"} <= indexes and "attempts_session" not in indexes
     store.close()
+
+
+def test_who_only_reads_a_store_of_an_earlier_version_is_told_which_it_is(place):
+    """It is left as it is; whoever writes brings it up to date, and then it is read."""
+    place.open().close()
+    place.sql("ALTER TABLE requests DROP COLUMN user_agent")
+    place.sql("DROP TABLE tool_sets")
+    told = r"is of an earlier version \(schema 1\): it has no requests.user_agent, tool_sets$"
+    for _ in range(2):
+        with pytest.raises(StoreOld, match=told):
+            place.open(readonly=True)
+    place.open().close()
+    place.open(readonly=True).close()
+    place.sql("DELETE FROM schema_version")
+    with pytest.raises(StoreOld, match=r"\(schema 0, this one has schema 1\)$"):
+        place.open(readonly=True)
+
+
+def test_a_store_of_a_newer_version_is_read_by_nobody_else(place):
+    place.open().close()
+    place.sql("UPDATE schema_version SET version = 99")
+    for readonly in (True, False):
+        with pytest.raises(StoreDown, match="schema version 99, of a newer Arbiter"):
+            place.open(readonly=readonly)
+
+
+def test_a_reader_waits_for_the_store_to_be_brought_up_to_date(place):
+    """Control may ask before its recorder has been there."""
+    place.open().close()
+    place.sql("DROP TABLE tool_sets")
+    reader = Reader(lambda: place.open(readonly=True))
+    with pytest.raises(StoreOld):
+        reader.counts()
+    place.open().close()
+    assert reader.counts() == Counts(0, 0)
+    reader.close()
 
 
 def test_rows_from_before_requests_had_a_cost_are_unpriced(place):
