@@ -86,6 +86,14 @@ def new_id() -> str:
     return f"{now_ms():012x}{_unique.getrandbits(80):020x}"
 
 
+def new_trace_id() -> str:
+    """32 hexadecimal digits. The first three tell the second, and come again after some 70 minutes; the rest is luck.
+
+    Whoever keeps an index of them writes to a few pages of it at a time, and not to one for each.
+    """
+    return f"{now_ms() >> 10 & 0xFFF:03x}{_unique.getrandbits(116):029x}"
+
+
 @dataclass(slots=True)
 class Services:
     """What one worker has for its requests. A reload replaces the first four; a call keeps those it began with."""
@@ -163,7 +171,7 @@ class Call:
         self.task = asyncio.current_task()
         self.row = RequestRow(
             id=new_id(),
-            trace_id=f"{_unique.getrandbits(128):032x}",
+            trace_id=new_trace_id(),
             client_trace_id=incoming.client_trace_id,
             endpoint=endpoint,
             format_in=wire.name,

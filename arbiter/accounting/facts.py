@@ -148,6 +148,10 @@ class _Messages(msgspec.Struct):
     error: msgspec.Raw = _NOTHING
 
 
+_FAILED = ("failed", "cancelled")
+"""The states of a response that is no answer, whatever there is of its output."""
+
+
 class _Incomplete(msgspec.Struct):
     reason: str | None = None
 
@@ -166,18 +170,19 @@ class _Response(msgspec.Struct):
 _decode_chat = msgspec.json.Decoder(_Chat, strict=True).decode
 _decode_messages = msgspec.json.Decoder(_Messages, strict=True).decode
 _decode_response = msgspec.json.Decoder(_Response, strict=True).decode
-_check_json = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def of_chat_answer(body: bytes) -> Facts:
     """The facts of a unary chat answer.
 
-    Errors: Garbled where the body is no JSON object. One of an unexpected shape yields no facts, and half an emoji
-    among its texts counts as U+FFFD.
+    Errors: Garbled where the body is no JSON object. One of an unexpected shape yields the facts that stand beside its
+    content, what it cost among them; half an emoji among its texts counts as U+FFFD.
     """
     answer = _decoded(_decode_chat, body)
-    if answer is None:
-        return Facts()
+    if isinstance(answer, dict):
+        tier = _text_in(answer.get("service_tier"))
+        return _beside(answer, usages.chat(_raw_in(answer.get("usage")), tier), "choices")
     output = thinking = 0
     names: list[str] = []
     finish = None
@@ -209,8 +214,8 @@ def of_chat_answer(body: bytes) -> Facts:
 def of_messages_answer(body: bytes) -> Facts:
     """The facts of a unary messages answer. Errors: as `of_chat_answer`."""
     answer = _decoded(_decode_messages, body)
-    if answer is None:
-        return Facts()
+    if isinstance(answer, dict):
+        return _beside(answer, usages.messages(_raw_in(answer.get("usage"))), "content")
     output = thinking = 0
     names: list[str] = []
     for block in answer.content or ():
@@ -237,8 +242,10 @@ def of_messages_answer(body: bytes) -> Facts:
 def of_responses_answer(body: bytes) -> Facts:
     """The facts of a unary Responses answer, or of a compaction. Errors: as `of_chat_answer`."""
     answer = _decoded(_decode_response, body)
-    if answer is None:
-        return Facts()
+    if isinstance(answer, dict):
+        usage = usages.responses(_raw_in(answer.get("usage")), _text_in(answer.get("service_tier")))
+        has_output = _text_in(answer.get("status")) not in _FAILED
+        return _beside(answer, usage, "output" if has_output else None)
     output = thinking = 0
     names: list[str] = []
     for item in answer.output or ():
@@ -250,7 +257,6 @@ def of_responses_answer(body: bytes) -> Facts:
         thinking += thought
     reason = answer.incomplete_details.reason if answer.incomplete_details is not None else None
     usage = usages.responses(bytes(answer.usage) or None, _word(answer.service_tier))
-    failed = answer.status in ("failed", "cancelled")
     return Facts(
         response_id=_word(answer.id),
         model=_word(answer.model),
@@ -260,7 +266,7 @@ def of_responses_answer(body: bytes) -> Facts:
         thinking_bytes=thinking,
         output_bytes=output,
         tool_names=tuple(names),
-        error=_error(answer.error, answer.output is not None and not failed),
+        error=_error(answer.error, answer.output is not None and answer.status not in _FAILED),
     )
 
 
@@ -299,8 +305,8 @@ def _is_too_wide(body: bytes) -> bool:
     return len(body) > _WIDE_BYTES and nesting.commas(body) > _WIDE_VALUES
 
 
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | None:
-    """Return an answer, None where it has another shape: it is passed on all the same.
+def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | dict[str, msgspec.Raw]:
+    """Return an answer; its members, unread, where it has another shape: it is passed on all the same.
 
     Errors: Garbled where it is no JSON object, which is the upstream's fault.
     """
@@ -311,10 +317,31 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | None:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
     try:
-        _check_json(text)
+        return _decode_members(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Garbled("the upstream's answer is not a JSON object") from None
-    return None
+
+
+def _beside(members: dict[str, msgspec.Raw], usage: Usage | None, content: str | None) -> Facts:
+    """What is told beside a content of another shape: nobody knows what was said, but what it cost."""
+    return Facts(
+        response_id=_text_in(members.get("id")),
+        model=_text_in(members.get("model")),
+        usage=usage,
+        usage_source=usages.source(usage, finished=True),
+        error=_error(members.get("error", _NOTHING), content is not None and _raw_in(members.get(content)) is not None),
+    )
+
+
+def _raw_in(raw: msgspec.Raw | None) -> bytes | None:
+    return bytes(raw) if raw is not None and bytes(raw) != b"null" else None
+
+
+def _text_in(raw: msgspec.Raw | None) -> str | None:
+    try:
+        return msgspec.json.decode(raw, type=str) if raw is not None else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def _word(value: object) -> str | None:

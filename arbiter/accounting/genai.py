@@ -27,6 +27,7 @@ from genai_prices.types import (
 
 from arbiter.accounting.listed import Listed
 from arbiter.config.rates import DAY_MS, Rate, rounded
+from arbiter.config.units import HIGHEST_FEE_PD, HIGHEST_PD
 
 _PRICES = {
     "input": "input_mtok",
@@ -138,7 +139,7 @@ def _rate(prices: ModelPrice) -> Rate:
     if written["cache_write_5m"] is None:
         written["cache_write_5m"] = prices.cache_write_mtok
     fee = prices.requests_kcount
-    request = rounded(fee * 10**9) if isinstance(fee, Decimal) else None
+    request = rounded(fee * 10**9) if isinstance(fee, Decimal) and 0 <= fee <= HIGHEST_FEE_PD // 10**9 else None
     limits = sorted(
         {tier.start for price in written.values() if isinstance(price, TieredPrices) for tier in price.tiers}
     )
@@ -153,8 +154,8 @@ def _at(written: dict[str, Any], request: int | None, above: int) -> Rate:
 
 
 def _pd(price: Decimal | TieredPrices | None, above: int) -> int | None:
-    """Picodollars per token, for input above a limit of tiers."""
+    """Picodollars per token, for input above a limit of tiers; None also for what is no price."""
     if isinstance(price, TieredPrices):
         steps = [tier.price for tier in price.tiers if tier.start <= above]
         price = steps[-1] if steps else price.base
-    return None if price is None else rounded(price * 10**6)
+    return None if price is None or not 0 <= price <= HIGHEST_PD // 10**6 else rounded(price * 10**6)

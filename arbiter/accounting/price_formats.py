@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from arbiter.accounting.listed import FlatList, PriceList
 from arbiter.config.rates import Rate, rounded
-from arbiter.config.units import HIGHEST_PD
+from arbiter.config.units import HIGHEST_FEE_PD, HIGHEST_PD
 
 Format = Literal["litellm", "models.dev", "genai-prices"]
 
@@ -79,6 +79,8 @@ def parse(raw: bytes, of: str) -> tuple[Format, PriceList]:
         found = json.loads(raw, parse_float=Decimal, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise BadPrices(f"this is no JSON: {error}") from error
+    except ArithmeticError as error:
+        raise BadPrices("a number in it is out of all bounds") from error
     if isinstance(found, list):
         return "genai-prices", _genai(found, f"genai-prices {of}")
     if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
@@ -102,7 +104,9 @@ def _genai(found: list[Any], name: str) -> PriceList:
 
     try:
         prices = genai.parsed(found, name)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        for vendor in prices.vendors():
+            prices.find(vendor, "\0", "", 0)  # once, so that each expression in it is known to be one
+    except (ValueError, TypeError, KeyError, AttributeError, re.error) as error:
         raise BadPrices(f"these are no prices of genai-prices: {str(error)[:200]}") from error
     if not len(prices):
         raise BadPrices("there is no price in it")
@@ -174,7 +178,8 @@ def _priced(entry: Mapping[str, Any], key: str, suffix: str, above: str) -> Rate
         prices[name] = _pd(value, 10**12, f"{key}: {field}")
     if prices["input"] is None and prices["output"] is None:
         return None
-    return Rate(**prices, request=_pd(entry.get("input_cost_per_request"), 10**12, key))
+    fee = _pd(entry.get("input_cost_per_request"), 10**12, f"{key}: input_cost_per_request", HIGHEST_FEE_PD)
+    return Rate(**prices, request=fee)
 
 
 # ---------------------------------------------------------------------------------------------------- models.dev
@@ -214,8 +219,9 @@ def _contexts(cost: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]
     if isinstance(tiers, list):
         for card in tiers:
             tier = card.get("tier") if isinstance(card, dict) else None
-            if isinstance(tier, dict) and tier.get("type") == "context" and isinstance(tier.get("size"), int):
-                yield tier["size"], {**cost, **card}
+            size = tier.get("size") if isinstance(tier, dict) and tier.get("type") == "context" else None
+            if type(size) is int and size > 0:
+                yield size, {**cost, **card}
     elif isinstance(card := cost.get("context_over_200k"), dict):
         yield 200_000, {**cost, **card}
 
@@ -238,7 +244,7 @@ def _fields(rate: Rate) -> dict[str, Any]:
     return {**dict(rate.items()), "request": rate.request}
 
 
-def _pd(value: Any, scale: int, what: str) -> int | None:
+def _pd(value: Any, scale: int, what: str, most: int = HIGHEST_PD) -> int | None:
     """Picodollars from dollars for one, or for a million."""
     if value is None:
         return None
@@ -247,8 +253,10 @@ def _pd(value: Any, scale: int, what: str) -> int | None:
             value = Decimal(value)
         except ArithmeticError:
             raise BadPrices(f"{what} is no price") from None
-    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise BadPrices(f"{what} is no price")
-    if value * scale > HIGHEST_PD * (10**6 if "request" in what else 1):
-        raise BadPrices(f"{what} is over $100,000 for a million tokens: another unit was meant")
+    if (isinstance(value, Decimal) and not value.is_finite()) or value < 0:
+        raise BadPrices(f"{what} is no price")
+    if value > Decimal(most) / scale:
+        raise BadPrices(f"{what} is over ${most // 10**6:,} for a million of them: another unit was meant")
     return rounded(Decimal(value) * scale)

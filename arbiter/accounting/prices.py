@@ -33,7 +33,10 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
         if usage.input is None:
             return None
         whole = usage.input + read + written
-        rate = next((tier for above, tier in rate.tiers if whole > above), rate)
+        for above, tier in rate.tiers:
+            if whole > above:
+                rate = tier
+                break
     heard = _part(usage.audio_input, usage.input, rate.audio_input)
     spoken = _part(usage.audio_output, usage.output, rate.audio_output)
     thought = _part(usage.reasoning, usage.output, rate.reasoning, spoken)

@@ -88,7 +88,7 @@ class Tariff:
         tier = plain_tier(service_tier)
         for model in models:
             quote = self._quote(provider, model, at_ms, tier)
-            override = self._override(provider, model, at_ms, tier)
+            override = self._override(provider, model, at_ms, tier) if self._overrides else None
             if override is not None and (quote is not None or override.prices != Rate()):
                 return _laid_over(override, quote)
             if quote is not None:

@@ -15,6 +15,7 @@ from arbiter.routing.plan import ANYONE, Caller
 from arbiter.wire.headers import Incoming
 
 COOKIE = "arbiter_admin"
+SENT_AS = "it goes into `Authorization: Bearer KEY`, `x-api-key: KEY` or `X-Arbiter-Key: KEY`"
 
 
 class Keys:
@@ -49,7 +50,8 @@ class Keys:
         if ended:
             raise Unauthorized(ended)
         if self._mode == "require":
-            raise Unauthorized("this gateway needs a key of its own, and none that it knows was sent")
+            sent = "none that it knows" if incoming.credentials() else "none"
+            raise Unauthorized(f"this gateway needs a key of its own, and {sent} was sent: {SENT_AS}")
         return ANYONE
 
 
@@ -90,7 +92,7 @@ class Gate:
             if hmac.compare_digest(_cookie(incoming).encode(), self.cookie.encode()):
                 _refuse_foreign(incoming, method)
                 return "token"
-            raise Unauthorized("the administration needs the admin token")
+            raise Unauthorized("the administration needs the admin token, as `Authorization: Bearer TOKEN`")
         if self._header is not None:
             raise Unauthorized(f"the administration needs the header {self._header} from a trusted proxy")
         if not is_loopback(incoming, peer):

@@ -45,6 +45,7 @@ def _asked(request: RequestRow) -> Iterator[Fact]:
     yield "asked for", f"{request.endpoint}, {'streamed' if request.stream else 'in one piece'}, {request.format_in}"
     yield "session", request.session
     yield "parent", request.parent_session
+    yield "about", request.about
     yield "kind", request.request_kind
     yield "routed", request.rationale
     yield "pin", show.pin(request)

@@ -171,10 +171,15 @@ def reading(arguments: argparse.Namespace) -> Iterator[SqlStore]:
 @contextlib.contextmanager
 def writing(arguments: argparse.Namespace) -> Iterator[SqlStore]:
     """The same store, to change something in it beside the gateway."""
-    with _opened(arguments, readonly=True):
-        pass  # opened to be changed, whatever stands there would become a store
+    # Opened to be changed, whatever stands there would become a store.
+    with contextlib.suppress(_OldStore), _opened(arguments, readonly=True):
+        pass
     with _opened(arguments, readonly=False) as store:
         yield store
+
+
+class _OldStore(CommandError):
+    """Who only looks at a store does not bring it up to date."""
 
 
 @contextlib.contextmanager
@@ -182,7 +187,7 @@ def _opened(arguments: argparse.Namespace, *, readonly: bool) -> Iterator[SqlSto
     # Not every command has a store.
     from arbiter.ledger.database import Unstorable
     from arbiter.ledger.opening import open_store
-    from arbiter.ledger.store import StoreDown, StoreMissing
+    from arbiter.ledger.store import StoreDown, StoreMissing, StoreOld
 
     try:
         store = open_store(_store_url(arguments), readonly=readonly)
@@ -191,8 +196,10 @@ def _opened(arguments: argparse.Namespace, *, readonly: bool) -> Iterator[SqlSto
         finally:
             store.close()
     except StoreMissing as error:
-        hint = "it is made when the gateway starts; if that has run, name its store with --db or --config"
+        hint = "a store is made when the gateway starts; if that has run, name its store with --db or --config"
         raise CommandError(f"{error}; {hint}") from error
+    except StoreOld as error:
+        raise _OldStore(f"{error}; start its gateway once in this version, and it is brought up to date") from error
     except StoreDown as error:
         raise CommandError(f"the store cannot be {'read' if readonly else 'written'}: {error}") from error
     except Unstorable as error:

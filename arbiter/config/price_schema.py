@@ -6,18 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from arbiter.config.rates import TOKEN_PRICES
 from arbiter.config.sections import Duration, Moment, Number, Price, Section, doc, instead
-
-_KINDS = (
-    "input",
-    "cached_input",
-    "cache_write_5m",
-    "cache_write_1h",
-    "output",
-    "reasoning",
-    "audio_input",
-    "audio_output",
-)
 
 
 class Prices(Section, kw_only=True):
@@ -97,7 +87,10 @@ class Override(Section):
     """Prices agreed on with a provider, laid over what is known of a model otherwise."""
 
     hints: ClassVar[dict[str, str]] = {
-        **{f"{name}_usd_per_mtok": f"prices of an override are in its currency: {name}_per_mtok" for name in _KINDS},
+        **{
+            f"{name}_usd_per_mtok": f"prices of an override are in its currency: {name}_per_mtok"
+            for name in TOKEN_PRICES
+        },
         **instead("fx_rate_to_usd", "fx_rate", "rate", "usd_rate"),
         **instead("discount_percent", "discount"),
         **instead("request_fee", "request", "request_usd"),

@@ -22,6 +22,7 @@ _moment = re.compile(MOMENT)
 LONGEST_S = 366 * 86400.0  # beyond it timers overflow; write 0 for "no limit"
 LARGEST_BYTES = 1 << 42
 HIGHEST_PD = 10**11  # $100,000 per million tokens: whoever writes more meant another unit
+HIGHEST_FEE_PD = HIGHEST_PD * 10**6  # for a request: as much as the dearest million tokens
 LARGEST_NUMBER = 10.0**9
 LATEST_MS = 253_402_300_799_999  # the last millisecond that ISO 8601 has four digits for
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -14,8 +14,12 @@ from starlette.routing import Route
 from arbiter import __version__, clock
 from arbiter.config.snapshot import Snapshot
 from arbiter.ledger import query
+from arbiter.ledger.database import Database
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
+
+P = TypeVar("P")
+T = TypeVar("T")
 
 STORE_OFF = "nothing is recorded: `storage.url` is `none`"
 
@@ -143,6 +147,30 @@ def json(value: Any, status: int = 200) -> Response:
 def fault(code: int, detail: str, **more: str) -> Response:
     """Every error of the administration has this shape; `more` tells a program what the text tells people."""
     return json({"code": code, "detail": detail, **more}, code)
+
+
+def answer(
+    request: Request,
+    store: Readable | None,
+    parse: Callable[[Mapping[str, str], int], P],
+    find: Callable[[Database, P], T],
+    show: Callable[[T, P], Response],
+) -> Response:
+    """What the store says to a question: `parse` reads the query's parameters, `find` looks, `show` tells.
+
+    400 for a parameter that is none, 503 where nothing is recorded or the store does not answer.
+    """
+    try:
+        asked = parse(query.once(request.query_params.multi_items()), clock.now_ms())
+    except query.BadParameter as error:
+        return fault(400, str(error), parameter=error.name)
+    if store is None:
+        return store_off()
+    try:
+        found = store.read(lambda database: find(database, asked))
+    except StoreDown as error:
+        return store_down(error)
+    return show(found, asked)
 
 
 def store_off() -> Response:

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from arbiter import clock
-from arbiter.control.api import fault, json, store_down, store_off
-from arbiter.ledger import audit, query
+from arbiter.control.api import answer, json
+from arbiter.ledger import audit
 from arbiter.ledger.questions import audit as questions
 from arbiter.ledger.store import Changer, Readable, StoreDown
 from arbiter.log import Log
@@ -32,17 +32,13 @@ class Audit:
 
     def listing(self, request: Request) -> Response:
         """What operators did, newest first."""
-        try:
-            filters = questions.parse(query.once(request.query_params.multi_items()), clock.now_ms())
-        except query.BadParameter as error:
-            return fault(400, str(error), parameter=error.name)
-        if self._store is None:
-            return store_off()
-        try:
-            found = self._store.read(lambda db: questions.listing(db, filters))
-        except StoreDown as error:
-            return store_down(error)
-        return json({"audit": [msgspec.structs.asdict(row) for row in found]})
+        return answer(
+            request,
+            self._store,
+            questions.parse,
+            questions.listing,
+            lambda found, asked: json({"audit": [msgspec.structs.asdict(row) for row in found]}),
+        )
 
     def note(
         self, request: Request, action: str, target: str | None = None, details: Mapping[str, object] | None = None

@@ -6,11 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from arbiter import clock
-from arbiter.control.api import fault, json, store_down, store_off
-from arbiter.ledger import query
+from arbiter.control.api import answer, json
 from arbiter.ledger.questions import cache
-from arbiter.ledger.store import Readable, StoreDown
+from arbiter.ledger.store import Readable
 
 
 class Caches:
@@ -24,14 +22,6 @@ class Caches:
 
     def cache(self, request: Request) -> Response:
         """A report by cause, and the largest losses."""
-        try:
-            filters = cache.parse(query.once(request.query_params.multi_items()), clock.now_ms())
-        except query.BadParameter as error:
-            return fault(400, str(error), parameter=error.name)
-        if self._store is None:
-            return store_off()
-        try:
-            found = self._store.read(lambda database: cache.report(database, filters))
-        except StoreDown as error:
-            return store_down(error)
-        return json(cache.as_json(found, filters))
+        return answer(
+            request, self._store, cache.parse, cache.report, lambda found, asked: json(cache.as_json(found, asked))
+        )

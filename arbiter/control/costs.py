@@ -8,12 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from arbiter import clock
 from arbiter.config.snapshot import Snapshot
-from arbiter.control.api import fault, json, store_down, store_off
-from arbiter.ledger import query
+from arbiter.control.api import answer, json
 from arbiter.ledger.questions import cost
-from arbiter.ledger.store import Readable, StoreDown
+from arbiter.ledger.store import Readable
 
 
 class Costs:
@@ -28,15 +26,11 @@ class Costs:
 
     def cost(self, request: Request) -> Response:
         """What was spent, by model or by whatever else is asked for."""
-        try:
-            filters = cost.parse(query.once(request.query_params.multi_items()), clock.now_ms())
-        except query.BadParameter as error:
-            return fault(400, str(error), parameter=error.name)
-        if self._store is None:
-            return store_off()
         prepaid = self._snapshot().pricing.prepaid
-        try:
-            found = self._store.read(lambda database: cost.report(database, filters, prepaid))
-        except StoreDown as error:
-            return store_down(error)
-        return json(cost.as_json(found, filters))
+        return answer(
+            request,
+            self._store,
+            cost.parse,
+            lambda database, asked: cost.report(database, asked, prepaid),
+            lambda found, asked: json(cost.as_json(found, asked)),
+        )

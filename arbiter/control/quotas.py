@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from arbiter import clock
-from arbiter.control.api import fault, json, store_down, store_off
+from arbiter.control.api import answer, json
 from arbiter.ledger import query
 from arbiter.ledger.questions import limits
-from arbiter.ledger.store import Readable, StoreDown
+from arbiter.ledger.store import Readable
 
 PARAMETERS = ("since", "provider")
 SINCE = "24h"
@@ -27,19 +28,13 @@ class Quotas:
 
     def quota(self, request: Request) -> Response:
         """What there is to say about limits."""
-        now_ms = clock.now_ms()
-        try:
-            params = query.once(request.query_params.multi_items())
-            unknown = next((name for name in params if name not in PARAMETERS), None)
-            if unknown is not None:
-                raise query.BadParameter(unknown, f"no such parameter; there are {', '.join(PARAMETERS)}")
-            since_ms = query.since(params.get("since", SINCE), now_ms)
-        except query.BadParameter as error:
-            return fault(400, str(error), parameter=error.name)
-        if self._store is None:
-            return store_off()
-        asked = limits.Asked(since_ms=since_ms, now_ms=now_ms, provider=params.get("provider"))
-        try:
-            return json(self._store.read(lambda database: limits.ask(database, asked)))
-        except StoreDown as error:
-            return store_down(error)
+        return answer(request, self._store, _parse, limits.ask, lambda found, asked: json(found))
+
+
+def _parse(params: Mapping[str, str], now_ms: int) -> limits.Asked:
+    """Errors: BadParameter."""
+    unknown = next((name for name in params if name not in PARAMETERS), None)
+    if unknown is not None:
+        raise query.BadParameter(unknown, f"no such parameter; there are {', '.join(PARAMETERS)}")
+    since_ms = query.since(params.get("since", SINCE), now_ms)
+    return limits.Asked(since_ms=since_ms, now_ms=now_ms, provider=params.get("provider"))

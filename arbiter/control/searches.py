@@ -6,11 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from arbiter import clock
-from arbiter.control.api import fault, json, store_down, store_off
-from arbiter.ledger import query
+from arbiter.control.api import answer, fault, json
 from arbiter.ledger.questions import search
-from arbiter.ledger.store import Readable, StoreDown
+from arbiter.ledger.store import Readable
 
 
 class Searches:
@@ -24,16 +22,10 @@ class Searches:
 
     def search(self, request: Request) -> Response:
         """The best matches first. No text is a wrong one to look for."""
-        try:
-            filters = search.parse(query.once(request.query_params.multi_items()), clock.now_ms())
-        except query.BadParameter as error:
-            return fault(400, str(error), parameter=error.name)
-        if self._store is None:
-            return store_off()
-        try:
-            found = self._store.read(lambda database: search.find(database, filters))
-        except StoreDown as error:
-            return store_down(error)
-        if found.state == "off":
-            return fault(503, "there is no index to search: `search.index` is off", reason="search_off")
-        return json(search.as_json(found))
+        return answer(request, self._store, search.parse, search.find, _told)
+
+
+def _told(found: search.Found, asked: search.Filters) -> Response:
+    if found.state == "off":
+        return fault(503, "there is no index to search: `search.index` is off", reason="search_off")
+    return json(search.as_json(found))

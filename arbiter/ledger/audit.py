@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,23 @@ from arbiter.ledger.session_rows import AuditRow
 from arbiter.ledger.tables import AUDIT
 
 CLI = "cli"
+ACTIONS: Final = (
+    "end",
+    "note",
+    "title",
+    "clear_title",
+    "pause",
+    "resume",
+    "clear_cooldowns",
+    "clear_pins",
+    "reload",
+    "reprice",
+    "reconcile",
+    "keys_new",
+    "keys_revoke",
+    "keys_reload",
+)
+"""All that is ever written down, as docs/ledger.md lists it."""
 MAX_CHARS = 256
 
 
@@ -29,6 +47,7 @@ def record(
     details: Mapping[str, object] | None = None,
 ) -> AuditRow:
     """Write one action down, in the transaction that the caller is in. What `details` say is cut to a line's length."""
+    assert action in ACTIONS, action
     shown = {name: _shown(value)[:MAX_CHARS] for name, value in (details or {}).items() if value is not None}
     row = AuditRow(
         id=new_id(at_ms),

@@ -24,6 +24,10 @@ from arbiter.metrics import Metrics
 REACH = 32
 """How many calls of a conversation are looked through for the one that a call goes on from."""
 REACH_OF_SESSION = 8
+REQUESTS_OF_SESSION = 50
+"""Among the calls of so many of a session's requests: some made none, some were only counted."""
+LEAST_TO_GO_ON = 3
+"""A call that goes on from another has an input, the answer to it, and what is new. Most that begin have less."""
 
 Fresh = dict[tuple[str, str | None], list[Call]]
 """The completed calls of a batch, by the column that tells what they belong to, and its value."""
@@ -50,11 +54,15 @@ class Comparison:
         providers = self._snapshot().providers
         compacted = {request.id for request in batch.requests if _is_compacted(request)}
         fresh: Fresh | None = None
+        known: dict[tuple[str, str | None, str], caches.Cache] = {}
         for row in batch.attempts:
-            paid = (row.input_tokens or 0) + (row.cache_write_tokens or 0)
             if row.cached_tokens is None or row.conversation is None:
                 continue
-            cache = caches.cache(providers.get(row.provider), row.model_asked, row.format_out)
+            paid = (row.input_tokens or 0) + (row.cache_write_tokens or 0)
+            asked = row.provider, row.model_asked, row.format_out
+            cache = known.get(asked)
+            if cache is None:
+                cache = known[asked] = caches.cache(providers.get(row.provider), row.model_asked, row.format_out)
             if paid < cache.floor:
                 continue
             now = call_of(row)
@@ -63,7 +71,7 @@ class Comparison:
             if fresh is None:
                 fresh = _by_conversation(batch.attempts)
             told = row.request_id in compacted or now.request_kind == "compaction"
-            self._compare(row, now, cache, fresh, store, is_compacted=told)
+            self._compare(row, now, cache, fresh, batch.requests, store, is_compacted=told)
 
     def stored(self, batch: Batch) -> None:
         if self._metrics is None:
@@ -82,18 +90,19 @@ class Comparison:
         now: Call,
         cache: caches.Cache,
         fresh: Fresh,
+        requests: Sequence[RequestRow],
         store: Readable,
         *,
         is_compacted: bool,
     ) -> None:
-        known = _known(now, "conversation", fresh, store, 1)
+        known = _of_conversation(now, fresh, store, 1)
         if known and not (losses.follows(known[0], now) and (known[0].tool_names or not cache.drops_thinking)):
-            known = _known(now, "conversation", fresh, store, REACH)
+            known = _of_conversation(now, fresh, store, REACH)
         if known:
             before = predecessor(known, now)
             found = losses.judge(before, now, cache, is_compacted=is_compacted, earlier=known)
-        elif now.session is not None:
-            others = _known(now, "session", fresh, store, REACH_OF_SESSION)
+        elif now.session is not None and (now.inputs or 0) >= LEAST_TO_GO_ON:
+            others = _of_session(now, fresh, requests, store)
             other = next((one for one in others if one.client == now.client and losses.goes_on(one, now)), None)
             if other is None:
                 return
@@ -136,21 +145,37 @@ def predecessor(known: Sequence[Call], now: Call) -> Call:
     return newest
 
 
-def _known(now: Call, column: str, fresh: Fresh, store: Readable, reach: int) -> list[Call]:
-    """The newest calls that have ended before `now` began, and share its `column`; newest first."""
-    value = getattr(now, column)
+def _of_conversation(now: Call, fresh: Fresh, store: Readable, reach: int) -> list[Call]:
+    """The newest calls of `now`'s conversation that had ended before it began; newest first."""
+    stored = store.read(lambda database: _before(database, now, "conversation = ?", [now.conversation], reach))
+    return _newest(now, (*stored, *fresh.get(("conversation", now.conversation), ())), reach)
+
+
+def _of_session(now: Call, fresh: Fresh, requests: Sequence[RequestRow], store: Readable) -> list[Call]:
+    """The same of its session. So rarely asked for that an index of them would cost more; requests have one."""
 
     def ask(database: Database) -> list[Call]:
-        sql = (
-            f"{_CALLS.select} WHERE {column} = ? AND finished_ms <= ? AND outcome = 'ok' AND output_tokens IS NOT NULL"
-            " ORDER BY finished_ms DESC, id DESC LIMIT ?"
-        )
-        return [_CALLS.load(Call, found) for found in database.rows(sql, (value, now.started_ms, reach))]
+        sql = "SELECT id FROM requests WHERE session = ? AND received_ms <= ? ORDER BY received_ms DESC LIMIT ?"
+        ids = [id for (id,) in database.rows(sql, (now.session, now.started_ms, REQUESTS_OF_SESSION))]
+        ids += [request.id for request in requests if request.session == now.session]  # a call may come before it
+        where = f"request_id IN ({', '.join('?' * len(ids))})"
+        return _before(database, now, where, ids, REACH_OF_SESSION) if ids else []
 
-    found = {call.id: call for call in store.read(ask)}
-    for call in fresh.get((column, value), ()):
-        if (call.finished_ms or 0) <= now.started_ms:
-            found[call.id] = call
+    stored = store.read(ask)
+    return _newest(now, (*stored, *fresh.get(("session", now.session), ())), REACH_OF_SESSION)
+
+
+def _before(database: Database, now: Call, where: str, values: Sequence[str | None], reach: int) -> list[Call]:
+    """The newest that are stored."""
+    sql = (
+        f"{_CALLS.select} WHERE {where} AND finished_ms <= ? AND outcome = 'ok' AND output_tokens IS NOT NULL"
+        " ORDER BY finished_ms DESC, id DESC LIMIT ?"
+    )
+    return [_CALLS.load(Call, found) for found in database.rows(sql, (*values, now.started_ms, reach))]
+
+
+def _newest(now: Call, calls: Iterable[Call], reach: int) -> list[Call]:
+    found = {call.id: call for call in calls if (call.finished_ms or 0) <= now.started_ms}
     found.pop(now.id, None)
     return sorted(found.values(), key=lambda call: (call.finished_ms or 0, call.id), reverse=True)[:reach]
 

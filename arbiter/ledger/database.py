@@ -22,10 +22,15 @@ class Dialect(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """One change, made once for each of `rows`."""
+    """One change, made once for each of `rows`.
+
+    `into`: it does no more than put them into these columns of a table, of whole numbers and text, where their id is
+    not known yet.
+    """
 
     sql: str
     rows: Sequence[Values]
+    into: tuple[str, Sequence[str]] | None = None
 
 
 class Unstorable(ValueError):

@@ -124,7 +124,7 @@ def _cost_pd(body: bytes) -> int | None:
     try:
         found: Any = json.loads(body, parse_float=Decimal)
         usd = found["data"]["total_cost"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, ArithmeticError, KeyError, TypeError, RecursionError):
         return None
     if isinstance(usd, bool) or not isinstance(usd, int | Decimal) or not 0 <= usd <= MAX_PD // 10**12:
         return None

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 import psycopg
 from psycopg.adapt import Dumper, Loader
 from psycopg.types.numeric import Int8Dumper
@@ -45,7 +46,12 @@ MIGRATION_LOCK = int.from_bytes(b"arbiter", "big")
 # Below this a table is counted: the statistics of a young one say nothing yet.
 COUNTED_ROWS = 10_000
 
+MANY_ROWS = 4
+
 DIALECT: Final = Dialect("postgresql", schema.POSTGRESQL)
+
+_NUL = rb"\u0000"
+_encode = msgspec.json.Encoder().encode
 
 # What is no mark: quoted texts and names, and comments.
 _PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\?""", re.DOTALL)
@@ -96,6 +102,9 @@ class Postgres:
     def run_many(self, statement: Statement) -> int:
         if not statement.rows:
             return 0
+        whole = _as_one(statement)
+        if whole is not None:
+            return self._db.execute(*whole).rowcount
         # Sent one after the other without waiting for the answers between them.
         self._many.executemany(marked(statement.sql), statement.rows)
         return self._many.rowcount
@@ -314,6 +323,28 @@ def marked(sql: str) -> bytes:
         return f"${count}"
 
     return _PIECES.sub(number, sql).encode()
+
+
+def _as_one(statement: Statement) -> tuple[bytes, list[str]] | None:
+    """The same with all rows in one value, which costs us half of what it takes to bind each of theirs.
+
+    None where they are few, or where something in them has to be left out.
+    """
+    if statement.into is None or len(statement.rows) < MANY_ROWS:
+        return None
+    table, names = statement.into
+    try:
+        rows = _encode([dict(zip(names, row, strict=True)) for row in statement.rows])
+    except (UnicodeEncodeError, OverflowError):
+        return None
+    if _NUL in rows:
+        return None
+    columns = ", ".join(names)
+    sql = (
+        f"INSERT INTO {table} ({columns}) SELECT {columns} FROM json_populate_recordset(NULL::{table}, $1::json)"
+        " ON CONFLICT (id) DO NOTHING"
+    )
+    return sql.encode(), [rows.decode()]
 
 
 def _ms(seconds: float) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from arbiter.accounting.prices import MAX_PD
 from arbiter.accounting.tariff import Metered, Tariff
 from arbiter.config.rates import Rate
 from arbiter.ledger.database import Database, Statement
@@ -117,7 +118,7 @@ def usage(row: AttemptRow) -> Usage:
 
 
 def together(costs: Iterable[Costs]) -> int | None:
-    """What a request cost, by its attempts."""
+    """What a request cost, by its attempts; None where nobody knows, and for a sum that no column holds."""
     total: int | None = None
     for cost_pd, source in costs:
         if source is None or source == "subscription":
@@ -125,7 +126,7 @@ def together(costs: Iterable[Costs]) -> int | None:
         if cost_pd is None:
             return None
         total = (total or 0) + cost_pd
-    return total
+    return total if total is None or total <= MAX_PD else None
 
 
 def costs_of(db: Database, request_ids: Sequence[str]) -> list[tuple[str, str, int | None, str | None]]:
@@ -148,7 +149,11 @@ def settle(db: Database, request_ids: Iterable[str]) -> None:
 
 
 def _models(row: AttemptRow) -> tuple[str, ...]:
-    return tuple(name for name in (row.model_asked, row.model_served) if name)
+    asked, served = row.model_asked, row.model_served
+    if asked and served and asked != served:
+        return asked, served
+    one = asked or served
+    return (one,) if one else ()
 
 
 def _ended_ms(row: AttemptRow) -> int:

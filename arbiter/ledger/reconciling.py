@@ -12,6 +12,7 @@ import csv
 import datetime
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -33,6 +34,7 @@ _NAMES = {
     "provider": ("provider",),
 }
 _EPOCH = datetime.date(1970, 1, 1)
+_THOUSANDS = re.compile(r"-?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 
 
 class BadBill(ValueError):
@@ -77,6 +79,8 @@ def parse(raw: bytes, provider: str | None) -> list[Line]:
         line = _line(entry, where, provider)
         key = line.provider, line.day, line.model
         found[key] = found.get(key, 0) + line.pd
+        if found[key] > MAX_PD:
+            raise BadBill(f"{where}: the lines of {line.model} on {line.day} come to more than a column holds")
     if not found:
         raise BadBill("there is no line in it")
     return [Line(day=day, model=model, pd=pd, provider=whose) for (whose, day, model), pd in sorted(found.items())]
@@ -196,6 +200,8 @@ def _entries(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         for row in reader:
+            if None in row:
+                raise BadBill(f"line {reader.line_num}: more cells than the head has; quote what has a comma in it")
             yield f"line {reader.line_num}", {(name or "").strip().lower(): value for name, value in row.items()}
     except csv.Error as error:
         raise BadBill(f"this is no CSV: {error}") from error
@@ -212,8 +218,11 @@ def _line(entry: dict[str, Any], where: str, provider: str | None) -> Line:
         date = datetime.date.fromisoformat(str(day)[:10])
     except ValueError:
         raise BadBill(f"{where}: {str(day)[:40]!r} is no date like 2026-08-31") from None
+    said = str(usd).removeprefix("$")
+    if "," in said and not _THOUSANDS.fullmatch(said):
+        raise BadBill(f"{where}: {said[:40]!r} has a comma where no thousands end; write cents behind a point")
     try:
-        pd = rounded(Decimal(str(usd).removeprefix("$").replace(",", "")) * 10**12)
+        pd = rounded(Decimal(said.replace(",", "")) * 10**12)
     except (ArithmeticError, ValueError):
         raise BadBill(f"{where}: {str(usd)[:40]!r} is no sum of money") from None
     if not 0 <= pd <= MAX_PD:

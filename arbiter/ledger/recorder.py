@@ -17,6 +17,7 @@ tried again after a pause that grows to `MAX_PAUSE_S`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -46,6 +47,7 @@ PAUSE_S = 0.1  # between two looks at an empty journal; a batch is never older t
 MAX_PAUSE_S = 2.0  # shorter than workers believe an old beat
 REAP_EVERY_S = 1.0
 BEAT_EVERY_S = 1.0
+LOOK_EVERY_S = 5.0  # at a store that nothing is written to
 STOP_WITHIN_S = 5.0
 # Of batches with something wrong in them, in one step: enough to find two bad rows among 500. A stage that fails on all
 # of them is not worth more.
@@ -142,6 +144,7 @@ class Recorder:
         self._untidy = ""  # why it cannot be
         self._reap_at = 0.0
         self._beat_at = 0.0
+        self._look_at = 0.0
         self._state = RecorderState(journal_limit_bytes=limit_bytes)
         self._failures = 0
         self._splits = 0  # of batches, in this step
@@ -213,8 +216,15 @@ class Recorder:
                 raise
             self._store = store
             self._tidy(file)
+            self._look_at = 0.0
         self._splits = SPLITS
-        return self._move(file, store, BATCH_ROWS, ())
+        moved = self._move(file, store, BATCH_ROWS, ())
+        # With no row to store nobody would notice that none could be.
+        if moved or clock.monotonic() >= self._look_at:
+            if not moved:
+                store.look()
+            self._look_at = clock.monotonic() + LOOK_EVERY_S
+        return moved
 
     # ------------------------------------------------------------------ inside
 
@@ -392,12 +402,13 @@ class Recorder:
         """Up to `limit` records after the position."""
         found = _Found(self._position)
         with file.env.read() as txn, txn.cursor(file.done) as cursor:
-            is_there = cursor.set_range((self._position + 1).to_bytes(8, "big"))
-            while is_there and found.taken < limit:
-                found.last = int.from_bytes(cursor.key(), "big")
+            if not cursor.set_range((self._position + 1).to_bytes(8, "big")):
+                return found
+            for key, value in itertools.islice(cursor, limit):
+                found.last = int.from_bytes(key, "big")
                 found.taken += 1
                 try:
-                    row = records.decode_row(cursor.value())
+                    row = records.decode_row(value)
                 except records.Unreadable as error:
                     found.unreadable.append((found.last, error))
                 else:
@@ -405,7 +416,6 @@ class Recorder:
                         found.attempts.append(row)
                     else:
                         found.requests.append(row)
-                is_there = cursor.next()
         return found
 
     def _tidy(self, file: JournalFile) -> None:
@@ -432,12 +442,12 @@ class Recorder:
 
     def _delete(self, file: JournalFile, last: int) -> None:
         """Remove everything up to `last`, DELETE_ROWS at a time."""
-        more = True
+        more, key = True, last.to_bytes(8, "big")
         while more:
             with file.writing() as txn, txn.cursor(file.done) as cursor:
                 left = DELETE_ROWS
                 more = cursor.first()
-                while more and left and int.from_bytes(cursor.key(), "big") <= last:
+                while more and left and cursor.key() <= key:
                     more = cursor.delete()
                     left -= 1
                 more = more and not left

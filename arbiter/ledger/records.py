@@ -6,7 +6,7 @@ Rows are arrays there, so a field may be appended to a Struct at any time; a fie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -41,8 +41,10 @@ _HEAD = {kind: bytes((VERSION, kind)) for kind in (REQUEST, ATTEMPT, OPEN)}
 _REQUEST_HEAD, _ATTEMPT_HEAD, _OPEN_HEAD = _HEAD[REQUEST], _HEAD[ATTEMPT], _HEAD[OPEN]
 _BAD_VALUE = (ValueError, TypeError, OverflowError, msgspec.MsgspecError)
 _encode = msgspec.msgpack.Encoder().encode
-_decode_request = msgspec.msgpack.Decoder(RequestRow).decode
-_decode_attempt = msgspec.msgpack.Decoder(AttemptRow).decode
+_DECODE_ROW: dict[bytes, Callable[[bytes], Row]] = {
+    _REQUEST_HEAD: msgspec.msgpack.Decoder(RequestRow).decode,
+    _ATTEMPT_HEAD: msgspec.msgpack.Decoder(AttemptRow).decode,
+}
 _decode_opener = msgspec.msgpack.Decoder(_Opener).decode
 _decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 
@@ -99,15 +101,13 @@ def storable_value(value: Any) -> Any:
 
 def decode_row(data: bytes) -> Row:
     """The row that `encode_row` took. Errors: Unreadable."""
-    kind = _kind(data)
+    decode = _DECODE_ROW.get(data[:2])
+    if decode is None:
+        raise Unreadable(f"a record of kind {_kind(data)}, where a row was expected")
     try:
-        if kind == ATTEMPT:
-            return _decode_attempt(memoryview(data)[2:])
-        if kind == REQUEST:
-            return _decode_request(memoryview(data)[2:])
+        return decode(data[2:])
     except (msgspec.DecodeError, ValueError) as error:
         raise Unreadable(str(error)) from error
-    raise Unreadable(f"a record of kind {kind}, where a row was expected")
 
 
 def decode_open(data: bytes) -> OpenRecord:

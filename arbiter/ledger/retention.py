@@ -34,7 +34,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of `table` go once `moment`, a column with Unix milliseconds, is further back than `ttl_s`.
 
     Shapes: the table has an `id`; `parts` are the tables whose rows go with theirs, each with the column that names it;
-    `request` is the column with the request of which attempts go, if any do.
+    `request` is the column with the request of which attempts go, if any do. `only`: rows of which this is true.
     """
 
     table: str
@@ -42,15 +42,30 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: float
     parts: Mapping[str, str] = {}
     request: str | None = None
+    only: str | None = None
+
+    @property
+    def is_old(self) -> str:
+        """The condition, with a mark for the moment."""
+        return f"{self.moment} < ?" if self.only is None else f"{self.only} AND {self.moment} < ?"
+
+
+_UNSEEN_AND_ALONE = (
+    "last_ms IS NULL AND NOT EXISTS (SELECT 1 FROM sessions child"
+    " WHERE child.parent = sessions.session AND COALESCE(child.client, '') = COALESCE(sessions.client, ''))"
+)
+"""A session that nobody saw, and that those who named it as their parent have left behind."""
 
 
 def of_rows(ttl_s: float) -> list[Rule]:
     """What `storage.rows_ttl` stands for. An attempt goes with its request, or on its own if that was gone before."""
     parts = dict.fromkeys(("attempts", "request_blocks", "request_headers"), "request_id")
+    notes = {"notes": "session_id"}
     return [
         Rule(table="requests", moment="received_ms", ttl_s=ttl_s, parts=parts, request="id"),
         Rule(table="attempts", moment="started_ms", ttl_s=ttl_s, request="request_id"),
-        Rule(table="sessions", moment="last_ms", ttl_s=ttl_s, parts={"notes": "session_id"}),
+        Rule(table="sessions", moment="last_ms", ttl_s=ttl_s, parts=notes),
+        Rule(table="sessions", moment="COALESCE(last_ms, 0)", ttl_s=ttl_s, parts=notes, only=_UNSEEN_AND_ALONE),
     ]
 
 
@@ -81,11 +96,14 @@ class Sweeper:
         rules = self._rules()
         if not rules:
             return {}
+        swept = dict.fromkeys([rule.table for rule in rules], 0)
         store = self._open_store()
         try:
-            return {rule.table: self._sweep(store, rule) for rule in rules}
+            for rule in rules:
+                swept[rule.table] += self._sweep(store, rule)
         finally:
             store.close()
+        return swept
 
     def _try(self) -> None:
         try:
@@ -114,13 +132,13 @@ class Sweeper:
 
 def _mark(database: Database, rule: Rule, before_ms: int) -> list[str]:
     """Ids of the oldest rows that may go, at most MARKED."""
-    sql = f"SELECT id FROM {rule.table} WHERE {rule.moment} < ? ORDER BY {rule.moment} LIMIT {MARKED}"
+    sql = f"SELECT id FROM {rule.table} WHERE {rule.is_old} ORDER BY {rule.moment} LIMIT {MARKED}"
     return [found for (found,) in database.rows(sql, (before_ms,))]
 
 
 def _delete(database: Database, rule: Rule, ids: Sequence[str], before_ms: int) -> int:
     """Delete these rows with their parts; what was used again since it was marked stays."""
-    these = f"id IN ({', '.join('?' * len(ids))}) AND {rule.moment} < ?"
+    these = f"id IN ({', '.join('?' * len(ids))}) AND {rule.is_old}"
     requests: list[str] = []
     if rule.request is not None:
         asked = f"SELECT DISTINCT {rule.request} FROM {rule.table} WHERE {these}"

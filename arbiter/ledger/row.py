@@ -2,6 +2,8 @@
 
 Units: `_ms` of wall clock are Unix milliseconds; `_us` are microseconds of the monotonic clock since the attempt (or
 the request) began. A count that nobody reported is None, never 0.
+
+No row refers back to itself, so the garbage collector need not go through them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ UNSTORED = Meta(extra={"stored": False})
 """A field that goes with its row as far as the recorder, who makes something else of it."""
 
 
-class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
+class RequestRow(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """One thing asked of the gateway, refused ones too."""
 
     id: str
@@ -68,7 +70,7 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True):
     titled: Annotated[str | None, UNSTORED] = None  # what the agent's own request for a title was answered
 
 
-class AttemptRow(msgspec.Struct, array_like=True, kw_only=True):
+class AttemptRow(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """One try at one upstream."""
 
     id: str

@@ -64,6 +64,7 @@ INDEXES: Final[Mapping[str, str]] = {
     "requests_own": "requests (received_ms) WHERE kind <> 'client'",
     "requests_about": "requests (about, received_ms) WHERE about IS NOT NULL",
     "sessions_newest": "sessions (last_ms)",
+    "sessions_open": "sessions (last_ms) WHERE ended_ms IS NULL",
     "sessions_client": "sessions (client, last_ms)",
     "sessions_parent": "sessions (parent) WHERE parent IS NOT NULL",
     "sessions_name": "sessions (session)",
@@ -71,9 +72,8 @@ INDEXES: Final[Mapping[str, str]] = {
     "audit_newest": "audit (at_ms)",
     "attempts_request": "attempts (request_id, number)",
     "attempts_newest": "attempts (started_ms, id)",
-    # The calls before a call: of its conversation, else of its session.
+    # The calls before a call.
     "attempts_conversation": "attempts (conversation, finished_ms) WHERE conversation IS NOT NULL",
-    "attempts_session": "attempts (session, finished_ms) WHERE session IS NOT NULL",
     # What a provider said of its limits: found without a look at the rows, as most of them have something.
     "attempts_limits": "attempts (started_ms, provider, account, model_asked) WHERE rate_limits IS NOT NULL",
     "attempts_refused": "attempts (started_ms) WHERE status = 429",
@@ -86,6 +86,9 @@ INDEXES: Final[Mapping[str, str]] = {
     "request_headers_oldest": "request_headers (at_ms)",
     "blocks_oldest": "blocks (last_used_ms)",
 }
+
+FORMER_INDEXES: Final = frozenset({"attempts_session"})
+"""Those of earlier releases that no question needs any more. Each one costs every row."""
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((),)
 """Steps from version n to n+1, beginning with version 0: an empty database. Its tables are made from the Structs."""
@@ -134,8 +137,7 @@ def plan(
     `version` is what the database says it is (0: nothing there), `present` its tables with their columns, `indexes` the
     names of its indexes. Errors: NewerSchema when it is ahead of us.
     """
-    if version > VERSION:
-        raise NewerSchema(f"the database has schema version {version}, this Arbiter knows up to {VERSION}")
+    _refuse_newer(version)
     statements: list[str] = []
     if version:
         for step in MIGRATIONS[version:]:
@@ -164,10 +166,28 @@ def plan(
     if version:
         for table in TABLES.keys() - present.keys():
             statements += SEEDS.get(table, ())
+    statements += [f"DROP INDEX {name}" for name in sorted(FORMER_INDEXES.intersection(indexes))]
     statements += [f"CREATE INDEX {name} ON {of}" for name, of in INDEXES.items() if name not in indexes]
     if version != VERSION:
         statements += ["DELETE FROM schema_version", f"INSERT INTO schema_version (version) VALUES ({VERSION})"]
     return statements
+
+
+def lacking(version: int, present: Mapping[str, Collection[str]]) -> list[str]:
+    """What a database lacks of what we read: tables, and columns as `table.column`. Errors: NewerSchema."""
+    _refuse_newer(version)
+    found: list[str] = []
+    for table, row in TABLES.items():
+        if table not in present:
+            found.append(table)
+        else:
+            found += [f"{table}.{column.name}" for column in columns(row) if column.name not in present[table]]
+    return found
+
+
+def _refuse_newer(version: int) -> None:
+    if version > VERSION:
+        raise NewerSchema(f"it has schema version {version}, of a newer Arbiter than this one, which knows {VERSION}")
 
 
 def _kind(hint: Any) -> Kind:

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
-
-import msgspec
 
 from arbiter.ledger import titles
 from arbiter.ledger.audit import new_id
@@ -33,6 +32,17 @@ from arbiter.ledger.tables import NOTES, SESSIONS
 IDLE, OPERATOR = "idle", "operator"
 
 _COUNTS = ("requests", "turns", "failed", *KINDS.values())
+# What requests add to: the other columns are an operator's, or the closer's.
+_ADDED = ("id", "session", "client", "agent", "parent", "is_told", "first_ms", "last_ms", *_COUNTS)
+_added = attrgetter(*_ADDED)
+
+
+class _Before(NamedTuple):
+    """A session as it is stored."""
+
+    parent: str | None
+    turns: int
+    ended_ms: int | None
 
 
 def key_of(client: str | None, session: str) -> str:
@@ -82,7 +92,7 @@ class Sessions:
         if not told:
             return
         ids = {key_of(row.client, row.session) for row in told if row.session is not None}
-        present = store.read(lambda db: find(db, ids))
+        present = store.read(lambda db: _present(db, ids))
         changes: dict[str, SessionRow] = {}
         untold = {(row.client, row.session) for row in groups.values()}
         for row in told:
@@ -164,6 +174,13 @@ def _is_truer(row: RequestRow, than: str) -> bool:
     return than == "interrupted" and row.outcome != "interrupted"
 
 
+def _present(db: Database, ids: Iterable[str]) -> dict[str, _Before]:
+    """What is to be known of the sessions of these ids, as far as there are any."""
+    wanted = sorted(ids)
+    sql = f"SELECT id, parent, turns, ended_ms FROM sessions WHERE id IN ({', '.join('?' * len(wanted))})"
+    return {key: _Before(parent, turns or 0, ended_ms) for key, parent, turns, ended_ms in db.rows(sql, wanted)}
+
+
 def _last_group(db: Database, client: str) -> SessionRow | None:
     sql = f"{SESSIONS.select} WHERE client = ? AND is_told = 0 ORDER BY last_ms DESC LIMIT 1"
     found = db.rows(sql, (client,))
@@ -192,7 +209,7 @@ def _follow(batch: Batch, groups: dict[str, RequestRow]) -> None:
 
 
 def _add(
-    row: RequestRow, changes: dict[str, SessionRow], present: dict[str, SessionRow], *, is_told: bool, is_counted: bool
+    row: RequestRow, changes: dict[str, SessionRow], present: dict[str, _Before], *, is_told: bool, is_counted: bool
 ) -> None:
     """One request more for its session, or the end of one that `is_counted` as interrupted.
 
@@ -224,7 +241,7 @@ def _add(
         change.ended_ms = before.ended_ms
 
 
-def _statements(changes: dict[str, SessionRow], present: dict[str, SessionRow]) -> list[Statement]:
+def _statements(changes: dict[str, SessionRow], present: dict[str, _Before]) -> list[Statement]:
     """Parents that nobody has seen, the changes themselves, and what is open again."""
     unseen = {}
     ordered = sorted(changes.values(), key=lambda change: change.id)  # two gateways are not to wait for each other
@@ -234,9 +251,8 @@ def _statements(changes: dict[str, SessionRow], present: dict[str, SessionRow]) 
             if key not in changes and key not in present:
                 unseen[key] = SessionRow(id=key, session=change.parent, client=change.client)
     again = [(change.id, change.ended_ms) for change in ordered if change.ended_ms is not None]
-    added = [msgspec.structs.replace(change, ended_ms=None) for change in ordered]
     statements = [SESSIONS.inserts([unseen[key] for key in sorted(unseen)])] if unseen else []
-    statements.append(Statement(_ADD, SESSIONS.bound(added)))
+    statements.append(Statement(_ADD, [_added(change) for change in ordered]))
     if again:
         # Whoever ended it once more since we looked has the last word.
         sql = "UPDATE sessions SET ended_ms = NULL, ended_by = NULL WHERE id = ? AND ended_ms = ?"
@@ -265,7 +281,6 @@ def _number(db: Database, *, turns: Sequence[RequestRow]) -> None:
 
 
 def _sql() -> str:
-    names = [column.name for column in SESSIONS.columns]
     earliest = "CASE WHEN sessions.first_ms < excluded.first_ms THEN sessions.first_ms ELSE excluded.first_ms END"
     latest = "CASE WHEN sessions.last_ms > excluded.last_ms THEN sessions.last_ms ELSE excluded.last_ms END"
     sets: dict[str, Any] = {
@@ -275,9 +290,9 @@ def _sql() -> str:
         "last_ms": latest,
         **{name: f"COALESCE(sessions.{name}, 0) + excluded.{name}" for name in _COUNTS},
     }
-    marks = ", ".join("?" * len(names))
+    marks = ", ".join("?" * len(_ADDED))
     changed = ", ".join(f"{name} = {value}" for name, value in sets.items())
-    return f"INSERT INTO sessions ({', '.join(names)}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changed}"
+    return f"INSERT INTO sessions ({', '.join(_ADDED)}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {changed}"
 
 
 _ADD: Final = _sql()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,14 @@ REFUSALS: Final = {
     sqlite3.SQLITE_MISMATCH,
     sqlite3.SQLITE_RANGE,
 }
+
+WORDS: Final[Mapping[int | None, str]] = {
+    sqlite3.SQLITE_NOTADB: "is no SQLite database",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: this user may not read it, or not write beside it",
+    sqlite3.SQLITE_READONLY_DIRECTORY: "cannot be opened: this user may not write beside it, as is needed "
+    "while no gateway runs",
+}
+"""What some errors of SQLite mean here, where its own words do not tell."""
 
 DIALECT: Final = Dialect("sqlite", schema.SQLITE)
 
@@ -57,12 +65,17 @@ class Sqlite:
         self.path = path
         self._query_s = query_s
         self._lock = threading.Lock()
-        if readonly and not path.exists():
-            raise StoreMissing(f"there is no store at {path}")
         try:
+            if path.is_dir():
+                inside = path / "arbiter.db"
+                raise StoreDown(f"{path} is a directory" + (f"; do you mean {inside}?" if inside.exists() else ""))
+            if readonly and not path.exists():
+                raise StoreMissing(f"there is no store at {path}")
             if not readonly:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 _make(path)
+            found = path.stat()
+            self._file = found.st_dev, found.st_ino
             self._db = sqlite3.connect(
                 f"{path.resolve().as_uri()}?mode={'ro' if readonly else 'rw'}",
                 uri=True,
@@ -70,8 +83,10 @@ class Sqlite:
                 isolation_level=None,
                 check_same_thread=False,
             )
-        except (OSError, sqlite3.Error) as error:
-            raise StoreDown(f"{path}: {error}") from error
+        except OSError as error:
+            raise StoreDown(f"{path}: {error.strerror}") from error
+        except sqlite3.Error as error:
+            raise _down(path, error) from error
         try:
             with self._translated():
                 if readonly:
@@ -115,6 +130,7 @@ class Sqlite:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         with self._lock, self._translated():
+            self._check_file()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -133,6 +149,7 @@ class Sqlite:
         if not self._lock.acquire(timeout=-1 if limit_s is None else limit_s):
             raise QueryTooSlow(f"other questions have kept the store busy for {limit_s:g} s: ask again")
         try:
+            self._check_file()
             if limit_s is None:
                 with self._translated():
                     yield
@@ -147,6 +164,15 @@ class Sqlite:
                     self._db.set_progress_handler(None, 0)
         finally:
             self._lock.release()
+
+    def _check_file(self) -> None:
+        """What is open must still be what the path leads to, else rows go where nobody finds them."""
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise StoreDown(f"{self.path}: {error.strerror}; it was removed while it was open") from error
+        if (found.st_dev, found.st_ino) != self._file:
+            raise StoreDown(f"{self.path} was replaced by another file while it was open")
 
     def close(self) -> None:
         with self._lock, contextlib.suppress(sqlite3.Error):
@@ -163,7 +189,7 @@ class Sqlite:
                 ) from error
             if self._is_refusal(error):
                 raise StoreRefused(f"{self.path}: {error}") from error
-            raise StoreDown(f"{self.path}: {error}") from error
+            raise _down(self.path, error) from error
         except (OverflowError, UnicodeEncodeError) as error:
             raise Unstorable(str(error)) from error
 
@@ -176,6 +202,11 @@ class Sqlite:
             return self._db.total_changes >= 0
         except sqlite3.ProgrammingError:
             return False
+
+
+def _down(path: Path, error: sqlite3.Error) -> StoreDown:
+    words = WORDS.get(getattr(error, "sqlite_errorcode", None))
+    return StoreDown(f"{path}: {error}" if words is None else f"{path} {words}")
 
 
 def _make(path: Path) -> None:

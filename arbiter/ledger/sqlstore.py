@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from arbiter.ledger import query, schema
@@ -10,16 +11,19 @@ from arbiter.ledger.database import Change, Database, Statement, Unstorable
 from arbiter.ledger.query import Entry, Filters, Page
 from arbiter.ledger.records import Row, storable, storable_value
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing, StoreRefused
+from arbiter.ledger.store import Counts, Position, StoreDown, StoreMissing, StoreOld, StoreRefused
 from arbiter.ledger.tables import ATTEMPTS, REQUESTS
 
 T = TypeVar("T")
+
+MOST_NAMED = 3  # of what an old database lacks
 
 
 class SqlStore:
     """Rows in a database. `readonly`: nothing is made or migrated, and writing fails.
 
-    Errors: StoreDown, from here and from every method; StoreMissing where there are no tables to read; QueryTooSlow.
+    Errors: StoreDown, from here and from every method; StoreMissing where there are no tables to read, StoreOld where
+    they are not today's; QueryTooSlow.
     """
 
     def __init__(self, database: Database, name: str, *, readonly: bool) -> None:
@@ -27,10 +31,7 @@ class SqlStore:
         self.name = name
         try:
             if readonly:
-                with database.asking():
-                    present = database.tables()
-                if "requests" not in present:
-                    raise StoreMissing(f"{name} holds no ledger yet")
+                self._check()
             else:
                 self._migrate()
         except BaseException:
@@ -49,6 +50,10 @@ class SqlStore:
                 self._write([storable(row) for row in requests], [storable(row) for row in attempts], position, also)
             except Unstorable as error:
                 raise StoreRefused(f"{self.name}: {error}") from error
+
+    def look(self) -> None:
+        with self.database.transaction():
+            self.database.rows("SELECT 1 FROM journal_positions LIMIT 1")
 
     def position(self, journal: str) -> int:
         with self.database.asking():
@@ -135,6 +140,20 @@ class SqlStore:
                 by_request.setdefault(attempt.request_id, []).append(attempt)
         return by_request
 
+    def _check(self) -> None:
+        with self.database.asking():
+            present = self.database.tables()
+            if "requests" not in present:
+                raise StoreMissing(f"{self.name} has none of the gateway's tables")
+            version = self._version(present)
+        with self._refusing_newer():
+            lacking = schema.lacking(version, present)
+        if lacking or version < schema.VERSION:
+            named = ", ".join(lacking[:MOST_NAMED]) + (" and more" if len(lacking) > MOST_NAMED else "")
+            ours = "" if version == schema.VERSION else f", this one has schema {schema.VERSION}"
+            what = f": it has no {named}" if lacking else ""
+            raise StoreOld(f"{self.name} is of an earlier version (schema {version}{ours}){what}")
+
     def _migrate(self) -> None:
         with self.database.asking():
             if not self._plan():
@@ -145,11 +164,19 @@ class SqlStore:
 
     def _plan(self) -> list[str]:
         present = self.database.tables()
-        version = 0
-        if "schema_version" in present:
-            version = int(self.database.rows("SELECT MAX(version) FROM schema_version")[0][0] or 0)
-        try:
+        version = self._version(present)
+        with self._refusing_newer():
             return schema.plan(version, present, self.database.indexes(), self.database.dialect.types)
+
+    def _version(self, present: Mapping[str, list[str]]) -> int:
+        if "schema_version" not in present:
+            return 0
+        return int(self.database.rows("SELECT MAX(version) FROM schema_version")[0][0] or 0)
+
+    @contextlib.contextmanager
+    def _refusing_newer(self) -> Iterator[None]:
+        try:
+            yield
         except schema.NewerSchema as error:
             raise StoreDown(f"{self.name}: {error}") from error
 

@@ -23,6 +23,10 @@ class StoreMissing(StoreDown):
     """There is no store yet where one was to be read."""
 
 
+class StoreOld(StoreDown):
+    """The store was made by an earlier version, and is to be read only: whoever writes to it brings it up to date."""
+
+
 class StoreRefused(StoreDown):
     """The store is well, and will never take this: the statement is wrong, or a value in it."""
 
@@ -76,6 +80,9 @@ class Store(Readable, Protocol):
 
     def change(self, work: Callable[[Database], T]) -> T:
         """What `work` does, in one transaction of its own."""
+
+    def look(self) -> None:
+        """Find out whether rows could be stored now, without storing any. Errors: StoreDown."""
 
     def position(self, journal: str) -> int:
         """The last sequence number of that journal in the store; 0 for a journal never seen."""

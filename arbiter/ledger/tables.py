@@ -33,11 +33,12 @@ class Table:
         self._new = {column.name: f"excluded.{column.name}" for column in self.columns if column.name != "id"}
         self._into = f"INSERT INTO {name} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET "
         self.upsert = self._into + _sets(self._new)
-        self._names = tuple(column.name for column in self.columns)
+        self.names = tuple(column.name for column in self.columns)
         # Of a row's fields, those that are stored; as a tuple, because no table has one column only.
-        self._stored = itemgetter(*(row.__struct_fields__.index(name) for name in self._names))
-        self._json = tuple(index for index, column in enumerate(self.columns) if column.kind == "json")
-        self._booleans = tuple(index for index, column in enumerate(self.columns) if column.kind == "boolean")
+        self._stored = itemgetter(*(row.__struct_fields__.index(name) for name in self.names))
+        self._json = {column.name for column in self.columns if column.kind == "json"}
+        self._booleans = {column.name for column in self.columns if column.kind == "boolean"}
+        self._has_blobs = any(column.kind == "blob" for column in self.columns)
         self._inserts: dict[tuple[str, ...], str] = {}
 
     def inserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
@@ -45,16 +46,11 @@ class Table:
 
         Only columns that some row has a value for are named: to bind a NULL costs a driver more than to bind a number.
         """
-        found = self.bound(rows)
-        used = [
-            index
-            for index, values in enumerate(zip(*found, strict=True))
-            if values[0] is not None or values.count(None) < len(values)
-        ]
-        if not used:
-            return Statement(self._insert(self._names), [])
-        pick = itemgetter(*used)  # several: no table has only one column that is never NULL
-        return Statement(self._insert(pick(self._names)), [pick(values) for values in found])
+        columns = self._by_column(rows)
+        used = [name for name, values in columns.items() if values[0] is not None or values.count(None) < len(values)]
+        names = tuple(used or self.names)
+        bound = zip(*(self._bound(name, columns[name]) for name in used), strict=True)
+        return Statement(self._insert(names), list(bound), None if self._has_blobs else (self.name, names))
 
     def upserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
         """Each of `rows` in the place of the one with its id."""
@@ -69,19 +65,21 @@ class Table:
         knows_better = f"{self.name}.outcome = 'interrupted' AND excluded.outcome <> 'interrupted'"
         return Statement(f"{self._into}{_sets(new)} WHERE {knows_better}", self.bound(rows))
 
-    def bound(self, rows: Sequence[msgspec.Struct]) -> list[list[Any]]:
+    def bound(self, rows: Sequence[msgspec.Struct]) -> list[Values]:
         """The rows' values as a driver takes them."""
-        found = []
-        for row in rows:
-            values = list(self._stored(msgspec.structs.astuple(row)))
-            for index in self._json:
-                if values[index] is not None:
-                    values[index] = _encode(values[index]).decode()
-            for index in self._booleans:
-                if values[index] is not None:
-                    values[index] = int(values[index])
-            found.append(values)
-        return found
+        return list(zip(*(self._bound(*column) for column in self._by_column(rows).items()), strict=True))
+
+    def _by_column(self, rows: Sequence[msgspec.Struct]) -> dict[str, Sequence[Any]]:
+        """What the rows have in each column. So it costs a third of what it does row by row."""
+        fields = tuple(zip(*map(msgspec.structs.astuple, rows), strict=True))
+        return dict(zip(self.names, self._stored(fields), strict=True)) if fields else {}
+
+    def _bound(self, name: str, values: Sequence[Any]) -> Sequence[Any]:
+        if name in self._json:
+            return [value if value is None else _encode(value).decode() for value in values]
+        if name in self._booleans:
+            return [value if value is None else int(value) for value in values]
+        return values
 
     def _insert(self, names: tuple[str, ...]) -> str:
         known = self._inserts.get(names)

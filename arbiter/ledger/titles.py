@@ -24,6 +24,9 @@ TITLE: Final = "title"
 REACH_MS: Final = 600_000
 """A conversation that began longer ago, or later, only begins alike."""
 
+MOST_WAITING: Final = 500
+"""Of one batch. Whoever asks for more titles of nothing than that gets the latest of them adopted."""
+
 
 class _Named(NamedTuple):
     session: str
@@ -46,7 +49,7 @@ def adopt(rows: Sequence[RequestRow], store: Readable) -> tuple[list[RequestRow]
             found = _here(row, begun) or store.read(partial(_conversations, title=row))
             row.session = _nearest(row, found)
     adopted = []
-    for row in store.read(partial(_waiting, openers={row.opener for row in begun if row.opener})):
+    for row in store.read(partial(_waiting, begun=begun)):
         row.session = _nearest(row, _here(row, begun))
         if row.session is not None:
             adopted.append(row)
@@ -96,11 +99,16 @@ def _conversations(db: Database, title: RequestRow) -> list[_Named]:
     return [_Named(*found) for found in db.rows(sql, (title.opener, *client, TITLE, *reach))]
 
 
-def _waiting(db: Database, openers: Iterable[str]) -> list[RequestRow]:
-    """The titles in the store that wait for one of these."""
-    wanted = sorted(openers)
-    if not wanted:
+def _waiting(db: Database, begun: Sequence[RequestRow]) -> list[RequestRow]:
+    """The titles in the store that wait for one of these; not more of them than MOST_WAITING."""
+    if not begun:
         return []
-    marks = ", ".join("?" * len(wanted))
-    sql = f"{REQUESTS.select} WHERE opener IN ({marks}) AND session IS NULL AND request_kind = ?"
-    return [REQUESTS.load(RequestRow, values) for values in db.rows(sql, (*wanted, TITLE))]
+    openers = sorted({row.opener for row in begun if row.opener})
+    received = [row.received_ms for row in begun]
+    marks = ", ".join("?" * len(openers))
+    sql = (
+        f"{REQUESTS.select} WHERE opener IN ({marks}) AND received_ms BETWEEN ? AND ? AND session IS NULL"
+        " AND request_kind = ? ORDER BY received_ms DESC LIMIT ?"
+    )
+    reach = (min(received) - REACH_MS, max(received) + REACH_MS)
+    return [REQUESTS.load(RequestRow, values) for values in db.rows(sql, (*openers, *reach, TITLE, MOST_WAITING))]

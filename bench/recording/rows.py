@@ -9,19 +9,23 @@ SESSIONS = 50
 EPOCH = "392012ba04a6"
 
 
+def _hash(number: int) -> str:
+    return f"{(number + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128):032x}"
+
+
 def request(number: int) -> RequestRow:
     """A request as it is when its first attempt is opened."""
     session = number % SESSIONS
     return RequestRow(
         id=f"{BEGAN_MS + number:012x}{number * 0x9E3779B97F4A7C15 % (1 << 80):020x}",
-        trace_id=f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128):032x}",
+        trace_id=f"{BEGAN_MS + number >> 10 & 0xFFF:03x}{_hash(number)[:29]}",
         endpoint="messages",
         format_in="anthropic-messages",
         stream=True,
         received_ms=BEGAN_MS + number,
         client="team-a",
         agent="claude-code",
-        session=f"session-{session:08d}-4f6e-9a51-0c7c7f1d2e3b",
+        session=f"{_hash(session + SESSIONS)[:8]}-4f6e-9a51-8c7c-0c7f{session:08d}",
         request_kind="main",
         model_asked="claude-sonnet-4-5",
         rationale="model claude-sonnet-4-5 -> anthropic/claude-sonnet-4-5",
@@ -31,7 +35,7 @@ def request(number: int) -> RequestRow:
         attempts=1,
         bytes_in=92_160,
         user_agent="claude-cli/2.0.14 (external, cli)",
-        affinity_key=f"{session:032x}",
+        affinity_key=_hash(session),
         affinity="kept",
     )
 

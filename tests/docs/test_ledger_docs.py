@@ -18,7 +18,7 @@ from arbiter.control.price_refresh import PriceRefresh
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
 from arbiter.control.titling import Titling
-from arbiter.ledger import journal, query, recorder, schema
+from arbiter.ledger import audit, journal, query, recorder, schema
 from arbiter.ledger.questions import cache, limits
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
@@ -46,6 +46,11 @@ def rows(text: str) -> list[list[str]]:
 def test_every_column_is_documented_with_its_type(table):
     documented = [(name.strip("`"), kind) for name, kind, _ in rows(section(LEDGER, f"`{table}`"))]
     assert documented == [(column.name, column.kind) for column in schema.columns(schema.TABLES[table])]
+
+
+def test_every_action_of_an_operator_is_listed():
+    listed = next(cells[2] for cells in rows(section(LEDGER, "`audit`")) if cells[0] == "`action`")
+    assert [action.strip("` ") for action in listed.split(",")] == list(audit.ACTIONS)
 
 
 def test_every_table_of_the_store_is_named(tmp_path):

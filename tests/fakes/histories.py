@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from arbiter.ledger.losses import Call
-from arbiter.ledger.row import AttemptRow
+from arbiter.ledger.row import AttemptRow, RequestRow
+from tests.fakes.rows import request_row
 
 BEGAN_MS = 1_790_000_000_000
 MINUTE_MS = 60_000
@@ -77,4 +78,16 @@ def attempt(minutes: float, inputs: Sequence[str], **fields: Any) -> AttemptRow:
         outcome="ok",
         output_tokens=100,
         usage_source="provider",
+    )
+
+
+def request_of(row: AttemptRow) -> RequestRow:
+    """The request that this attempt served."""
+    return request_row(
+        id=row.request_id,
+        received_ms=row.started_ms,
+        finished_ms=row.finished_ms,
+        client=row.client,
+        session=row.session,
+        request_kind=row.request_kind,
     )

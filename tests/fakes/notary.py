@@ -12,22 +12,15 @@ is served and `how` (a status, or `reset`), how many `events` a stream has, `eve
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
-import subprocess
-import sys
-import urllib.request
 from collections import Counter
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from tests.fakes.apart import Apart, serve
 from tests.fakes.origin import LAST_CHUNK, answer, chunk
 from tests.fakes.wires import CHAT, MESSAGES, Wire, sse_head
 
-ROOT = Path(__file__).parent.parent.parent
 _ERRAND = re.compile(r"<([a-z0-9-]+)\|([^>]*)>")
 
 
@@ -45,33 +38,14 @@ class Sight:
     answered: str = "open"
 
 
-class Notary:
+class Notary(Apart):
     """The process, as tests start and ask it."""
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
-
-    def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "tests.fakes.notary"]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        process.stdin.close()  # it ends with us, also when we are killed
-        process.wait(10)
-        process.stdout.close()
+    MODULE = "tests.fakes.notary"
 
     def seen(self) -> list[Sight]:
         """Every request so far, in order of arrival."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/seen", timeout=10) as told:
-            return [Sight(**found) for found in json.load(told)]
+        return [Sight(**found) for found in self._ask("/seen")]
 
 
 # --- the process itself -----------------------------------------------------------------------------------------------
@@ -152,12 +126,5 @@ def _answer(writer: asyncio.StreamWriter, status: str, body: bytes, sight_id: st
     )
 
 
-async def _main() -> None:
-    server = await asyncio.start_server(_Office().serve, "127.0.0.1", 0, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_main())
+    serve(_Office().serve)

@@ -6,50 +6,27 @@
 
 A request names itself in `user` and chooses its answer in `play`: `wait_s` before the head, `events` and `every_s` of a
 stream, `fail` for a stream that is cut after its events, `status` for an error. `headers_seen()` has what came with
-the requests. It knows nothing of the gateway, so it needs nothing but the standard library.
+the requests. It knows nothing of the gateway, and imports nothing of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
-import urllib.request
 from collections import Counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.fakes.apart import Apart, serve
 
 
-class Witness:
+class Witness(Apart):
     """The process, as tests start and ask it."""
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
+    MODULE = "tests.fakes.witness"
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        process.stdin.close()  # it ends with us, also when we are killed
-        process.wait(10)
-        process.stdout.close()
-
-    def _ask(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
-            return json.load(answer)
 
     def seen(self) -> Counter[str]:
         """How often each request was seen, by its `user`."""
@@ -125,11 +102,5 @@ async def _play(writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
     writer.write(b"0\r\n\r\n")
 
 
-async def _main() -> None:
-    server = await asyncio.start_server(_serve, "127.0.0.1", 0, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-
 if __name__ == "__main__":
-    asyncio.run(_main())
+    serve(_serve)

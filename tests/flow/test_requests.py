@@ -612,7 +612,7 @@ def test_a_head_has_the_headers_of_its_get_and_no_body(front: Front) -> None:
 
 @each_wire
 def test_a_missing_or_wrong_key_is_a_401_in_the_callers_format(make_front: Any, wire: Wire) -> None:
-    """`auth.mode: require`: the refusal repeats nothing of the key, and the right one is taken in either header."""
+    """`auth.mode: require`: the refusal says where a key goes and repeats none; the right one is taken there."""
     digest = hashlib.sha256(b"arb-right").hexdigest()
     clients = [{"name": "ci", "key_hash": f"sha256:{digest}", "agent": "codex", "allow": [wire.model]}]
     front = make_front(auth={"mode": "require"}, clients=clients)
@@ -623,6 +623,7 @@ def test_a_missing_or_wrong_key_is_a_401_in_the_callers_format(make_front: Any, 
                 found = await ask(front.port, wire.path, wire.ask(), headers=headers)
                 refused(front, wire, found, 401, "unauthorized", "key")
                 assert b"arb-wrong" not in found.body
+                assert all(name in found.body for name in (b"`Authorization: Bearer", b"`x-api-key", b"`X-Arbiter-Key"))
             assert origin.requests == []
             for headers in ([("authorization", "Bearer arb-right")], [("x-api-key", "arb-right")]):
                 found = await ask(front.port, wire.path, wire.ask(), headers=headers)

@@ -135,6 +135,19 @@ def survive(
         assert PASSWORD not in text and PASSWORD_IN_URL not in text
 
 
+@postgresql
+def test_a_server_that_is_gone_is_told_of_while_nobody_asks_anything(
+    witness: Witness, tmp_path: Path, postgres: Postgres, server_place: Place
+) -> None:
+    """Whoever watches `/health/ready` hears of it before the first row has to wait; and that it is back."""
+    made = config(witness, storage={"url": server_place.url})
+    with Gateway(made, tmp_path, expected_errors=["wait in the journal"]) as gateway:
+        until(lambda: not warnings(gateway), "no warning")
+        with stopped(postgres):
+            until(lambda: "refused" in warnings(gateway), "a warning", 30)
+        until(lambda: not warnings(gateway), "no warning", 30)
+
+
 @pytest.fixture
 def server_place(postgres: Postgres) -> Iterator[PostgresPlace]:
     place = PostgresPlace(postgres)

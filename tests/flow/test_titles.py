@@ -140,6 +140,9 @@ def test_a_session_gets_a_title_and_a_summary_after_its_first_turn(gateway: Gate
     assert question["id"] not in listed
     listed = [one["id"] for one in gateway.get("/admin/api/requests?kind=summary", headers=ADMIN).json["requests"]]
     assert listed == [question["id"]]
+    page = gateway.get(f"/admin/ui/requests/{question['id']}", headers=ADMIN).body.decode()
+    assert 'href="/admin/ui/sessions/%20first"' in page
+    assert "  about          first\n" in arbiter(gateway, "requests", "--trace", question["trace_id"])
 
 
 def test_a_title_is_shown_found_and_gone_once_an_operator_clears_it(gateway: Gateway, namer: Namer) -> None:

@@ -8,6 +8,8 @@
 from libc.stdlib cimport malloc, realloc
 from libc.string cimport memcmp, memcpy
 
+from arbiter._speedups.c.jsonscan cimport hex4
+
 cdef enum:
     DEEP_LEVELS = 128
     MARKS_TOLD = 64
@@ -92,37 +94,17 @@ cdef inline void put(Form* f, const char* text, Py_ssize_t size) noexcept nogil:
     f.size += size
 
 
-cdef inline int hex4(const unsigned char* p, const unsigned char* end) noexcept nogil:
-    """The value of four hexadecimal digits, or -1."""
-    cdef int value = 0
-    cdef int i
-    cdef unsigned char c
-    if end - p < 4:
-        return -1
-    for i in range(4):
-        c = p[i]
-        if 48 <= c <= 57:
-            value = value * 16 + c - 48
-        elif 97 <= c <= 102:
-            value = value * 16 + c - 87
-        elif 65 <= c <= 70:
-            value = value * 16 + c - 55
-        else:
-            return -1
-    return value
-
-
 cdef inline const unsigned char* unescaped(Form* f, const unsigned char* p, const unsigned char* end) noexcept nogil:
     """Copy one escape as short as it can be; `p` stands on its backslash, a `u` behind it."""
     cdef const char* digits = b"0123456789abcdef"
-    cdef int code = hex4(p + 2, end)
+    cdef int code = hex4(<const char*>p + 2, <const char*>end)
     cdef int low
     cdef char* out = f.out + f.size
     if code < 0:
         put(f, <const char*>p, 2)
         return p + 2
     if 0xD800 <= code < 0xDC00 and end - p >= 12 and p[6] == c'\\' and p[7] == c'u':
-        low = hex4(p + 8, end)
+        low = hex4(<const char*>p + 8, <const char*>end)
         if 0xDC00 <= low < 0xE000:
             code = 0x10000 + ((code & 0x3FF) << 10) + (low & 0x3FF)
             out[0] = <char>(0xF0 | code >> 18)

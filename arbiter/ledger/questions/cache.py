@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
-from arbiter.ledger import query
+from arbiter.ledger import query, sums
 from arbiter.ledger.database import Database
 from arbiter.ledger.losses import ALARMS
 from arbiter.ledger.query import BadParameter
@@ -175,25 +175,27 @@ def _lost(causes: list[Cause]) -> int:
 
 
 def _tokens(database: Database, column: str, where: str, values: list[Any]) -> dict[Any, Tokens]:
-    sums = ", ".join(
-        f"CAST(SUM(COALESCE(a.{name}, 0)) AS BIGINT)"
-        for name in ("cached_tokens", "cache_write_tokens", "input_tokens")
-    )
-    sql = f"SELECT {column}, COUNT(*), {sums} {_FROM} WHERE a.cached_tokens IS NOT NULL{where} GROUP BY {column}"
+    def sql(sum_of: Callable[[str], str]) -> str:
+        counts = ("cached_tokens", "cache_write_tokens", "input_tokens")
+        added = ", ".join(sum_of(f"COALESCE(a.{name}, 0)") for name in counts)
+        return f"SELECT {column}, COUNT(*), {added} {_FROM} WHERE a.cached_tokens IS NOT NULL{where} GROUP BY {column}"
+
     return {
         name: Tokens(calls=calls, cached_tokens=cached, cache_write_tokens=written, input_tokens=plain)
-        for name, calls, cached, written, plain in database.rows(sql, values)
+        for name, calls, cached, written, plain in sums.rows(database, sql, values)
     }
 
 
 def _causes(database: Database, column: str, where: str, values: list[Any]) -> dict[Any, list[Cause]]:
-    sql = (
-        f"SELECT {column}, a.cache_verdict, COUNT(*), CAST(SUM(a.cache_lost_tokens) AS BIGINT),"
-        f" CAST(SUM(a.cache_lost_pd) AS BIGINT), COUNT(*) - COUNT(a.cache_lost_pd) {_FROM}"
-        f" WHERE a.cache_verdict IS NOT NULL{where} GROUP BY {column}, a.cache_verdict"
-    )
+    def sql(sum_of: Callable[[str], str]) -> str:
+        return (
+            f"SELECT {column}, a.cache_verdict, COUNT(*), {sum_of('a.cache_lost_tokens')},"
+            f" {sum_of('a.cache_lost_pd')}, COUNT(*) - COUNT(a.cache_lost_pd) {_FROM}"
+            f" WHERE a.cache_verdict IS NOT NULL{where} GROUP BY {column}, a.cache_verdict"
+        )
+
     found: dict[Any, list[Cause]] = {}
-    for name, cause, calls, tokens, pd, unpriced in database.rows(sql, values):
+    for name, cause, calls, tokens, pd, unpriced in sums.rows(database, sql, values):
         one = Cause(cause=cause, calls=calls, lost_tokens=tokens or 0, lost_pd=pd, unpriced=unpriced)
         found.setdefault(name, []).append(one)
     for causes in found.values():

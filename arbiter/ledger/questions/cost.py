@@ -7,14 +7,14 @@ what a subscription's calls would have cost.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
 from arbiter.accounting.prices import STATED
 from arbiter.config.rates import DAY_MS, Prepaid
-from arbiter.ledger import query
+from arbiter.ledger import query, sums
 from arbiter.ledger.database import Database
 from arbiter.ledger.query import BadParameter
 
@@ -199,16 +199,19 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def _spent(database: Database, column: str, where: str, values: list[Any]) -> dict[Any, Spent]:
-    sums = ", ".join(f"CAST(SUM(COALESCE({what}, 0)) AS BIGINT)" for what in ("a.cost_pd", "a.equivalent_pd", *_SUMS))
     counted = "CASE WHEN a.usage_source IN ('estimated', 'partial') THEN a.usage_source END"
-    sql = (
-        f"SELECT {column}, a.cost_source, {counted}, COUNT(*), COUNT(a.cost_pd),"
-        f" COUNT(CASE WHEN a.cost_pd = 0 THEN 1 END), {sums} {_FROM}{where}"
-        f" GROUP BY {column}, a.cost_source, {counted}"
-    )
+
+    def sql(sum_of: Callable[[str], str]) -> str:
+        added = ", ".join(sum_of(f"COALESCE({what}, 0)") for what in ("a.cost_pd", "a.equivalent_pd", *_SUMS))
+        return (
+            f"SELECT {column}, a.cost_source, {counted}, COUNT(*), COUNT(a.cost_pd),"
+            f" COUNT(CASE WHEN a.cost_pd = 0 THEN 1 END), {added} {_FROM}{where}"
+            f" GROUP BY {column}, a.cost_source, {counted}"
+        )
+
     fields = (*TOKENS, "estimated_input_tokens", "estimated_output_tokens")
     found: dict[Any, Spent] = {}
-    for name, source, usage, attempts, priced, free, cost_pd, other_pd, *tokens in database.rows(sql, values):
+    for name, source, usage, attempts, priced, free, cost_pd, other_pd, *tokens in sums.rows(database, sql, values):
         one = found.setdefault(name, Spent(name=None if name is None else str(name)))
         one.attempts += attempts
         for field, count in zip(fields, tokens, strict=True):
@@ -231,8 +234,8 @@ def _spent(database: Database, column: str, where: str, values: list[Any]) -> di
             share.attempts += attempts
             share.cost_pd += cost_pd
     failed = "COUNT(DISTINCT CASE WHEN r.outcome IN ('error', 'interrupted') THEN r.id END)"
-    sql = f"SELECT {column}, COUNT(DISTINCT r.id), {failed} {_FROM}{where} GROUP BY {column}"
-    for name, requests, failures in database.rows(sql, values):
+    counts = f"SELECT {column}, COUNT(DISTINCT r.id), {failed} {_FROM}{where} GROUP BY {column}"
+    for name, requests, failures in database.rows(counts, values):
         found[name].requests, found[name].failed = requests, failures
     return found
 
@@ -246,8 +249,8 @@ def _left(database: Database, prepaid: Prepaid) -> Left:
     if prepaid.account is not None:
         where, values = f"{where} AND a.account = ?", [*values, prepaid.account]
     unpriced = "COUNT(CASE WHEN a.cost_source = 'unpriced' THEN 1 END)"
-    sql = f"SELECT CAST(SUM(COALESCE(a.cost_pd, 0)) AS BIGINT), {unpriced} {_FROM}{where}"
-    ((spent_pd, count),) = database.rows(sql, values)
+    found = sums.rows(database, lambda sum_of: f"SELECT {sum_of('a.cost_pd')}, {unpriced} {_FROM}{where}", values)
+    ((spent_pd, count),) = found
     return Left(**_named(prepaid), spent_pd=spent_pd or 0, unpriced=count)
 
 

@@ -22,6 +22,8 @@ SAME_WINDOW_MS = 10 * 60_000
 MIN_SPAN_MS = 5 * 60_000
 """Of two words on a window: nearer to each other they say nothing of a rate."""
 MAX_ADVICE = 100_000
+FAR_MS = 366 * 86_400_000
+"""Further away than any window ends."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +75,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     """What comes of a window if it goes on as it went: ours, and no provider's word."""
 
     used_at_reset: float | None
-    full_ms: int | None  # when all of it is used; None: not before it resets
+    full_ms: int | None  # when all of it is used; None: not before it resets, nor within a year
     from_ms: int  # the rate is that between these two
     to_ms: int
     is_projection: bool = True
@@ -315,6 +317,6 @@ def _project(at_ms: int, from_ms: int, quota: ratelimits.Quota, burn: float) -> 
     if quota.resets_ms is not None:
         used_at_reset = used + burn * max(0, quota.resets_ms - at_ms) / 3_600_000
     full_ms = at_ms + round(max(0.0, 1 - used) / burn * 3_600_000) if burn > 0 else None
-    if full_ms is not None and quota.resets_ms is not None and full_ms > quota.resets_ms:
+    if full_ms is not None and full_ms > (at_ms + FAR_MS if quota.resets_ms is None else quota.resets_ms):
         full_ms = None
     return Projection(used_at_reset=used_at_reset, full_ms=full_ms, from_ms=from_ms, to_ms=at_ms)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from arbiter.ledger import query
+from arbiter.ledger import query, sums
 from arbiter.ledger.database import Database
 from arbiter.ledger.query import BadParameter, Entry
 from arbiter.ledger.row import AttemptRow, RequestRow
@@ -260,35 +260,34 @@ def _summed(db: Database, rows: Sequence[SessionRow]) -> list[Summary]:
 _ABOUT = "a.usage_source IN ('partial', 'estimated')"
 _BY_COUNTS = "COALESCE(a.cost_source, '') NOT IN ('provider', 'reconciled')"
 _KNOWN = "a.cached_tokens IS NOT NULL AND a.input_tokens IS NOT NULL"
-_SUMS = ", ".join(
-    f"CAST(SUM({what}) AS BIGINT)"
-    for what in (
-        "a.input_tokens",
-        "a.cached_tokens",
-        "a.cache_write_tokens",
-        "a.output_tokens",
-        "CASE WHEN a.input_tokens IS NULL THEN a.estimated_input_tokens END",
-        "CASE WHEN a.output_tokens IS NULL THEN a.estimated_output_tokens END",
-        f"CASE WHEN {_ABOUT} THEN 1 ELSE 0 END",
-        f"CASE WHEN {_ABOUT} AND a.cost_pd IS NOT NULL AND {_BY_COUNTS} THEN 1 ELSE 0 END",
-        f"CASE WHEN {_KNOWN} THEN a.cached_tokens END",
-        f"CASE WHEN {_KNOWN} THEN a.input_tokens + a.cached_tokens + COALESCE(a.cache_write_tokens, 0) END",
-        "a.cost_pd",
-        "CASE WHEN a.cost_pd IS NULL AND a.usage_source <> 'missing' THEN 1 ELSE 0 END",
-        "a.cache_lost_tokens",
-        "a.cache_lost_pd",
-    )
+_SUMS = (
+    "a.input_tokens",
+    "a.cached_tokens",
+    "a.cache_write_tokens",
+    "a.output_tokens",
+    "CASE WHEN a.input_tokens IS NULL THEN a.estimated_input_tokens END",
+    "CASE WHEN a.output_tokens IS NULL THEN a.estimated_output_tokens END",
+    f"CASE WHEN {_ABOUT} THEN 1 ELSE 0 END",
+    f"CASE WHEN {_ABOUT} AND a.cost_pd IS NOT NULL AND {_BY_COUNTS} THEN 1 ELSE 0 END",
+    f"CASE WHEN {_KNOWN} THEN a.cached_tokens END",
+    f"CASE WHEN {_KNOWN} THEN a.input_tokens + a.cached_tokens + COALESCE(a.cache_write_tokens, 0) END",
+    "a.cost_pd",
+    "CASE WHEN a.cost_pd IS NULL AND a.usage_source <> 'missing' THEN 1 ELSE 0 END",
+    "a.cache_lost_tokens",
+    "a.cache_lost_pd",
 )
 
 
 def _totals(db: Database, names: Sequence[str]) -> dict[str, Totals]:
-    marks = ", ".join("?" * len(names))
-    sql = (
-        f"SELECT r.client, r.session, {_SUMS} FROM requests r JOIN attempts a ON a.request_id = r.id"
-        f" WHERE r.session IN ({marks}) GROUP BY r.client, r.session"
-    )
+    def sql(sum_of: Callable[[str], str]) -> str:
+        return (
+            f"SELECT r.client, r.session, {', '.join(map(sum_of, _SUMS))}"
+            " FROM requests r JOIN attempts a ON a.request_id = r.id"
+            f" WHERE r.session IN ({', '.join('?' * len(names))}) GROUP BY r.client, r.session"
+        )
+
     found = {}
-    for client, session, *tokens, hit, sent, cost, unpriced, lost, lost_pd in db.rows(sql, names):
+    for client, session, *tokens, hit, sent, cost, unpriced, lost, lost_pd in sums.rows(db, sql, names):
         fresh, cached, written, out, about_in, about_out, approximate, cost_approximate = tokens
         found[key_of(client, session)] = Totals(
             input_tokens=fresh,

@@ -74,6 +74,30 @@ def test_all_formats_tell_the_same_facts(read: Any, body: Any, finish: str) -> N
     assert (facts.usage.input, facts.usage.cache_read, facts.usage.output) == (6, 4, 3)
 
 
+@pytest.mark.parametrize(
+    ("read", "body", "odd"),
+    [
+        *((of_chat_answer, CHAT, {"choices": odd}) for odd in (
+            [{"finish_reason": 5}], {"a": 1}, [None], "x", [{"message": 7}], [{"message": {"reasoning_content": 5}}],
+            [{"message": {"tool_calls": {}}}], [{"message": {"tool_calls": [{"function": {"name": 5}}]}}],
+        )),
+        (of_messages_answer, MESSAGES, {"stop_reason": 5}),
+        *((of_messages_answer, MESSAGES, {"content": odd}) for odd in (
+            "x", [{"type": None}], [{"type": "text", "text": 5}], [None], [{"type": "tool_use", "name": 5}],
+        )),
+        *((of_responses_answer, RESPONSE, {"output": odd}) for odd in ("x", {"a": 1}, [None], [5])),
+        (of_responses_answer, RESPONSE, {"status": 5}),
+        (of_responses_answer, RESPONSE, {"incomplete_details": "x"}),
+    ],
+)  # fmt: skip
+def test_what_an_answer_cost_is_read_whatever_shape_its_content_has(read: Any, body: Any, odd: Any) -> None:
+    """It is billed all the same. Its id and its model stand beside it, too."""
+    facts = read(json.dumps({**body, **odd}).encode())
+    assert (facts.usage.input, facts.usage.cache_read, facts.usage.output) == (6, 4, 3)
+    assert (facts.model, facts.usage_source, facts.error) == ("m-1", "provider", None)
+    assert facts.response_id == body["id"]
+
+
 @pytest.mark.parametrize("read", [of_chat_answer, of_messages_answer, of_responses_answer])
 @pytest.mark.parametrize("body", [b"{}", b'{"choices":7,"content":"x"}', b'{"id":5,"model":[],"usage":"many"}'])
 def test_an_answer_of_another_shape_costs_its_facts_and_nothing_else(read: Any, body: bytes) -> None:
@@ -135,10 +159,10 @@ def test_a_response_is_speechless_that_only_thought(output: list[dict[str, Any]]
     assert of_responses_answer(json.dumps(body).encode()).is_speechless is is_speechless
 
 
-def test_an_answer_of_countless_values_is_passed_unread() -> None:
-    """Decoded it would take twenty times the memory that it has bytes."""
+def test_of_an_answer_of_countless_values_what_it_cost_is_read() -> None:
+    """Decoded whole it would take twenty times the memory that it has bytes."""
     body = b'{"usage":{"prompt_tokens":1},"choices":[' + b"{}," * 400_000 + b"{}]}"
-    assert of_chat_answer(body) == Facts()
+    assert of_chat_answer(body) == Facts(usage=Usage(input=1), usage_source="partial")
     assert of_chat_answer(body[:28] + b"}") == Facts(usage=Usage(input=1), usage_source="partial")
 
 

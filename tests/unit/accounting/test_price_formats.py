@@ -146,6 +146,28 @@ def test_genai_prices_own_data_is_a_list_of_vendors() -> None:
     )
 
 
+@pytest.mark.parametrize("price", [-5, 1e30, "1e999999"])
+def test_a_price_of_genai_prices_that_is_none_is_unknown(price: Any) -> None:
+    """And not a cost below nothing, nor a number that no column holds."""
+    model = {"id": "m", "match": {"equals": "m"}, "prices": {"input_mtok": 1, "output_mtok": price}}
+    found = [{"id": "a", "name": "A", "api_pattern": "a", "models": [model]}]
+    assert rates(found, "a", "m") == Rate(input=1_000_000)
+
+
+def test_a_fee_for_a_request_may_be_dearer_than_any_token() -> None:
+    entry = {"litellm_provider": "a", "input_cost_per_token": 1e-06, "input_cost_per_request": 0.5}
+    assert rates({"m": entry}, "a", "m") == Rate(input=1_000_000, request=500_000_000_000)
+    with pytest.raises(BadPrices, match="another unit"):
+        rates({"m": {**entry, "input_cost_per_request": 10**6}}, "a", "m")
+
+
+def test_a_tier_begins_at_a_number_of_tokens() -> None:
+    tiers = [{"tier": {"type": "context", "size": size}, "input": 3} for size in (True, -5, 0, "7", 100_000)]
+    found = {"p": {"models": {"m": {"cost": {"input": 1, "output": 2, "tiers": tiers}}}}}
+    known = rates(found, "p", "m")
+    assert known is not None and [above for above, _ in known.tiers] == [100_000]
+
+
 def test_a_few_bad_entries_are_left_out_and_many_make_no_list() -> None:
     """OpenRouter's automatic choice is listed at -1: that is no price, and no reason to do without the others."""
     good = {f"m{number}": {"litellm_provider": "openai", "input_cost_per_token": 1e-06} for number in range(40)}
@@ -171,6 +193,13 @@ def test_a_few_bad_entries_are_left_out_and_many_make_no_list() -> None:
         b'{"a": {"b": 1}}',
         b'{"a": {"litellm_provider": "x", "input_cost_per_token": NaN}}',
         b'{"a": {"litellm_provider": "x", "input_cost_per_token": 1e999}}',
+        b'{"a": {"litellm_provider": "x", "input_cost_per_token": 1e999999}}',
+        b'{"a": {"litellm_provider": "x", "input_cost_per_token": 1e9999999999999999999}}',
+        b'{"a": {"litellm_provider": "x", "input_cost_per_token": "NaN"}}',
+        b'{"a": {"litellm_provider": "x", "input_cost_per_token": "sNaN"}}',
+        b'{"a": {"litellm_provider": "x", "input_cost_per_token": "-Infinity"}}',
+        b'{"request-a": {"litellm_provider": "x", "input_cost_per_token": 1}}',
+        b'[{"id": "a", "name": "A", "api_pattern": "a", "models": [{"id": "b", "match": {"regex": "("}, "prices": {}}]}]',  # noqa: E501
         b'{"a": {"litellm_provider": "x", "input_cost_per_token": "cheap"}}',
         b'{"a": {"litellm_provider": "x", "input_cost_per_token": [1]}}',
         b'{"a": {"litellm_provider": "x", "input_cost_per_token": 3}}',

@@ -56,7 +56,9 @@ def test_an_unknown_key_is_refused_or_unattributed_as_the_mode_says():
     stranger = incoming(authorization="Bearer nope")
     with pytest.raises(Unauthorized) as refused:
         Keys(snapshot("require")).identify(stranger)
-    assert "nope" not in str(refused.value)
+    assert "nope" not in str(refused.value) and "none that it knows was sent: it goes into" in str(refused.value)
+    with pytest.raises(Unauthorized, match="none was sent: it goes into `Authorization: Bearer KEY`, `x-api-key"):
+        Keys(snapshot("require")).identify(incoming())
     assert Keys(snapshot("attribute")).identify(stranger).name is None
     assert Keys(snapshot("none")).identify(incoming(x_api_key=KEY)).name is None
 

@@ -12,7 +12,7 @@ from arbiter.ledger.comparison import Comparison
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.store import Position
 from arbiter.metrics import Metrics, render
-from tests.fakes.histories import attempt, turns
+from tests.fakes.histories import attempt, request_of, turns
 from tests.fakes.rows import request_row
 
 RATE = Rate(input=3_000_000, cached_input=300_000, cache_write_5m=3_750_000)
@@ -34,8 +34,9 @@ class Ledger:
         self.stage = Comparison(demo_snapshot, lambda row: RATE, self.metrics)
 
     def record(self, *attempts, requests=()):
-        """One batch. Returns the causes of its calls, in their order."""
-        batch = Batch(list(requests), list(attempts))
+        """One batch, of which `requests` may tell more. Returns the causes of its calls, in their order."""
+        told = {row.id: row for row in (*map(request_of, attempts), *requests)}
+        batch = Batch(list(told.values()), list(attempts))
         self.stage.take(batch, self.store)
         self.position += 1
         self.store.write([*batch.requests, *batch.attempts], Position("j", self.position), batch.also)
@@ -112,6 +113,25 @@ def test_changed_instructions_are_another_slot_and_still_told(ledger):
     row = attempt(1, turns(7), system="You are an agent. It is Tuesday.", conversation="d" * 32, **COLD)
     assert ledger.record(row) == ["system"]
     assert (row.cache_lost_in, row.cache_against) == ("system", "a0")
+
+
+def test_a_call_may_be_stored_a_batch_before_its_request(ledger):
+    """Where one batch ends between the two, a call of the next one finds it all the same."""
+    first = attempt(0, turns(5), **FIRST)
+    row = attempt(1, turns(7), system="You are an agent. It is Tuesday.", conversation="d" * 32, **COLD)
+    ledger.store.write([first], Position("j", 1))
+    assert ledger.record(row, requests=[request_of(first)]) == ["system"]
+
+
+def test_calls_that_count_nothing_hide_none(ledger):
+    """A session that has had tokens counted between two calls still has the one before."""
+    ledger.record(attempt(0, turns(5), **FIRST))
+    counted = [attempt(0.001 * number, turns(5), id=f"c{number}", input_tokens=9) for number in range(1, 20)]
+    for row in counted:
+        row.output_tokens = None
+    ledger.record(*counted)
+    row = attempt(1, turns(7), system="You are an agent. It is Tuesday.", conversation="d" * 32, **COLD)
+    assert ledger.record(row) == ["system"]
 
 
 def test_a_title_and_a_subagent_go_on_from_nothing(ledger):

@@ -23,13 +23,6 @@ TOOLS = [{"name": "read_file", "input_schema": {"type": "object", "properties": 
 
 
 @pytest.fixture
-def store(place):
-    one = place.open()
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def stage() -> Estimates:
     return Estimates(TOKENIZER)
 

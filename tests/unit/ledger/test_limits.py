@@ -16,13 +16,6 @@ NOW_MS = 1_790_000_000_000
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def store(place):
-    one = place.open()
-    yield one
-    one.close()
-
-
 def said(number: int, minutes_ago: float, rate_limits: dict[str, str] | None = None, **fields: Any) -> Any:
     started_ms = NOW_MS - round(minutes_ago * 60_000)
     values = {"started_ms": started_ms, "finished_ms": started_ms, "headers_us": 0, "account": "main", **fields}
@@ -116,6 +109,16 @@ def test_a_window_that_will_be_full_says_when(store):
     (window,) = ask(store, rows).windows
     assert window.projection is not None
     assert window.projection.full_ms == pytest.approx(NOW_MS + 0.8 * HOUR_MS, abs=2)
+
+
+def test_a_window_that_hardly_burns_is_full_at_no_time_to_speak_of(store):
+    """Where nobody says when it ends: a moment beyond all calendars would be no answer."""
+    rows = [
+        said(1, 60, {"anthropic-ratelimit-unified-5h-utilization": "0"}),
+        said(2, 0, {"anthropic-ratelimit-unified-5h-utilization": f"0.{'0' * 40}1"}),
+    ]
+    (window,) = ask(store, rows).windows
+    assert window.projection is not None and window.projection.full_ms is None
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,6 @@ def site():
         yield one
 
 
-@pytest.fixture
-def store(place):
-    store = place.open()
-    yield store
-    store.close()
-
-
 def providers(site):
     return parse(
         f"providers: {{ router: {{ type: openai, endpoint: '{site.url}/api/v1', priced_as: openrouter,"
@@ -106,7 +99,11 @@ def test_at_most_so_many_are_asked_for(store, site, monkeypatch):
     assert len(site.asked) == 5
 
 
-@pytest.mark.parametrize("page", [Page(404), Page(500), answer(None)])
+ODD = [b"", b"\xff", b"[]", b'{"data":[1]}', *(b'{"data":{"total_cost":%b}}' % odd for odd in (
+    b"NaN", b"-1", b"true", b'"1"', b"1e999999", b"1e9999999999999999999", b"9" * 5000))]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [Page(404), Page(500), answer(None), *(Page(200, odd) for odd in ODD)])
 def test_those_of_which_nothing_is_known_do_not_keep_the_rest_waiting(store, site, monkeypatch, page):
     """They are asked for again once all others were: OpenRouter may know by then."""
     monkeypatch.setattr(openrouter, "MOST_CALLS", 2)

@@ -29,7 +29,7 @@ from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position
 from arbiter.sessions.affinity import Affinity
-from tests.fakes.histories import BEGAN_MS
+from tests.fakes.histories import BEGAN_MS, request_of
 from tests.fakes.prefix_cache import PrefixCache
 from tests.unit.sessions.captures import opened
 
@@ -226,8 +226,9 @@ def judged(rows: Iterable[AttemptRow], luck: random.Random, folder: Path) -> lis
         batch = found[position : position + luck.randint(1, 40)]
         position += len(batch)
         luck.shuffle(batch)
-        stage.take(Batch([], batch), store)
-        store.write(batch, Position("j", position))
+        requests = [request_of(row) for row in batch]
+        stage.take(Batch(requests, batch), store)
+        store.write([*requests, *batch], Position("j", position))
     store.close()
     return found
 

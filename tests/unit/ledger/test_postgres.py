@@ -202,3 +202,14 @@ def test_a_readers_connection_cannot_write_at_all(place):
     with psycopg.connect(place.url) as other:
         tables = other.execute("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'").fetchone()
         assert tables == (len(schema.TABLES) + 2,)  # and how far each journal is stored, and the schema's version
+
+
+def test_a_text_with_a_nul_is_stored_without_it_among_many(place):
+    """PostgreSQL has no such texts."""
+    store = place.open()
+    rows = [request_row(number, message="a\0b" if number == 7 else None) for number in range(20)]
+    store.write(rows, AT)
+    found = store.read(lambda db: db.rows("SELECT id, message FROM requests WHERE message IS NOT NULL"))
+    assert found == [("r00000007", "ab")]
+    assert store.counts().requests == 20
+    store.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from arbiter.ledger.sqlstore import SqlStore
 from arbiter.ledger.store import Position
 from arbiter.ledger.tariffs import Tariffs
 from tests.fakes.rows import attempt_row, request_row
-from tests.fakes.stores import Place
 
 CONFIG = """
 providers:
@@ -27,13 +25,6 @@ models:
   - { model: sub/cheap, input_usd_per_mtok: 1, output_usd_per_mtok: 2 }
 """
 USD = 10**6  # one dollar for a million tokens, for one token
-
-
-@pytest.fixture
-def store(place: Place) -> Iterator[SqlStore]:
-    one = place.open()
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -21,13 +21,6 @@ def bill(model: str, usd: int, day: datetime.date = DAY) -> Line:
     return Line(day=day, model=model, pd=usd, provider="openai")
 
 
-@pytest.fixture
-def store(place):
-    store = place.open()
-    yield store
-    store.close()
-
-
 def keep(store, *rows, sequence=1):
     store.write(list(rows), Position("j", sequence))
 
@@ -175,6 +168,10 @@ def test_a_bill_is_csv_or_json(tmp_path):
         (b"date,model,usd\n2026-01-01,m,much\n", "'much' is no sum"),
         (b"date,model,usd\n2026-01-01,m,NaN\n", "is no sum"),
         (b"date,model,usd\n2026-01-01,m,-1\n", "is no cost"),
+        (b'date,model,usd\n2026-01-01,m,"1,50"\n', "'1,50' has a comma where no thousands end"),
+        (b'date,model,usd\n2026-01-01,m,"1.234,50"\n', "write cents behind a point"),
+        (b"date,model,usd\n2026-01-01,m,1,234.50\n", "line 2: more cells than the head has"),
+        (b"date,model,usd\n2026-01-01,m,9000000\n2026-01-01,m,9000000\n", "line 3: .* more than a column holds"),
         (b"date,model,usd\n2026-01-01,m,1e30\n", "is no"),
         (b"date,model,usd\n2026-01-01,m,1e999999999\n", "line 2: '1e999999999' is no sum"),
         (b'[{"date": "2026-01-01", "model": "m", "usd": 1e999999999}]', "is no sum"),

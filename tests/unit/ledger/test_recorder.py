@@ -23,7 +23,7 @@ from arbiter.ledger.recorder import Recorder
 from arbiter.ledger.sqlstore import SqlStore
 from arbiter.state import process
 from tests.fakes.rows import attempt_row, request_row
-from tests.fakes.stores import Place
+from tests.fakes.stores import Place, SqlitePlace
 
 LIMIT = 32 << 20
 ROOT = Path(__file__).resolve().parents[3]
@@ -327,8 +327,8 @@ def test_a_locked_store_loses_nothing_and_says_so(tmp_path, place):
         until(lambda: not one.state().healthy)
         assert "lock" in one.state().reason
         assert one.state().depth == 40
-    until(lambda: one.state().depth == 0)
-    assert one.state().healthy and one.state().reason == ""
+    until(lambda: one.state().depth == 0 and one.state().healthy)
+    assert one.state().reason == ""
     one.stop()
     assert len(stored(place)[0]) == 25
 
@@ -373,6 +373,40 @@ def test_a_journal_that_lmdb_gave_up_is_opened_anew(tmp_path, place, monkeypatch
     assert one.state().healthy and one.state().depth == 0
     one.close()
     assert len(stored(place)[0]) == 10
+
+
+def test_a_store_that_could_not_take_a_row_is_noticed_while_there_is_none(tmp_path, monkeypatch):
+    """And it stays so until it could: to be opened and read is not enough."""
+    place = SqlitePlace(tmp_path / "a.db")
+    monkeypatch.setattr(recorder, "LOOK_EVERY_S", 0.0)
+    one = make(tmp_path, place, busy_s=0.02)
+    assert one._try_step() == recorder.PAUSE_S and one.state().healthy
+    with place.held():
+        for _ in range(3):
+            assert one._try_step() > recorder.PAUSE_S
+            assert not one.state().healthy and "lock" in one.state().reason
+    assert one._try_step() == recorder.PAUSE_S and one.state().healthy
+    one.close()
+
+
+@pytest.mark.parametrize("gone", ["removed", "replaced"])
+def test_rows_go_where_they_are_found_also_when_the_file_was_taken_away(tmp_path, gone):
+    """A file that has no name any more takes rows as well as any, and nobody ever reads them."""
+    place = SqlitePlace(tmp_path / "a.db")
+    one = make(tmp_path, place)
+    fill(tmp_path, 1)
+    drain(one)
+    for name in ("", "-wal", "-shm"):
+        Path(f"{place.path}{name}").unlink()
+    if gone == "replaced":
+        place.open().close()
+    fill(tmp_path, 2, start=1)
+    assert one._try_step() > recorder.PAUSE_S
+    assert gone in one.state().reason and "while it was open" in one.state().reason
+    one._try_step()
+    assert one.state().healthy and one.state().depth == 0
+    one.close()
+    assert list(stored(place)[0]) == ["r00000001", "r00000002"]
 
 
 def test_workers_hear_how_the_recorder_is(tmp_path, place, monkeypatch):

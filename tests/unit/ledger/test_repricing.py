@@ -25,13 +25,6 @@ def prices(extra: str = "") -> Any:
     return tariff(snapshot.pricing, snapshot.providers)
 
 
-@pytest.fixture
-def store(place):
-    store = place.open()
-    yield store
-    store.close()
-
-
 def keep(store, *rows, sequence=1):
     store.write(list(rows), Position("j", sequence))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from arbiter import clock
 from arbiter.config.load import demo_snapshot
 from arbiter.control.main import aging
@@ -25,13 +23,6 @@ def aged(number, days):
     received_ms = clock.now_ms() - int(days * DAY_S * 1000)
     request = request_row(number, received_ms=received_ms, attempts=2)
     return [request, attempt_row(request, 1), attempt_row(request, 2)]
-
-
-@pytest.fixture
-def store(place):
-    one = place.open()
-    yield one
-    one.close()
 
 
 def left(store):
@@ -71,6 +62,28 @@ def test_a_session_that_nobody_used_goes_with_its_notes_and_what_operators_did_s
     assert sweeper(place, of_rows(DAY_S)).sweep() == {"requests": 0, "attempts": 0, "sessions": 1}
     assert place.sql("SELECT id FROM sessions") == place.sql("SELECT id FROM notes") == [("young",)]
     assert len(place.sql("SELECT id FROM audit")) == 2
+
+
+def test_a_parent_that_nobody_saw_goes_with_the_last_session_that_named_it(place, store):
+    """One whose children are young stays, and so does what another client calls the same."""
+    young_ms = clock.now_ms()
+    for client, name, parent, last_ms in (
+        ("'a'", "gone", "NULL", "NULL"),
+        ("'a'", "old-child", "'gone'", 5),
+        ("'a'", "wanted", "NULL", "NULL"),
+        ("'a'", "young-child", "'wanted'", young_ms),
+        ("NULL", "wanted", "NULL", "NULL"),
+        ("NULL", "gone", "NULL", "NULL"),
+        ("NULL", "another", "'gone'", young_ms),
+    ):
+        id = f"{client} {name}".replace("'", "")
+        values = f"'{id}', '{name}', {client}, {parent}, {last_ms}"
+        place.sql(f"INSERT INTO sessions (id, session, client, parent, last_ms) VALUES ({values})")
+        place.sql(f"INSERT INTO notes VALUES ('{id}', '{id}', 5, 'me', 'hm')")
+    assert sweeper(place, of_rows(DAY_S)).sweep()["sessions"] == 3
+    kept = [("NULL another",), ("NULL gone",), ("a wanted",), ("a young-child",)]
+    assert sorted(place.sql("SELECT id FROM sessions")) == sorted(place.sql("SELECT id FROM notes")) == kept
+    assert sweeper(place, of_rows(DAY_S)).sweep()["sessions"] == 0
 
 
 def test_what_is_never_to_go_stays(place, store):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,6 @@ class Switch:
 
     def __call__(self) -> Snapshot:
         return parse(f"providers: {{ a: {{ type: echo }} }}\nsearch: {{ index: {str(self.is_on).lower()} }}", "t", {})
-
-
-@pytest.fixture
-def store(place: Place) -> Iterator[SqlStore]:
-    one = place.open()
-    yield one
-    one.close()
 
 
 def ask(store: SqlStore, q: str, **filters: Any) -> Found:

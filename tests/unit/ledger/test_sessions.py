@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from arbiter.ledger import titles
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.session_rows import KINDS, SessionRow
@@ -292,6 +293,19 @@ def test_a_title_that_waited_is_counted_once(books: Books) -> None:
     books.put(begins(2), title(1))
     books.put(begins(2), begins(3), title(1))
     assert (books.get("s").requests, books.get("s").titles) == (3, 1)
+
+
+def test_not_more_titles_are_adopted_at_once_than_a_batch_has_room_for(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may ask for titles all day, and hold one conversation."""
+    monkeypatch.setattr(titles, "MOST_WAITING", 3)
+    books.put(*(title(number) for number in range(1, 8)))
+    books.put(begins(9))
+    sql = "SELECT id FROM requests WHERE session = 's' AND request_kind = 'title' ORDER BY id"
+    found = books.store.read(lambda db: db.rows(sql))
+    assert found == [(title(number).id,) for number in (5, 6, 7)]
+    assert books.get("s").titles == 3
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------

@@ -15,18 +15,11 @@ from arbiter.ledger import schema
 from arbiter.ledger.database import Statement
 from arbiter.ledger.query import BadParameter, Filters, parse, read_cursor, since, write_cursor
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.store import Counts, Position, QueryTooSlow, Reader, StoreDown, StoreMissing
+from arbiter.ledger.store import Counts, Position, QueryTooSlow, Reader, StoreDown, StoreMissing, StoreOld
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
 from tests.fakes.stores import SqlitePlace
 
 AT = Position("j", 1)
-
-
-@pytest.fixture
-def store(place):
-    one = place.open()
-    yield one
-    one.close()
 
 
 @pytest.fixture
@@ -150,6 +143,28 @@ def test_a_number_too_large_for_the_column_is_unknown_and_the_batch_is_stored(st
     entry = store.request(first.id)
     assert entry is not None and entry.attempts[0].total_tokens is None
     assert store.counts() == Counts(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("odd", "kept"),
+    [
+        ({"message": "\ud800 alone"}, {"message": "? alone"}),
+        ({"bytes_in": 2**64 - 1}, {"bytes_in": 0}),
+        ({"bytes_in": 2**70}, {"bytes_in": 0}),
+        ({"labels": {"a\0": "\0"}}, {"labels": {"a\0": "\0"}}),
+        ({"message": r"\u0000, \\u0000 and \" in words"}, {}),
+        ({"message": "naïve 🦉 \x01\x7f\u2028\t\n", "labels": {"ü": "'"}, "cost_pd": 2**63 - 1}, {}),
+    ],
+)
+def test_a_row_with_something_odd_is_stored_among_many(store, odd, kept):
+    """What no store can hold goes, the row stays; and it costs those around it nothing."""
+    rows = [request_row(number, session="s" if number % 2 else None) for number in range(20)]
+    rows[7] = msgspec.structs.replace(rows[7], **odd)
+    store.write([*rows, *map(attempt_row, rows)], AT)
+    store.write(rows, Position("j", 2))  # known by now, all of them
+    rows[7] = msgspec.structs.replace(rows[7], **kept)
+    found = store.requests(Filters()).entries
+    assert [(entry.request, entry.attempts) for entry in found] == [(row, [attempt_row(row)]) for row in rows[::-1]]
 
 
 def test_position_and_rows_are_one_transaction(store):
@@ -322,6 +337,7 @@ def test_listing_and_look_ups_use_an_index(sqlite_place, sqlite_store):
             "requests_client_trace",
         ),
         ("SELECT * FROM attempts WHERE request_id IN ('x') ORDER BY request_id, number, id", "attempts_request"),
+        ("UPDATE sessions SET ended_ms = last_ms WHERE ended_ms IS NULL AND last_ms < 5", "sessions_open"),
     ):
         steps = " ".join(row[3] for row in sqlite_place.sql("EXPLAIN QUERY PLAN " + sql))
         assert index in steps and "SCAN requests" not in steps.replace("SCAN requests USING INDEX", ""), steps
@@ -386,11 +402,16 @@ def test_a_table_that_somebody_else_has_is_waited_for_only_so_long(place, store)
 
 
 def test_a_database_of_an_earlier_version_gets_the_columns_and_indexes_it_lacks(place):
-    """A field appended to a row is a column at the next start; old rows read with its default."""
+    """A field appended to a row is a column at the next start; old rows read with its default.
+
+    An index that no question needs any more goes; one that somebody else made stays.
+    """
     place.open().close()
     place.sql("ALTER TABLE requests DROP COLUMN user_agent")
     place.sql("ALTER TABLE attempts DROP COLUMN reused_connection")
     place.sql("DROP INDEX attempts_newest")
+    place.sql("CREATE INDEX attempts_session ON attempts (session)")
+    place.sql("CREATE INDEX somebodys_own ON attempts (session)")
     place.sql(
         "INSERT INTO attempts (id, request_id, trace_id, number, provider, endpoint, format_out, started_ms)"
         " VALUES ('a', 'r', 't', 1, 'p', 'e', 'f', 0)"
@@ -402,8 +423,45 @@ def test_a_database_of_an_earlier_version_gets_the_columns_and_indexes_it_lacks(
     assert entry.request.user_agent is None
     assert entry.attempts[0].reused_connection is False and entry.attempts[0].usage_source == "missing"
     store.write([request_row(1, user_agent="new")], AT)
-    assert "attempts_newest" in store.read(lambda db: db.indexes())
+    indexes = store.read(lambda db: db.indexes())
+    assert {"attempts_newest", "somebodys_own"} <= indexes and "attempts_session" not in indexes
     store.close()
+
+
+def test_who_only_reads_a_store_of_an_earlier_version_is_told_which_it_is(place):
+    """It is left as it is; whoever writes brings it up to date, and then it is read."""
+    place.open().close()
+    place.sql("ALTER TABLE requests DROP COLUMN user_agent")
+    place.sql("DROP TABLE tool_sets")
+    told = r"is of an earlier version \(schema 1\): it has no requests.user_agent, tool_sets$"
+    for _ in range(2):
+        with pytest.raises(StoreOld, match=told):
+            place.open(readonly=True)
+    place.open().close()
+    place.open(readonly=True).close()
+    place.sql("DELETE FROM schema_version")
+    with pytest.raises(StoreOld, match=r"\(schema 0, this one has schema 1\)$"):
+        place.open(readonly=True)
+
+
+def test_a_store_of_a_newer_version_is_read_by_nobody_else(place):
+    place.open().close()
+    place.sql("UPDATE schema_version SET version = 99")
+    for readonly in (True, False):
+        with pytest.raises(StoreDown, match="schema version 99, of a newer Arbiter"):
+            place.open(readonly=readonly)
+
+
+def test_a_reader_waits_for_the_store_to_be_brought_up_to_date(place):
+    """Control may ask before its recorder has been there."""
+    place.open().close()
+    place.sql("DROP TABLE tool_sets")
+    reader = Reader(lambda: place.open(readonly=True))
+    with pytest.raises(StoreOld):
+        reader.counts()
+    place.open().close()
+    assert reader.counts() == Counts(0, 0)
+    reader.close()
 
 
 def test_rows_from_before_requests_had_a_cost_are_unpriced(place):

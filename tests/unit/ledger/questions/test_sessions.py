@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from arbiter.ledger.questions.sessions import named
 from arbiter.ledger.session_rows import SessionRow
 from arbiter.ledger.sessions import key_of
 from arbiter.ledger.sqlstore import SqlStore
 from arbiter.ledger.tables import SESSIONS
-from tests.fakes.stores import Place
 
 MANY = 30  # more than are looked at
-
-
-@pytest.fixture
-def store(place: Place) -> Iterator[SqlStore]:
-    one = place.open()
-    yield one
-    one.close()
 
 
 def put(store: SqlStore, *rows: SessionRow) -> None:
