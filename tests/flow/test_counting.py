@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.client import Answer, ask, run
 from tests.fakes.gateway import ADMIN, until
 from tests.fakes.origin import SILENCE, Origin, Peer, Request, answer
-from tests.fakes.wires import CHAT, JSON, MESSAGES, WIRES, Front, Wire
+from tests.fakes.wires import CHAT, JSON, MESSAGES, RESPONSES, WIRES, Front, Wire
 from tests.flow.conftest import MakeFront
 
 PATH = "/v1/messages/count_tokens?beta=true"
@@ -95,10 +95,11 @@ def test_everything_that_a_model_reads_is_counted(front: Front) -> None:
 @pytest.mark.parametrize("wire", WIRES, ids=str)
 def test_estimates_learn_from_what_is_reported(make_front: MakeFront, wire: Wire) -> None:
     """Per model and client, whatever format the answer came in: the next estimate is what was reported."""
-    front = make_front(limits={"answer": f"{60 + WIRES.index(wire)}MiB"})
+    front = make_front(limits={"answer": f"{70 + WIRES.index(wire)}MiB"})
     usage = {
         CHAT: {"prompt_tokens": 9000, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 8000}},
         MESSAGES: {"input_tokens": 900, "cache_read_input_tokens": 8000, "cache_creation_input_tokens": 100},
+        RESPONSES: {"input_tokens": 9000, "output_tokens": 3, "input_tokens_details": {"cached_tokens": 8000}},
     }[wire]
     told = answer(json.dumps({**json.loads(wire.answer()), "usage": usage}).encode(), headers=[JSON])
     broken = answer(b"{}", status="503 Service Unavailable", headers=[JSON])
@@ -108,7 +109,11 @@ def test_estimates_learn_from_what_is_reported(make_front: MakeFront, wire: Wire
             before = await estimate(front, wire.model)
             assert before == pytest.approx(len(TEXT) / 4, rel=0.02)
             origin.answer_with(told)
-            assert (await ask(front.port, MESSAGES.path, body(wire.model, max_tokens=9))).status == 200
+            if wire is RESPONSES:  # nobody else is answered in them
+                found = await ask(front.port, wire.path, wire.ask(TEXT))
+            else:
+                found = await ask(front.port, MESSAGES.path, body(wire.model, max_tokens=9))
+            assert found.status == 200
             origin.answer_with(broken)
             assert await estimate(front, wire.model) == pytest.approx(9000, rel=0.02)
             assert await estimate(front, "messages/messages-model" if wire is CHAT else CHAT.model) == before
@@ -161,6 +166,21 @@ def test_a_server_without_the_endpoint_is_asked_once(make_front: MakeFront) -> N
                 assert len(origin.requests) == asked
 
     run(main)
+
+
+def test_what_one_worker_found_missing_no_worker_asks_for(tmp_path: Path) -> None:
+    """It is of the server, and so of everybody who would ask it."""
+    lacks = answer(b'{"detail":"Not Found"}', status="404 Not Found", headers=[JSON])
+    with Front(tmp_path, gateway={"workers": 2}) as front:
+
+        async def main() -> None:
+            async with Origin(lacks, port=front.upstream) as origin:
+                for _ in range(12):
+                    found = await count(front, MESSAGES.model)
+                    assert (found.status, found.header("x-arbiter-estimate")) == (200, "unsupported")
+                assert len(origin.requests) == 1
+
+        run(main)
 
 
 @pytest.mark.parametrize(
