@@ -33,8 +33,6 @@ class Quotas:
 
 def _parse(params: Mapping[str, str], now_ms: int) -> limits.Asked:
     """Errors: BadParameter."""
-    unknown = next((name for name in params if name not in PARAMETERS), None)
-    if unknown is not None:
-        raise query.BadParameter(unknown, f"no such parameter; there are {', '.join(PARAMETERS)}")
+    query.only(params, PARAMETERS)
     since_ms = query.since(params.get("since", SINCE), now_ms)
     return limits.Asked(since_ms=since_ms, now_ms=now_ms, provider=params.get("provider"))

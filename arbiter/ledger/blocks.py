@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ MESSAGES = ("messages", "input")  # members that hold a conversation
 MAX_BLOCKS = 20_000  # of one request; a conversation has some hundreds of messages
 _SLICE = 1 << 18  # of base64, a multiple of four: short enough for others to have their turn in between
 _MARK = "cache_control"
+_ODD_64, _USUAL_64 = re.compile(r"[\s_-]"), str.maketrans("-_", "+/")
 LEFT_OUT = "left_out_bytes"
 """Beside the cache marks of an answer that was kept in part: how much of it, as the client got it, is missing."""
 
@@ -164,6 +166,8 @@ class _Making:
         if data.startswith("data:") and (found := self._data_url(data)) is not None:
             return found
         digest, size = hashlib.sha256(), 0
+        if _ODD_64.search(data):  # in lines, or as URLs have it: a slice would not be a multiple of four, nor all of it
+            data = "".join(data.split()).translate(_USUAL_64)
         try:
             for start in range(0, len(data), _SLICE):
                 piece = binascii.a2b_base64(data[start : start + _SLICE])

@@ -6,13 +6,16 @@ import datetime
 import hashlib
 import os
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from arbiter import clock
 from arbiter.accounting.listed import PriceList
 from arbiter.accounting.price_formats import BadPrices, parse
 from arbiter.config.rates import Pricing
+from arbiter.config.units import LATEST_MS
 from arbiter.log import Log
 
 MAX_BYTES = 64 << 20
@@ -25,7 +28,7 @@ class Stored(msgspec.Struct, kw_only=True):
 
     format: str
     origin: str
-    fetched_ms: int
+    fetched_ms: Annotated[int, Meta(ge=0, le=LATEST_MS)]
     sha256: str
     entries: int
     list: msgspec.Raw

@@ -6,7 +6,7 @@ import base64
 import binascii
 import datetime
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -127,14 +127,19 @@ def once(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
+def only(params: Mapping[str, str], known: Sequence[str]) -> None:
+    """Errors: BadParameter for one that there is not, and which there are."""
+    for name in params:
+        if name not in known:
+            raise BadParameter(name[:80], f"no such parameter; there are {', '.join(known)}")
+
+
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     """Filters from query parameters.
 
     Errors: BadParameter naming the parameter, also for one that does not exist.
     """
-    for name in params:
-        if name not in PARAMETERS:
-            raise BadParameter(name, f"no such parameter; there are {', '.join(PARAMETERS)}")
+    only(params, PARAMETERS)
     limit = integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT
     return Filters(
         trace=text("trace", params),

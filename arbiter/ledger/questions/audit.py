@@ -9,7 +9,6 @@ import msgspec
 
 from arbiter.ledger import query
 from arbiter.ledger.database import Database
-from arbiter.ledger.query import BadParameter
 from arbiter.ledger.session_rows import AuditRow
 from arbiter.ledger.tables import AUDIT
 
@@ -30,9 +29,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     """Filters from query parameters. Errors: BadParameter."""
-    for name in params:
-        if name not in PARAMETERS:
-            raise BadParameter(name[:80], f"no such parameter; there are {', '.join(PARAMETERS)}")
+    query.only(params, PARAMETERS)
     return Filters(
         since_ms=query.since(params["since"], now_ms) if "since" in params else None,
         action=query.text("action", params),

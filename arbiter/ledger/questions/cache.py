@@ -114,9 +114,7 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
 
     Errors: BadParameter naming the parameter, also for one that does not exist.
     """
-    for name in params:
-        if name not in PARAMETERS:
-            raise BadParameter(name, f"no such parameter; there are {', '.join(PARAMETERS)}")
+    query.only(params, PARAMETERS)
     by = params.get("by")
     if by is not None and by not in GROUPS:
         raise BadParameter("by", f"one of {', '.join(GROUPS)}")

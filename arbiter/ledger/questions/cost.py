@@ -142,9 +142,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     """Filters from query parameters. Errors: BadParameter naming the parameter, also for one that does not exist."""
-    for name in params:
-        if name not in PARAMETERS:
-            raise BadParameter(name, f"no such parameter; there are {', '.join(PARAMETERS)}")
+    query.only(params, PARAMETERS)
     by = params.get("by", "model")
     if by not in GROUPS:
         raise BadParameter("by", f"one of {', '.join(GROUPS)}")

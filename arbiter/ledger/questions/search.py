@@ -54,9 +54,7 @@ class Found(msgspec.Struct, frozen=True):
 
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     """Filters from query parameters. Errors: BadParameter, also for a parameter that does not exist."""
-    for name in params:
-        if name not in PARAMETERS:
-            raise BadParameter(name, f"no such parameter; there are {', '.join(PARAMETERS)}")
+    query.only(params, PARAMETERS)
     limit = params.get("limit", str(DEFAULT_LIMIT))
     if not (limit.isascii() and limit.isdigit() and len(limit) < 5 and 1 <= int(limit) <= MAX_LIMIT):
         raise BadParameter("limit", f"a whole number from 1 to {MAX_LIMIT}")

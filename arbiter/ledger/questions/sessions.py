@@ -120,9 +120,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     """Filters from query parameters. Errors: BadParameter naming the parameter, also for one that does not exist."""
-    for name in params:
-        if name not in PARAMETERS:
-            raise BadParameter(name[:80], f"no such parameter; there are {', '.join(PARAMETERS)}")
+    query.only(params, PARAMETERS)
     return Filters(
         since_ms=query.since(params["since"], now_ms) if "since" in params else None,
         agent=query.text("agent", params),

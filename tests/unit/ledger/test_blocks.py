@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,16 @@ def test_attachments_are_kept_by_identity(part, path, media):
         identity = found["attachment"]
         assert identity["media_type"] == media and identity["bytes"] == len(PNG)
         assert identity["sha256"] == hashlib.sha256(PNG).hexdigest()
+
+
+@pytest.mark.parametrize("spell", [base64.b64encode, base64.encodebytes, base64.urlsafe_b64encode])
+def test_an_attachment_is_known_by_its_file_however_its_base64_is_spelt(spell):
+    """In lines of 76, as in mail, or with the letters of URLs; and larger than what is decoded at once."""
+    file = random.Random(2).randbytes(600_000)
+    source = {"type": "base64", "media_type": "image/png", "data": spell(file).decode()}
+    block = blocks.made(json.dumps({"type": "image", "source": source}).encode(), REDACT)
+    identity = json.loads(block.text)["source"]["data"]["attachment"]
+    assert (identity["bytes"], identity["sha256"]) == (len(file), hashlib.sha256(file).hexdigest())
 
 
 def test_secrets_are_masked_and_what_others_signed_is_not_touched():

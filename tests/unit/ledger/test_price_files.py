@@ -46,9 +46,13 @@ def test_what_is_no_list_changes_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["prices.json"]
 
 
-def test_a_damaged_file_costs_its_prices_only(tmp_path):
+@pytest.mark.parametrize("damage", [b'{"format": "litellm"', b"\xff", b"9" * 18, b"-1"], ids=repr)
+def test_a_damaged_file_costs_its_prices_only(tmp_path, damage):
     pricing = Pricing(stored=tmp_path / "prices.json")
-    pricing.stored.write_bytes(b'{"format": "litellm"')
+    if damage.lstrip(b"-").isdigit():  # a moment that no calendar has
+        kept = price_files.keep(pricing.stored, raw(), "good")
+        damage = pricing.stored.read_bytes().replace(b"%d" % kept.fetched_ms, damage)
+    pricing.stored.write_bytes(damage)
     assert find(pricing) == [None]
     with pytest.raises(BadPrices, match="damaged"):
         price_files.age(pricing)
