@@ -57,7 +57,7 @@ def connecting(settings: Settings, record: Record, folder: Path) -> Change:
         tree = FORMATS[kind].parse(before or "")
         edits = [edit for edit in settings.defaults if lookup(tree, edit[0]) is MISSING]
         edits += settings.edits
-        if now is not None and edited(kind, now, edits) == now and _has_no_more(written, edits):
+        if now is not None and edited(kind, now, edits) == now and _was_all(written, edits):
             return Change(path, kind, now, now, before, edits)
         return Change(path, kind, now, edited(kind, before or "", edits), before, edits)
 
@@ -88,7 +88,7 @@ def write(changes: Sequence[Change], choices: Choices, record: Record, folder: P
 
 
 def undo(changes: Sequence[tuple[Written, Change]], record: Record, folder: Path) -> None:
-    """Put back what was, and forget that; what could not be put back stays known, with its copy. Errors: CommandError."""
+    """Put back what was, and forget that; what is not among the changes stays known. Errors: CommandError."""
     for written, change in changes:
         if change.is_one:
             _put(change, records.mode(change.path) if change.now is not None else written.mode)
@@ -127,9 +127,9 @@ def _original(written: Written, folder: Path) -> str | None:
     return text
 
 
-def _has_no_more(written: Written | None, edits: Sequence[Edit]) -> bool:
-    """Whether everything that was written is wanted still."""
-    return written is None or {place for place, _ in records.loaded(written)} <= {place for place, _ in edits}
+def _was_all(written: Written | None, edits: list[Edit]) -> bool:
+    """Whether what was written is still what is wanted, no more and in this order."""
+    return written is None or written.edits == records.stored(edits)
 
 
 def _written(change: Change, last: Written | None, folder: Path) -> Written:

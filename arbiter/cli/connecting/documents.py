@@ -81,7 +81,12 @@ def _drop(format: Format, text: str, place: Place, before: Any) -> str:
     tree = format.parse(text)
     if lookup(tree, place) is MISSING:
         return text
-    while len(place) > 1 and len(lookup(tree, place[:-1])) == 1 and lookup(before, place[:-1]) is MISSING:
+    while len(place) > 1 and len(lookup(tree, place[:-1])) == 1:
+        above = lookup(before, place[:-1])
+        if above is None:
+            return _put(format, text, place[:-1], None)
+        if above is not MISSING:
+            break
         place = place[:-1]
     return _checked(format, format.drop(text, place), drop(tree, place))
 

@@ -18,14 +18,12 @@ def parse(text: str) -> dict[str, str]:
 def put(text: str, place: Place, value: str) -> str:
     """`text` with the variable set in the line that it had last, else in one at the end."""
     (name,) = place
-    line = f"{name}={_quoted(value)}"
     found = _last(text, str(name))
-    newline = "\r\n" if "\r\n" in text else "\n"
     if found is not None:
-        ending = newline if found[0].endswith("\n") else ""
-        return text[: found.start()] + line + ending + text[found.end() :]
+        return text[: found.start(2)] + _quoted(value) + text[found.end(2) :]
+    newline = "\r\n" if "\r\n" in text else "\n"
     lead = text if not text or text.endswith("\n") else text + newline
-    return lead + line + newline
+    return f"{lead}{name}={_quoted(value)}{newline}"
 
 
 def drop(text: str, place: Place) -> str:

@@ -62,7 +62,7 @@ def put(text: str, place: Place, value: Any) -> str:
 
 
 def drop(text: str, place: Place) -> str:
-    """`text` without what stands at the place, which must."""
+    """`text` without what stands at the place, which must; a key that stands twice goes twice."""
     node = _read(text)
     assert node is not None
     for step in place[:-1]:
@@ -71,7 +71,9 @@ def drop(text: str, place: Place) -> str:
         node = below
     number = _number(node, place[-1])
     assert number is not None
-    return _remove(text, node, number)
+    left = _remove(text, node, number)
+    is_twice = isinstance(place[-1], str) and [item.key for item in node.items].count(place[-1]) > 1
+    return drop(left, place) if is_twice else left
 
 
 # ------------------------------------------------------------------------------------------------------------- edits
@@ -114,7 +116,7 @@ def _remove(text: str, node: Node, number: int) -> str:
         start, end = len(left) - (2 if left.endswith("\r\n") else 1), right.end()
     elif has_comma:
         end = len(text) - len(text[end:].lstrip(" \t"))
-    else:
+    elif not left.endswith("\n"):
         start = len(left)
     if number and not has_comma:
         comma = _blank(text, node.items[number - 1].node.end)

@@ -94,15 +94,15 @@ def forget(folder: Path) -> None:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Nobody else connects this agent, or takes it back, within. Errors: CommandError."""
+    """Nobody else connects an agent, or takes that back, within. Errors: CommandError."""
     try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder.with_name(f"{folder.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)  # held by its handle, nothing is left behind
     except OSError as error:
-        raise CommandError(f"{folder.parent} cannot be written: {error.strerror}") from None
+        raise CommandError(f"{folder} cannot be made: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # whoever held it may have removed it
         yield
     finally:
         with contextlib.suppress(OSError):

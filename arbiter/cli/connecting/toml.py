@@ -8,6 +8,7 @@ from typing import Any
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import InlineTable, Item
 
 from arbiter.cli.connecting.tree import Broken, Misfit, Named, Place
 
@@ -26,8 +27,7 @@ def put(text: str, place: Place, value: Any) -> str:
     table = document
     for depth, step in enumerate(map(_key, place[:-1])):
         if step not in table:
-            # A table of nothing but tables needs no header of its own.
-            table[step] = tomlkit.table(is_super_table=depth + 2 < len(place))
+            table[step] = _new(table, has_tables_only=depth + 2 < len(place))
         table = _table(table[step])
     table[_key(place[-1])] = value
     return tomlkit.dumps(document)
@@ -49,6 +49,13 @@ def _read(text: str) -> MutableMapping[str, Any]:
         return tomlkit.parse(text)
     except (TOMLKitError, RecursionError) as error:
         raise Broken(str(error)) from None
+
+
+def _new(above: MutableMapping[str, Any], *, has_tables_only: bool) -> Item:
+    """An empty table; inside of an inline table they are inline, too."""
+    if isinstance(above, InlineTable):
+        return tomlkit.inline_table()
+    return tomlkit.table(is_super_table=has_tables_only)  # which needs no header of its own
 
 
 def _table(value: Any) -> MutableMapping[str, Any]:

@@ -62,7 +62,8 @@ def drop(text: str, place: Place) -> str:
             return text[:start] + text[_span(node, number + 1, text)[0] :]
         return text[: _span(node, number - 1, text)[1] if number else start] + text[end:]
     start = text.rfind("\n", 0, start) + 1
-    return text[:start] + text[_line_end(text, end) :].removeprefix("\r").removeprefix("\n")
+    rest = text[_line_end(text, end) :]
+    return text[:start] + (rest[2:] if rest.startswith("\r\n") else rest[1:])
 
 
 # ------------------------------------------------------------------------------------------------------------- edits
@@ -78,7 +79,7 @@ def _insert(text: str, node: Block, step: Step, value: Any, newline: str) -> str
             return text[:at] + entry + text[at:]
         at = _span(node, len(node.value) - 1, text)[1]
         return text[:at] + ", " + entry + text[at:]
-    indent = " " * node.start_mark.column
+    indent: str = " " * node.start_mark.column
     at = _line_end(text, _end(node, text))
     entry = indent + _block([value] if isinstance(step, Named) else {step: value}, indent, newline)
     return text[:at] + newline + entry + text[at:]
@@ -86,7 +87,7 @@ def _insert(text: str, node: Block, step: Step, value: Any, newline: str) -> str
 
 def _replace(text: str, parent: Block, node: Node, value: Any, newline: str) -> str:
     """`value` in the place of `node`: of a key, where `parent` is a mapping, or of a list's element."""
-    start, end = node.start_mark.index, _end(node, text)
+    start, end = int(node.start_mark.index), _end(node, text)
     if parent.flow_style:
         lead = " " if text[start - 1] == ":" else ""
         return text[:start] + lead + json.dumps(value, ensure_ascii=False) + text[end:]
@@ -96,8 +97,8 @@ def _replace(text: str, parent: Block, node: Node, value: Any, newline: str) -> 
     start = text.index(":", key.end_mark.index) + 1
     if not isinstance(value, dict | list) or not value:
         return text[:start] + " " + _block(value, "", newline) + text[end:]
-    indent = " " * (key.start_mark.column + 2)
-    if _is_null(node):  # a comment beside the key stays there
+    indent: str = " " * (key.start_mark.column + 2)
+    if end == node.start_mark.index:  # nothing stands there: a comment beside the key stays
         start = end = _line_end(text, end)
     return text[:start] + newline + indent + _block(value, indent, newline) + text[end:]
 
