@@ -16,7 +16,7 @@ from tests.fakes.gateway import Gateway
 def test_what_an_agent_is_told_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The address is the configuration's, the key lets in, and the models that it may use are those that are offered."""
+    """The address is the configuration's, the key lets in, and what it may ask for is what is offered."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))

@@ -151,14 +151,14 @@ _PI_APIS = {CHAT: "openai-completions", MESSAGES: "anthropic-messages", RESPONSE
 
 
 def _pi(aim: Aim, home: Home) -> Steps:
-    folder = home.folder("PI_CODING_AGENT_DIR", ".pi", "agent")
+    folder = home.folder("PI_CODING_AGENT_DIR", ".pi/agent")
     choice: list[Edit] = [(("defaultProvider",), NAME), (("defaultModel",), aim.model)]
     models = Settings(folder / "models.json", "json", _pi_provider(aim))
     return Steps([models, Settings(folder / "settings.json", "json", choice)])
 
 
 def _omp(aim: Aim, home: Home) -> Steps:
-    folder = home.folder("PI_CODING_AGENT_DIR", ".omp", "agent")
+    folder = home.folder("PI_CODING_AGENT_DIR", ".omp/agent")
     choice: list[Edit] = [(("modelRoles", "default"), f"{NAME}/{aim.model}")]
     models = Settings(_yaml(folder, "models"), "yaml", _pi_provider(aim))
     return Steps([models, Settings(_yaml(folder, "config"), "yaml", choice)])
@@ -229,7 +229,7 @@ def _continue(aim: Aim, home: Home) -> Steps:
 
 
 def _llm(aim: Aim, home: Home) -> Steps:
-    folder = home.folder("LLM_USER_PATH") if home.env.get("LLM_USER_PATH") else home.config / "io.datasette.llm"
+    folder = home.folder("LLM_USER_PATH", home.config / "io.datasette.llm")
     edits: list[Edit] = []
     for one in aim.listed:
         name = f"{NAME}/{one.id}"

@@ -56,10 +56,10 @@ class Home:
     env: Mapping[str, str] = field(repr=False)
     path: Path
 
-    def folder(self, variable: str, *usual: str) -> Path:
+    def folder(self, variable: str, usual: str | Path) -> Path:
         """The folder that the variable names, else the usual one."""
         named = self.env.get(variable)
-        return Path(named).expanduser() if named else self.path.joinpath(*usual)
+        return Path(named).expanduser() if named else self.path / usual
 
     @property
     def config(self) -> Path:
@@ -67,8 +67,8 @@ class Home:
 
     @property
     def state(self) -> Path:
-        return self._xdg("XDG_STATE_HOME", ".local", "state")
+        return self._xdg("XDG_STATE_HOME", ".local/state")
 
-    def _xdg(self, variable: str, *usual: str) -> Path:
+    def _xdg(self, variable: str, usual: str) -> Path:
         named = Path(self.env.get(variable) or ".")
-        return named if named.is_absolute() else self.path.joinpath(*usual)  # as its specification has it
+        return named if named.is_absolute() else self.path / usual  # as its specification has it
