@@ -86,8 +86,14 @@ def nested(place: Place, value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two trees say the same. 1, 1.0 and True differ, NaN is itself, and the order of keys says nothing."""
-    return repr(_sorted(one)) == repr(_sorted(other))
+    """Whether two trees say the same. 1, 1.0 and True differ, NaN is itself, and the order of keys says nothing.
+
+    Errors: Broken for what holds itself, as YAML can.
+    """
+    try:
+        return repr(_sorted(one)) == repr(_sorted(other))
+    except RecursionError:
+        raise Broken("it is nested without end") from None
 
 
 def _sorted(tree: Any) -> Any:

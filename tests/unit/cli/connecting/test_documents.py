@@ -197,7 +197,7 @@ def test_what_is_no_single_plain_document_is_refused(text: str) -> None:
         edited("yaml", text, [(("model",), "m")])
 
 
-@pytest.mark.parametrize("text", ["- 1\n", "just text\n", "3\n", "a: 1\nmodel: &m x\nb: *m\n"])
+@pytest.mark.parametrize("text", ["- 1\n", "just text\n", "3\n", "a: 1\nmodel: &m x\nb: *m\n", "a: &x [*x]\n"])
 def test_what_cannot_be_edited_safely_is_refused(text: str) -> None:
     """An anchor that others refer to must not go."""
     with pytest.raises(Broken):
