@@ -17,6 +17,7 @@ from arbiter import __version__
 COMMANDS = (
     "serve",
     "demo",
+    "connect",
     "check",
     "route",
     "keys",
