@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.client import Caller, ask, request, run
 from tests.fakes.origin import Origin, Peer, Request, answer
-from tests.fakes.wires import CHAT, JSON, MESSAGES, WIRES, Front, Wire, begun, sse
+from tests.fakes.wires import CHAT, JSON, MESSAGES, RESPONSES, WIRES, Front, Wire, begun, sse
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
 SYSTEM = "You are a careful assistant with a system prompt of your own."
@@ -21,6 +21,8 @@ def asked(wire: Wire, *turns: dict[str, Any], **members: Any) -> dict[str, Any]:
     body = wire.ask(**members)
     if wire is CHAT:
         return {**body, "messages": [{"role": "system", "content": SYSTEM}, *turns]}
+    if wire is RESPONSES:
+        return {**body, "instructions": SYSTEM, "input": list(turns)}
     return {**body, "system": SYSTEM, "messages": list(turns)}
 
 
