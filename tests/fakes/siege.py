@@ -25,9 +25,10 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
+from tests.fakes.apart import ROOT
 from tests.fakes.client import Caller, Ending, request
 from tests.fakes.gateway import ADMIN, Gateway, Row, is_dead, until
-from tests.fakes.notary import ROOT, Notary, Sight, errand
+from tests.fakes.notary import Notary, Sight, errand
 from tests.fakes.wires import WIRES
 
 VICTIMS = ("worker", "control", "supervisor", "everything")
