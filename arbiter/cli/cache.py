@@ -38,7 +38,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--cause", choices=losses.CAUSES, metavar="CAUSE", help="only this cause among the largest")
     command.add_argument("--by", choices=cache.GROUPS, help="split by provider, model, session or client")
     command.add_argument(
-        "--limit", metavar="N", default=str(cache.DEFAULT_LIMIT), help=f"the N largest losses, {cache.DEFAULT_LIMIT}"
+        "--limit",
+        metavar="N",
+        default=str(cache.DEFAULT_LIMIT),
+        help=f"the N largest losses (default: {cache.DEFAULT_LIMIT})",
     )
     options.add_store(command)
 

@@ -21,6 +21,7 @@ from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import APIS, Alias, Member, Model, Provider, Snapshot
 from arbiter.ledger.tariffs import known_apart
 
+SPARE = {"cap": 4, "base": 3, "before fallback": 2, "accepted timeout": 1}
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
 _AFFINITY: dict[str, object] = {"header": "x-session-id", "ttl": "25h", "no_pin": []}
 _SESSIONS: dict[str, object] = {
@@ -252,7 +253,7 @@ def _providers(snapshot: Snapshot) -> str:
         "pinned for",
     )
     retries = render(
-        (soft("provider"), *(number(name, spare=1 if name in ("base", "cap") else 0) for name in head)),
+        (soft("provider"), *(number(name, spare=SPARE.get(name, 0)) for name in head)),
         [
             (
                 provider.name,

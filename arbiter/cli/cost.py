@@ -153,7 +153,8 @@ def _sources(total: Spent) -> str:
     whole = total.metered_pd + total.estimated_pd
     told = []
     for name, source in sorted(total.sources.items(), key=lambda one: (-one[1].cost_pd, -one[1].attempts)):
-        share = f"{show.usd(source.cost_pd)}, {source.cost_pd / whole:.0%} of it, " if whole and source.cost_pd else ""
+        money = f"{'~' if source.approximate else ''}{show.usd(source.cost_pd)}"
+        share = f"{money}, {show.percent(source.cost_pd / whole)} of it, " if whole and source.cost_pd else ""
         told.append(f"{name} ({share}{_count(source.attempts, 'attempt')})")
     return f"Prices: {'; '.join(told)}." if told else "No attempt reported what it used."
 
@@ -161,11 +162,10 @@ def _sources(total: Spent) -> str:
 def _left(left: Left) -> str:
     whose = left.provider if left.account is None else f"{left.provider} ({left.account})"
     unknown = f", less {_count(left.unpriced, 'attempt')} without a price" if left.unpriced else ""
+    money = f"{'~' if left.approximate else ''}{show.usd(abs(left.left_pd))}"
     verb = "left" if left.left_pd >= 0 else "spent beyond the"
     since = datetime.datetime.fromtimestamp(left.since_ms / 1000, datetime.UTC).date().isoformat()
-    return (
-        f"Prepaid, {whose}: {show.usd(abs(left.left_pd))} {verb} of {show.usd(left.balance_pd)} since {since}{unknown}."
-    )
+    return f"Prepaid, {whose}: {money} {verb} of {show.usd(left.balance_pd)} since {since}{unknown}."
 
 
 def _count(number: int, what: str) -> str:

@@ -33,8 +33,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Write the rows of a table, oldest first, with the columns that docs/ledger.md explains. The "
         "gateway need not be running. Parquet needs pyarrow: pip install 'arbiter-gateway[parquet]'.",
     )
-    command.add_argument("--format", choices=tuple(FORMATS), default="jsonl", help="(default: jsonl)")
-    command.add_argument("--table", choices=tuple(export.MOMENTS), default="requests", help="(default: requests)")
+    command.add_argument("--format", choices=tuple(FORMATS), default="jsonl", help="what to write (default: jsonl)")
+    command.add_argument(
+        "--table", choices=tuple(export.MOMENTS), default="requests", help="of which rows (default: requests)"
+    )
     command.add_argument(
         "--output", default="-", metavar="FILE", help="where to, in place of standard output; whole, or not at all"
     )

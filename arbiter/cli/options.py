@@ -77,9 +77,9 @@ def add_store(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_since(command: argparse.ArgumentParser, default: str | None = None) -> None:
+def add_since(command: argparse.ArgumentParser, default: str | None = None, more: str = "") -> None:
     """From when on; see `since_ms`."""
-    help = "only since then: 15m, 1h, 7d ago, or an ISO 8601 time (UTC unless it says otherwise)"
+    help = f"only since then{more}: 15m, 1h, 7d ago, or an ISO 8601 time (UTC unless it says otherwise)"
     if default is not None:
         help += f" (default: {default})"
     command.add_argument("--since", metavar="WHEN", default=default, help=help)
@@ -97,7 +97,11 @@ def since_ms(arguments: argparse.Namespace) -> int | None:
 
 def add_session(command: argparse.ArgumentParser, more: str = "") -> None:
     """Which session; see `session`."""
-    command.add_argument("--session", metavar="S", help=f"only this session{more}: its name, or what it begins with")
+    command.add_argument(
+        "--session",
+        metavar="S",
+        help=f"only this session{more}: its name, or 8 and more characters that it begins with",
+    )
 
 
 def session(store: SqlStore, arguments: argparse.Namespace) -> str | None:

@@ -12,9 +12,9 @@ SPARE = {"audio_input": 6, "audio_output": 5, "reasoning": 4, "cache_write_1h": 
 
 
 def price_table(named: Iterable[tuple[str, Rate]]) -> str:
-    """Rates under their names, each tier in a line of its own; rare kinds of prices only where somebody has one."""
+    """Rates under their names, each tier in a line below; rare kinds of prices only where somebody has one."""
     rows = [
-        (f"{name}, input above {above}" if above else name, tier)
+        (f"  input above {above:,}" if above else name, tier)
         for name, rate in named
         for above, tier in ((0, rate), *reversed(rate.tiers))
     ]
@@ -26,4 +26,6 @@ def price_table(named: Iterable[tuple[str, Rate]]) -> str:
         prices = [None if (pd := getattr(rate, kind)) is None else units.price(pd) for kind in kinds]
         shown.append((name, *prices, *([units.written((rate.request or 0) / 10**12)] if has_fee else [])))
     named_kinds = (number(kind.replace("_", " "), spare=SPARE.get(kind, 0)) for kind in kinds)
-    return render((soft("model"), *named_kinds, *([number("USD per request", spare=1)] if has_fee else [])), shown)
+    return render(
+        (soft("model", least=24), *named_kinds, *([number("USD per request", spare=1)] if has_fee else [])), shown
+    )

@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "in the configuration.",
         json="one JSON object",
     )
-    options.add_since(command)
+    options.add_since(command, more=" (required)")
     command.add_argument("--until", metavar="WHEN", help="only until then (default: now)")
     command.add_argument("--provider", metavar="NAME", help="only attempts at this provider")
     command.add_argument("--model", metavar="NAME", help="only this model, by its provider's name for it")

@@ -56,7 +56,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--kind",
         choices=(*query.KINDS, query.ALL),
-        help="only these: what clients asked (the default, but with --trace), or what the gateway itself did",
+        help="only these: what clients asked (the default, except with --trace), or what the gateway itself did",
     )
     options.add_store(command)
 
@@ -164,7 +164,7 @@ def counts(entry: Entry) -> tuple[str | None, ...]:
 def _cost(entry: Entry) -> str | None:
     pd = entry.request.cost_pd
     if pd is None:
-        return "unpriced" if entry.is_unpriced else None
+        return "unpriced" if entry.is_unpriced else "subscription" if entry.is_subscription else None
     return f"~{show.usd(pd)}" if entry.is_cost_approximate else show.usd(pd)
 
 

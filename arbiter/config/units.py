@@ -89,7 +89,9 @@ def duration(seconds: float) -> str:
     if seconds < 1 or seconds != int(seconds):
         return f"{seconds * 1000:.10g}ms"
     whole = int(seconds)
-    # 120s stays 120s: seconds are what people compare; hours are worth the change of unit.
+    # 120s stays 120s: seconds are what people compare; hours are worth the change of unit, and weeks again.
+    if whole % 86_400 == 0 and whole > 7 * 86_400:
+        return f"{whole // 86_400}d"
     return f"{whole // 3600}h" if whole % 3600 == 0 else f"{whole}s"
 
 

@@ -44,6 +44,13 @@ _MAX_MS = 1 << 53
 _STORED = {row: [column.name for column in schema.columns(row)] for row in (RequestRow, AttemptRow)}
 
 
+APPROXIMATE = "a.usage_source IN ('partial', 'estimated')"
+APPROXIMATE_COST = (
+    f"{APPROXIMATE} AND a.cost_pd IS NOT NULL AND COALESCE(a.cost_source, '') NOT IN ('provider', 'reconciled')"
+)
+"""Of attempts `a`: what `AttemptRow.is_approximate` and `is_cost_approximate` say of one."""
+
+
 class BadParameter(ValueError):
     """A parameter that cannot be used; `name` says which."""
 
@@ -93,6 +100,11 @@ class Entry(msgspec.Struct, frozen=True):
         return sum(known) if known else None
 
     @property
+    def is_subscription(self) -> bool:
+        """Whether it cost nothing because a subscription served it."""
+        return self.request.cost_pd is None and any(one.cost_source == "subscription" for one in self.attempts)
+
+    @property
     def is_unpriced(self) -> bool:
         """Whether tokens were used, and nobody knows for how much."""
         return self.request.cost_pd is None and any(
@@ -134,13 +146,18 @@ def only(params: Mapping[str, str], known: Sequence[str]) -> None:
             raise BadParameter(name[:80], f"no such parameter; there are {', '.join(known)}")
 
 
+def limited(params: Mapping[str, str], default: int, most: int) -> int:
+    """How many are asked for. Errors: BadParameter."""
+    return integer("limit", params["limit"], 1, most) if "limit" in params else default
+
+
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     """Filters from query parameters.
 
     Errors: BadParameter naming the parameter, also for one that does not exist.
     """
     only(params, PARAMETERS)
-    limit = integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT
+    limit = limited(params, DEFAULT_LIMIT, MAX_LIMIT)
     return Filters(
         trace=text("trace", params),
         provider=text("provider", params),

@@ -11,10 +11,13 @@ import jsonschema
 import pytest
 import yaml
 
+from arbiter.accounting.genai import packaged
 from arbiter.cli import parser
+from arbiter.clock import now_ms
 from arbiter.config import reference
 from arbiter.config.decode import Decoder
 from arbiter.config.load import DEMO, parse
+from arbiter.config.rates import DAY_MS
 from arbiter.config.redacted import redacted
 from arbiter.config.reference import Key, keys
 from arbiter.config.schema import Config
@@ -62,6 +65,17 @@ def test_every_environment_variable_is_documented() -> None:
 def test_the_example_loads_without_a_warning() -> None:
     snapshot = parse(EXAMPLE, str(ROOT / "arbiter.example.yaml"), ENV)
     assert snapshot.warnings == () and set(snapshot.providers) == {"anthropic", "openai", "local", "echo"}
+
+
+def test_the_prices_of_the_example_are_those_of_the_release() -> None:
+    """Whoever takes the file as it is pays by the list, and not by what a model cost once."""
+    snapshot = parse(EXAMPLE, str(ROOT / "arbiter.example.yaml"), ENV)
+    declared = dict(snapshot.rates())
+    assert set(declared) == {"anthropic/claude-sonnet-4-5", "openai/gpt-5.2"}
+    for name, rate in declared.items():
+        vendor, _, model = name.partition("/")
+        listed = packaged().find(vendor, model, "", now_ms() // DAY_MS)
+        assert listed is not None and rate == listed.rate(now_ms()), name
 
 
 def written(text: str) -> set[str]:

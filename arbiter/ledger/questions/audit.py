@@ -35,7 +35,7 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
         action=query.text("action", params),
         who=query.text("who", params),
         target=query.text("target", params),
-        limit=query.integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT,
+        limit=query.limited(params, DEFAULT_LIMIT, MAX_LIMIT),
     )
 
 

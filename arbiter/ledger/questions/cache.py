@@ -126,7 +126,7 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
         model=query.text("model", params),
         cause=query.text("cause", params),
         by=by,  # type: ignore[arg-type]
-        limit=query.integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT,
+        limit=query.limited(params, DEFAULT_LIMIT, MAX_LIMIT),
     )
 
 

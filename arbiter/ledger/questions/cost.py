@@ -16,7 +16,7 @@ from arbiter.accounting.prices import STATED
 from arbiter.config.rates import DAY_MS, Prepaid
 from arbiter.ledger import query, sums
 from arbiter.ledger.database import Database
-from arbiter.ledger.query import BadParameter
+from arbiter.ledger.query import APPROXIMATE, APPROXIMATE_COST, BadParameter
 
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 50
@@ -65,10 +65,14 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, kw_only=True):
-    """Attempts whose price comes from one source (SPEC 9.3)."""
+    """Attempts whose price comes from one source (SPEC 9.3).
+
+    Of `cost_pd` a part is that of `approximate` attempts: by estimates, or by what a cut answer had counted.
+    """
 
     attempts: int = 0
     cost_pd: int = 0
+    approximate: int = 0
 
 
 class Spent(msgspec.Struct, kw_only=True):
@@ -117,7 +121,10 @@ class Spent(msgspec.Struct, kw_only=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of money paid in advance; less by nobody knows how much for the `unpriced`."""
+    """What is left of money paid in advance; less by nobody knows how much for the `unpriced`.
+
+    `approximate` attempts are charged by estimates, or by what a cut answer had counted.
+    """
 
     provider: str
     account: str | None
@@ -125,6 +132,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
     spent_pd: int
     unpriced: int
+    approximate: int = 0
 
     @property
     def left_pd(self) -> int:
@@ -149,7 +157,7 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     return Filters(
         since_ms=query.since(params.get("since", DEFAULT_SINCE), now_ms),
         by=by,  # type: ignore[arg-type]
-        limit=query.integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT,
+        limit=query.limited(params, DEFAULT_LIMIT, MAX_LIMIT),
         **{name: query.text(name, params) for name in _FILTERED},
     )
 
@@ -197,7 +205,7 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
 def _spent(database: Database, column: str, where: str, values: list[Any]) -> dict[Any, Spent]:
-    counted = "CASE WHEN a.usage_source IN ('estimated', 'partial') THEN a.usage_source END"
+    counted = f"CASE WHEN {APPROXIMATE} THEN a.usage_source END"
 
     def sql(sum_of: Callable[[str], str]) -> str:
         added = ", ".join(sum_of(f"COALESCE({what}, 0)") for what in ("a.cost_pd", "a.equivalent_pd", *_SUMS))
@@ -211,13 +219,14 @@ def _spent(database: Database, column: str, where: str, values: list[Any]) -> di
     found: dict[Any, Spent] = {}
     for name, source, usage, attempts, priced, free, cost_pd, other_pd, *tokens in sums.rows(database, sql, values):
         one = found.setdefault(name, Spent(name=None if name is None else str(name)))
+        approximate = priced if usage is not None and source not in STATED else 0
         one.attempts += attempts
         for field, count in zip(fields, tokens, strict=True):
             setattr(one, field, getattr(one, field) + count)
         if usage == "partial":
             one.partial += attempts
-            one.partial_priced += priced if source not in STATED else 0
-        if usage == "estimated" and source not in STATED:
+            one.partial_priced += approximate
+        if usage == "estimated" and approximate:
             one.estimated += priced
             one.estimated_pd += cost_pd
         else:
@@ -231,6 +240,7 @@ def _spent(database: Database, column: str, where: str, values: list[Any]) -> di
             share = one.sources.setdefault(source, Source())
             share.attempts += attempts
             share.cost_pd += cost_pd
+            share.approximate += approximate
     failed = "COUNT(DISTINCT CASE WHEN r.outcome IN ('error', 'interrupted') THEN r.id END)"
     counts = f"SELECT {column}, COUNT(DISTINCT r.id), {failed} {_FROM}{where} GROUP BY {column}"
     for name, requests, failures in database.rows(counts, values):
@@ -247,9 +257,12 @@ def _left(database: Database, prepaid: Prepaid) -> Left:
     if prepaid.account is not None:
         where, values = f"{where} AND a.account = ?", [*values, prepaid.account]
     unpriced = "COUNT(CASE WHEN a.cost_source = 'unpriced' THEN 1 END)"
-    found = sums.rows(database, lambda sum_of: f"SELECT {sum_of('a.cost_pd')}, {unpriced} {_FROM}{where}", values)
-    ((spent_pd, count),) = found
-    return Left(**_named(prepaid), spent_pd=spent_pd or 0, unpriced=count)
+    about = f"COUNT(CASE WHEN {APPROXIMATE_COST} THEN 1 END)"
+    found = sums.rows(
+        database, lambda sum_of: f"SELECT {sum_of('a.cost_pd')}, {unpriced}, {about} {_FROM}{where}", values
+    )
+    ((spent_pd, count, approximate),) = found
+    return Left(**_named(prepaid), spent_pd=spent_pd or 0, unpriced=count, approximate=approximate)
 
 
 def _named(prepaid: Prepaid) -> dict[str, Any]:

@@ -55,13 +55,11 @@ class Found(msgspec.Struct, frozen=True):
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     """Filters from query parameters. Errors: BadParameter, also for a parameter that does not exist."""
     query.only(params, PARAMETERS)
-    limit = params.get("limit", str(DEFAULT_LIMIT))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 5 and 1 <= int(limit) <= MAX_LIMIT):
-        raise BadParameter("limit", f"a whole number from 1 to {MAX_LIMIT}")
+    limit = query.limited(params, DEFAULT_LIMIT, MAX_LIMIT)
     if "q" not in params:
         raise BadParameter("q", "the words to look for")
     since_ms = query.since(params["since"], now_ms) if "since" in params else None
-    return Filters(q=params["q"], since_ms=since_ms, session=params.get("session") or None, limit=int(limit))
+    return Filters(q=params["q"], since_ms=since_ms, session=params.get("session") or None, limit=limit)
 
 
 def find(database: Database, filters: Filters) -> Found:

@@ -11,7 +11,7 @@ import msgspec
 
 from arbiter.ledger import query, sums
 from arbiter.ledger.database import Database
-from arbiter.ledger.query import BadParameter, Entry
+from arbiter.ledger.query import APPROXIMATE, APPROXIMATE_COST, BadParameter, Entry
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.session_rows import NoteRow, SessionRow
 from arbiter.ledger.sessions import IDLE, key_of
@@ -58,6 +58,7 @@ class Totals(msgspec.Struct, kw_only=True):
     hit_rate: float | None = None
     cost_pd: int | None = None
     unpriced: int = 0
+    subscription: int = 0  # attempts that a subscription served, which cost nothing by themselves
     lost_tokens: int | None = None
     lost_pd: int | None = None
 
@@ -126,7 +127,7 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
         agent=query.text("agent", params),
         client=query.text("client", params),
         label=query.label(params["label"]) if "label" in params else None,
-        limit=query.integer("limit", params["limit"], 1, MAX_LIMIT) if "limit" in params else DEFAULT_LIMIT,
+        limit=query.limited(params, DEFAULT_LIMIT, MAX_LIMIT),
         before=_read_cursor(params["cursor"]) if "cursor" in params else None,
     )
 
@@ -254,9 +255,7 @@ def _summed(db: Database, rows: Sequence[SessionRow]) -> list[Summary]:
     return [Summary(session=row, totals=totals.get(row.id, Totals())) for row in rows]
 
 
-# As `AttemptRow.is_approximate` and `is_cost_approximate` have it.
-_ABOUT = "a.usage_source IN ('partial', 'estimated')"
-_BY_COUNTS = "COALESCE(a.cost_source, '') NOT IN ('provider', 'reconciled')"
+_PLAN = "COALESCE(a.cost_source, '') = 'subscription'"
 _KNOWN = "a.cached_tokens IS NOT NULL AND a.input_tokens IS NOT NULL"
 _SUMS = (
     "a.input_tokens",
@@ -265,12 +264,13 @@ _SUMS = (
     "a.output_tokens",
     "CASE WHEN a.input_tokens IS NULL THEN a.estimated_input_tokens END",
     "CASE WHEN a.output_tokens IS NULL THEN a.estimated_output_tokens END",
-    f"CASE WHEN {_ABOUT} THEN 1 ELSE 0 END",
-    f"CASE WHEN {_ABOUT} AND a.cost_pd IS NOT NULL AND {_BY_COUNTS} THEN 1 ELSE 0 END",
+    f"CASE WHEN {APPROXIMATE} THEN 1 ELSE 0 END",
+    f"CASE WHEN {APPROXIMATE_COST} THEN 1 ELSE 0 END",
     f"CASE WHEN {_KNOWN} THEN a.cached_tokens END",
     f"CASE WHEN {_KNOWN} THEN a.input_tokens + a.cached_tokens + COALESCE(a.cache_write_tokens, 0) END",
     "a.cost_pd",
-    "CASE WHEN a.cost_pd IS NULL AND a.usage_source <> 'missing' THEN 1 ELSE 0 END",
+    f"CASE WHEN a.cost_pd IS NULL AND a.usage_source <> 'missing' AND NOT ({_PLAN}) THEN 1 ELSE 0 END",
+    f"CASE WHEN {_PLAN} THEN 1 ELSE 0 END",
     "a.cache_lost_tokens",
     "a.cache_lost_pd",
 )
@@ -285,7 +285,7 @@ def _totals(db: Database, names: Sequence[str]) -> dict[str, Totals]:
         )
 
     found = {}
-    for client, session, *tokens, hit, sent, cost, unpriced, lost, lost_pd in sums.rows(db, sql, names):
+    for client, session, *tokens, hit, sent, cost, unpriced, subscription, lost, lost_pd in sums.rows(db, sql, names):
         fresh, cached, written, out, about_in, about_out, approximate, cost_approximate = tokens
         found[key_of(client, session)] = Totals(
             input_tokens=fresh,
@@ -299,6 +299,7 @@ def _totals(db: Database, names: Sequence[str]) -> dict[str, Totals]:
             hit_rate=hit / sent if sent else None,
             cost_pd=cost,
             unpriced=unpriced or 0,
+            subscription=subscription or 0,
             lost_tokens=lost,
             lost_pd=lost_pd,
         )

@@ -49,7 +49,7 @@ def test_sums_say_what_they_are_sums_of(db, arbiter):
     }
     assert lines[8].split()[0] == "all"
     assert lines[-1] == (
-        "Prices: catalog ($12.8456, 81% of it, 2 attempts); override ($3.00, 19% of it, 1 attempt); "
+        "Prices: catalog (~$12.8456, 81% of it, 2 attempts); override ($3.00, 19% of it, 1 attempt); "
         "unpriced (2 attempts); subscription (1 attempt)."
     )
 
@@ -94,6 +94,7 @@ def test_what_is_approximate_is_marked(stored, arbiter):
         "all": ["~5k", "~1.6k", "~0", "~142", "~$7.00", "~$3.00"],
     }
     assert "\n~ estimated, or counted only until the stream was cut\n" in out
+    assert lines[-1] == "Prices: catalog (~$6.00, 60% of it, 3 attempts); provider ($4.00, 40% of it, 1 attempt)."
     told = {group["name"]: group for group in json.loads(arbiter(*words, "--json").out)["groups"]}
     assert [told[name]["is_approximate"] for name in "abcd"] == [False, True, True, True]
     assert (told["b"]["partial"], told["d"]["estimated"], told["d"]["metered_usd"]) == (1, 0, 4.0)
@@ -108,6 +109,6 @@ def test_money_paid_in_advance_is_counted_down(db, arbiter, config):
     )
     _, out, _ = arbiter("cost", "--since", "2026-01-01")
     assert out.splitlines()[-1] == (
-        "Prepaid, openai: $4.1544 left of $20.00 since 2026-01-01, less 2 attempts without a price."
+        "Prepaid, openai: ~$4.1544 left of $20.00 since 2026-01-01, less 2 attempts without a price."
     )
     assert "Prepaid" not in arbiter("cost", "--db", db)[1]

@@ -161,6 +161,23 @@ def alike(tmp_path: Path) -> str:
     return str(tmp_path / "alike.db")
 
 
+def test_what_a_subscription_served_has_no_price_and_is_not_unpriced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = SqlitePlace(tmp_path / "a.db").open()
+    request = request_row(1, session="on-a-plan")
+    batch = Batch([request], [attempt_row(request, cost_source="subscription", equivalent_pd=7)], [])
+    Sessions(lambda: 0).take(batch, store)
+    store.write([*batch.requests, *batch.attempts], Position("j", 1), batch.also)
+    store.close()
+    db = str(tmp_path / "a.db")
+    (told,) = rows(capsys, db)
+    assert (told["cost_pd"], told["unpriced"], told["subscription"]) == (None, 0, 1)
+    for command in (("sessions",), ("session", "on-a-plan"), ("requests",)):
+        out = run(capsys, *command, "--db", db)
+        assert " subscription" in out and "unpriced" not in out
+
+
 @pytest.mark.parametrize("command", ["requests", "cache", "cost", "search x"])
 def test_a_session_is_meant_by_how_it_begins_wherever_one_is_asked_for(
     command: str, alike: str, capsys: pytest.CaptureFixture[str]

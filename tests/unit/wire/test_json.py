@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from arbiter.errors import BadRequest
 from arbiter.wire import anthropic_messages as messages
 from arbiter.wire import openai_chat as chat
+from arbiter.wire import openai_responses as responses
 from arbiter.wire.format import FORMATS, Format
 from arbiter.wire.json import check_text, decode, encode
 
@@ -18,7 +19,7 @@ SECRET = "Sesame-1234"
 
 
 def blamed(wire: Format, **members: bytes) -> BadRequest:
-    body = {"model": b'"m"', "messages": b"[]", **members}
+    body = {"model": b'"m"', ("input" if wire is responses else "messages"): b"[]", **members}
     with pytest.raises(BadRequest) as caught:
         wire.parse_request({name: msgspec.Raw(raw) for name, raw in body.items()})
     return caught.value
@@ -55,6 +56,8 @@ def blamed(wire: Format, **members: bytes) -> BadRequest:
     ],
 )
 def test_a_fault_is_named_by_its_place(wire: Format, member: str, raw: bytes, place: str, said: str) -> None:
+    if wire is responses:
+        member, place = member.replace("messages", "input"), place.replace("messages", "input")
     error = blamed(wire, **{member: raw})
     assert error.param == place
     assert str(error).startswith(f"{place}: ") and said in str(error)
