@@ -258,7 +258,7 @@ class Provider(Section):
         ),
         doc(
             "What it speaks: `openai` and `ollama` OpenAI Chat Completions, `anthropic` Messages; "
-            "`echo` is built in, needs no network and speaks both."
+            "`echo` is built in, needs no network and speaks them all."
         ),
     ]
     api: Annotated[
