@@ -92,7 +92,7 @@ def _rate(tokens: Tokens) -> str:
     rate = tokens.hit_rate
     told = "Nothing was sent" if rate is None else f"Hit rate {show.percent(rate)}"
     read, sent = show.thousands(tokens.cached_tokens), show.thousands(tokens.sent)
-    calls = "1 call" if tokens.calls == 1 else f"{tokens.calls:,} calls"
+    calls = show.counted(tokens.calls, "call")
     return f"{told}: {read} of {sent} input tokens came from a cache, in {calls}"
 
 

@@ -75,12 +75,12 @@ def _told(found: Report, filters: cost.Filters) -> Iterator[str]:
     if not total.attempts:
         yield f"Nothing was asked of a provider{since}."
     else:
-        yield f"{_sum(total)} for {_count(total.requests, 'request')}{since}."
+        yield f"{_sum(total)} for {show.counted(total.requests, 'request')}{since}."
         yield "\n" + _table(found, filters).rstrip()
         if total.is_approximate:
             yield show.APPROXIMATE
         if found.more:
-            yield f"{_count(found.more, 'row')} more: --limit"
+            yield f"{show.counted(found.more, 'row')} more: --limit N shows N of them"
         yield "\n" + _sources(total)
     for left in found.prepaid:
         yield _left(left)
@@ -95,7 +95,7 @@ def _sum(spent: Spent) -> str:
     if spent.estimated:
         parts.append(f"~{show.usd(spent.estimated_pd)} by estimated tokens")
     if spent.unpriced:
-        parts.append(f"an unknown sum for {_count(spent.unpriced, 'attempt')} without a price")
+        parts.append(f"an unknown sum for {show.counted(spent.unpriced, 'attempt')} without a price")
     if spent.equivalent_pd:
         parts.append(f"a subscription's calls ({show.usd(spent.equivalent_pd)} at list prices)")
     return " and ".join(parts) or "Nothing"
@@ -155,18 +155,14 @@ def _sources(total: Spent) -> str:
     for name, source in sorted(total.sources.items(), key=lambda one: (-one[1].cost_pd, -one[1].attempts)):
         money = f"{'~' if source.approximate else ''}{show.usd(source.cost_pd)}"
         share = f"{money}, {show.percent(source.cost_pd / whole)} of it, " if whole and source.cost_pd else ""
-        told.append(f"{name} ({share}{_count(source.attempts, 'attempt')})")
+        told.append(f"{name} ({share}{show.counted(source.attempts, 'attempt')})")
     return f"Prices: {'; '.join(told)}." if told else "No attempt reported what it used."
 
 
 def _left(left: Left) -> str:
     whose = left.provider if left.account is None else f"{left.provider} ({left.account})"
-    unknown = f", less {_count(left.unpriced, 'attempt')} without a price" if left.unpriced else ""
+    unknown = f", less {show.counted(left.unpriced, 'attempt')} without a price" if left.unpriced else ""
     money = f"{'~' if left.approximate else ''}{show.usd(abs(left.left_pd))}"
     verb = "left" if left.left_pd >= 0 else "spent beyond the"
     since = datetime.datetime.fromtimestamp(left.since_ms / 1000, datetime.UTC).date().isoformat()
     return f"Prepaid, {whose}: {money} {verb} of {show.usd(left.balance_pd)} since {since}{unknown}."
-
-
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"

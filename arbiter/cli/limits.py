@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 
 from arbiter import clock
 from arbiter.cli import moments, options
@@ -134,7 +133,13 @@ def _waits(found: list[Wait], now_ms: int) -> str:
         return ""
     head = (*WHOSE, number("times"), number("in all"), _at("until"))
     rows = [
-        (one.provider, one.account, show.count(one.times), _span(one.blocked_ms), _time(one.until_ms, now_ms))
+        (
+            one.provider,
+            one.account,
+            show.count(one.times),
+            show.duration(one.blocked_ms * 1000),
+            _time(one.until_ms, now_ms),
+        )
         for one in found
     ]
     return "Asked to be left alone:\n\n" + render(head, rows)
@@ -146,10 +151,6 @@ def _at(head: str, spare: int = 0) -> Column:
 
 def _part(value: float | None) -> str | None:
     return None if value is None else f"{value * 100:.1f}%".replace(".0%", "%")
-
-
-def _span(ms: int) -> str:
-    return str(datetime.timedelta(seconds=round(ms / 1000)))
 
 
 def _time(ms: int | None, now_ms: int) -> str | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from arbiter.ledger.sqlstore import SqlStore
 
 
+MORE = "There are more: --limit N shows N of them."
 MOST_NAMED = 5  # of several that an argument may mean
 MOST_DIGITS = 9  # of a number on the command line; Python refuses to read one of thousands
 

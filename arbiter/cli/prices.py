@@ -21,6 +21,7 @@ from arbiter.config.load import NoConfig, Source
 from arbiter.config.pricing import STORED
 from arbiter.config.rates import Pricing, Rate
 from arbiter.config.snapshot import Snapshot
+from arbiter.control import show
 from arbiter.ledger import fetch, price_fetch, price_files
 from arbiter.ledger.price_files import Stored
 from arbiter.ledger.tariffs import tariff
@@ -36,7 +37,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     verbs = command.add_subparsers(dest="verb", metavar="VERB", required=True, title="verbs")
-    show = options.add(
+    showing = options.add(
         verbs,
         "show",
         run_show,
@@ -44,8 +45,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Show what the declared models cost now, or one of them, and where each price comes from.",
         json="a JSON array",
     )
-    show.add_argument("model", metavar="MODEL", nargs="?", help="provider/model, or a declared model")
-    show.add_argument("--tier", metavar="NAME", help="as served in this service tier: flex, priority, batch, …")
+    showing.add_argument("model", metavar="MODEL", nargs="?", help="provider/model, or a declared model")
+    showing.add_argument("--tier", metavar="NAME", help="as served in this service tier: flex, priority, batch, …")
     taking = options.add(
         verbs,
         "import",
@@ -75,7 +76,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "declared models that have no price.",
         json="one JSON object",
     )
-    for verb in (show, taking, refresh, check):
+    for verb in (showing, taking, refresh, check):
         options.add_config(verb)
 
 
@@ -219,7 +220,8 @@ def run_check(arguments: argparse.Namespace) -> int:
         options.print_json({**found, "unpriced": unknown})
         return FAILED if is_stale else 0
     day = datetime.datetime.fromtimestamp(of_ms / 1000, datetime.UTC).date().isoformat()
-    print(f"{name}: of {day}, {age_s // DAY_S} days old; prices.max_age is {units.duration(pricing.max_age_s)}")
+    age, most = show.counted(age_s // DAY_S, "day"), units.duration(pricing.max_age_s)
+    print(f"{name}: of {day}, {age} old; prices.max_age is {most}")
     if unknown:
         print(f"no price is known of {', '.join(unknown)}")
     if is_stale:

@@ -153,7 +153,7 @@ def _ask(arguments: argparse.Namespace) -> int:
 
 
 def _asked(outcome: openrouter.Outcome, *, applied: bool) -> str:
-    waiting = f"{show.count(outcome.rows)} answers of OpenRouter have no known cost"
+    waiting = f"{show.counted(outcome.rows, 'answer')} of OpenRouter without a known cost"
     if not applied:
         return f"{waiting}. Nothing was asked: --apply does it."
     parts = [

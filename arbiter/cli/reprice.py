@@ -80,9 +80,9 @@ def _progress(outcome: Outcome) -> None:
 def _told(outcome: Outcome, *, dry_run: bool) -> str:
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    looked = f"{show.count(outcome.requests)} requests with {show.count(outcome.attempts)} attempts"
+    looked = f"{show.counted(outcome.requests, 'request')} with {show.counted(outcome.attempts, 'attempt')}"
     kept = (
-        f"{show.count(outcome.kept)} keep a cost that is no matter of prices" if outcome.kept else "",
+        f"{show.count(outcome.kept)} kept: a cost that is no matter of prices" if outcome.kept else "",
         f"{show.count(outcome.unconfigured)} kept: provider not configured" if outcome.unconfigured else "",
     )
     if not outcome.changed:

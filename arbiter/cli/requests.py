@@ -87,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
             print("\nNothing of its content is kept.\n" if kept.is_empty else one_content.tell(kept), end="")
     elif entries:
         print(render(_head(), map(_row, entries)), end="")
+        if len(found) > len(entries):
+            print(options.MORE)
         if any(entry.is_approximate for entry in entries):
             print(show.APPROXIMATE)
     elif trace is not None and len(trace) < query.MIN_PREFIX:

@@ -50,11 +50,14 @@ def run(arguments: argparse.Namespace) -> int:
         label=options.label(arguments),
     )
     with options.reading(arguments) as store:
-        found = _take(store, filters, arguments.limit)
+        taken = _take(store, filters, arguments.limit + 1)
+        found = taken[: arguments.limit]
     if arguments.json:
         options.print_json([sessions.summary_json(one) for one in found])
     elif found:
         print(table(found), end="")
+        if len(taken) > len(found):
+            print(options.MORE)
         if any(one.totals.is_approximate for one in found):
             print(show.APPROXIMATE)
     else:

@@ -49,7 +49,7 @@ LOSSES = {
 
 
 def duration(us: int | None) -> str:
-    """Microseconds as `< 0.1 ms`, `0.4 ms`, `85 ms`, `1.23 s`, `12.3 s`, `4 min 5 s`: three digits tell enough."""
+    """Microseconds as `< 0.1 ms`, `0.4 ms`, `85 ms`, `1.23 s`, `12.3 s`, `4 min 5 s`, `2 h 5 min`: enough digits."""
     if us is None:
         return DASH
     if us < 50:
@@ -61,12 +61,19 @@ def duration(us: int | None) -> str:
     seconds = us / 1_000_000
     if seconds < 120:
         return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    if seconds < 7200:
+        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    return f"{int(seconds) // 3600:,} h {int(seconds) // 60 % 60} min"
 
 
 def count(value: int | None) -> str:
     """A number with its thousands apart."""
     return DASH if value is None else f"{value:,}"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 call`, `1,204 calls`."""
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def thousands(value: int | None) -> str:
@@ -190,13 +197,13 @@ def sums(
 
     def told(number: int | None, word: str, *parts: str | None) -> str:
         known = ", ".join(part for part in parts if part is not None)
-        return f"{count(number)} {word}" + (f" ({known})" if known else "")
+        about = "~" if is_approximate and number is not None else ""
+        return f"{about}{count(number)} {word}" + (f" ({known})" if known else "")
 
-    about = "~" if is_approximate else ""
     read = None if cached is None else f"{count(cached)} cached"
     put = f"{count(written)} written to the cache" if written else None
     thought = f"{count(reasoning)} reasoning" if reasoning else None
-    return f"{about}{told(sent, 'in', read, put)}, {about}{told(output, 'out', thought)}"
+    return f"{told(sent, 'in', read, put)}, {told(output, 'out', thought)}"
 
 
 def usd(pd: int | None) -> str:

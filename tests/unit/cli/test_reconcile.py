@@ -46,11 +46,11 @@ def test_openrouter_is_asked_when_that_is_asked_for(db, config, arbiter, costs):
         )
         words = ("--openrouter", "--since", "2026-01-01", "--db", db)
         assert arbiter("reconcile", *words)[1] == (
-            "2 answers of OpenRouter have no known cost. Nothing was asked: --apply does it.\n"
+            "2 answers of OpenRouter without a known cost. Nothing was asked: --apply does it.\n"
         )
         assert site.asked == []
         assert arbiter("reconcile", *words, "--apply")[1] == (
-            "2 answers of OpenRouter have no known cost; of 2 it was asked for, of 2 found: $0.50.\n"
+            "2 answers of OpenRouter without a known cost; of 2 it was asked for, of 2 found: $0.50.\n"
         )
     assert costs(db) == [250_000_000_000] * 2
 

@@ -20,7 +20,7 @@ def db(stored):
 def test_what_would_change_is_told_and_then_done(db, config, arbiter, costs):
     """The second run has nothing left to do."""
     words = ("--since", "2026-01-01", "--db", db)
-    kept = "1 keep a cost that is no matter of prices"
+    kept = "1 kept: a cost that is no matter of prices"
     told = f"change, from $0.00 to $0.000448; 1 had no cost; {kept}.\n"
     assert arbiter("reprice", *words, "--dry-run")[:2] == (0, f"Of 2 requests with 2 attempts, 1 would {told}")
     assert costs(db) == [None, 7]
@@ -34,7 +34,7 @@ def test_what_a_provider_cost_that_is_not_configured_is_said_to_be_kept(db, conf
     gone = request_row(3, cost_pd=9)
     stored([gone, attempt_row(gone, provider="gone", cost_source="catalog", cost_pd=9)])
     _, out, _ = arbiter("reprice", "--since", "2026-01-01", "--db", db)
-    assert out.endswith("1 keep a cost that is no matter of prices; 1 kept: provider not configured.\n")
+    assert out.endswith("1 kept: a cost that is no matter of prices; 1 kept: provider not configured.\n")
     assert "have none any more" not in out
 
 

@@ -52,6 +52,9 @@ def test_a_table_newest_first(db):
     lines = done.stdout.splitlines()
     assert lines[0].split() == HEAD
     assert len(lines) == 3
+    assert arbiter("requests", "--db", db, "--limit", 3).stdout.endswith(
+        "\nThere are more: --limit N shows N of them.\n"
+    )
     year = [] if datetime.datetime.now(datetime.UTC).year == 2026 else ["2026"]
     assert lines[2].replace("2026-", "2026 ").split() == [
         *year, "09-21", "14:13:22", "000000000000", "ci", "swift", "openai", "502", "transport",

@@ -61,6 +61,8 @@ def test_sessions_are_filtered(db: str, capsys: pytest.CaptureFixture[str]) -> N
     assert [one["client"] for one in rows(capsys, db, "--label", "issue=123")] == ["other"]
     assert [one["session"] for one in rows(capsys, db, "--agent", "claude-code")] == [ROOT]
     assert len(rows(capsys, db, "--client", "ci", "--limit", "2")) == 2
+    assert run(capsys, "sessions", "--db", db, "--limit", "2").endswith("There are more: --limit N shows N of them.\n")
+    assert "more" not in run(capsys, "sessions", "--db", db, "--limit", "4")
     assert run(capsys, "sessions", "--db", db, "--since", "1s").startswith("No session since ")
     assert "--label: " in run(capsys, "sessions", "--db", db, "--label", "x", code=2)
 
