@@ -22,7 +22,7 @@ from typing import Protocol
 
 from .gateway import free_port
 from .origin import CLOSE, RESET, SILENCE, Origin, Peer, Request, Step, Steps, answer, chunk, chunked_head
-from .wires import EVENT_STREAM, JSON, MESSAGES, Wire, begun, sse, sse_head
+from .wires import EVENT_STREAM, JSON, MESSAGES, RESPONSES, Wire, begun, sse, sse_head
 
 SAID = "all of it"
 HALF = "half "
@@ -134,6 +134,14 @@ def error_body(wire: Wire, kind: str, message: str = "not now", **more: object) 
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": None, **more}}).encode()
 
 
+def _error_event(wire: Wire, kind: str) -> bytes:
+    """The same inside of a stream."""
+    if wire is RESPONSES:
+        told = {"type": "error", "code": kind, "message": "not now", "param": None, "sequence_number": 9}
+        return b"event: error\ndata: %b\n\n" % json.dumps(told).encode()
+    return (b"event: error\n" if wire is MESSAGES else b"") + b"data: %b\n\n" % error_body(wire, kind)
+
+
 def _status(status: str, kind: str) -> Callable[[Wire, bool], Steps]:
     return lambda wire, stream: answer(error_body(wire, kind), status=status, headers=[JSON])
 
@@ -155,18 +163,14 @@ def _then() -> datetime:
 
 
 def _overloaded(wire: Wire, stream: bool) -> Steps:
-    error = error_body(wire, "overloaded_error")
     if not stream:
-        return answer(error, headers=[JSON])
-    return sse(b"event: error\ndata: %b\n\n" % error if wire is MESSAGES else b"data: %b\n\n" % error)
+        return answer(error_body(wire, "overloaded_error"), headers=[JSON])
+    return sse(_error_event(wire, "overloaded_error"))
 
 
 def _overloaded_midway(wire: Wire, stream: bool) -> Steps:
     assert stream, "only a stream has a middle that can tell an error"
-    error = error_body(wire, "overloaded_error")
-    return sse(
-        *wire.opening(HALF), b"event: error\ndata: %b\n\n" % error if wire is MESSAGES else b"data: %b\n\n" % error
-    )
+    return sse(*wire.opening(HALF), _error_event(wire, "overloaded_error"))
 
 
 def _behind_the_opening(*steps: bytes | float | Step) -> Callable[[Wire, bool], Steps]:
@@ -175,8 +179,7 @@ def _behind_the_opening(*steps: bytes | float | Step) -> Callable[[Wire, bool], 
 
 
 def _overloaded_behind_the_opening(wire: Wire, stream: bool) -> Steps:
-    error = error_body(wire, "overloaded_error")
-    return sse(*wire.opening(), b"event: error\ndata: %b\n\n" % error if wire is MESSAGES else b"data: %b\n\n" % error)
+    return sse(*wire.opening(), _error_event(wire, "overloaded_error"))
 
 
 def _cut_short(status: str, *headers: tuple[str, str]) -> Callable[[Wire, bool], Steps]:

@@ -25,7 +25,7 @@ import pytest
 from tests.fakes.client import Answer, Caller, Ending, request
 from tests.fakes.faulty import FAULTS, HALF, SAID, WAIT_S, Fault, Meets, Upstream, events, upstream_of
 from tests.fakes.gateway import ROOT, Gateway, Row
-from tests.fakes.wires import CHAT, MESSAGES, WIRES, Wire
+from tests.fakes.wires import CHAT, MESSAGES, RESPONSES, WIRES, Wire
 
 PAGE = ROOT / "docs" / "faults.md"
 
@@ -243,15 +243,16 @@ def provider(cell: Cell, upstream: Upstream) -> dict[str, Any]:
     if cell.setup is Setup.POOL:
         keys = {"keys": [{"label": label, "key": f"{key}-{label}"} for label in "ab"]}
     return {
-        "type": "openai" if cell.wire is CHAT else "anthropic",
-        "endpoint": f"{at}/v1" if cell.wire is CHAT else at,
-        "models": [cell.name],
+        "type": "anthropic" if cell.wire is MESSAGES else "openai",
+        "endpoint": at if cell.wire is MESSAGES else f"{at}/v1",
+        "models": [{"id": cell.name, "api": APIS[cell.wire]}],
         "timeouts": LONG if cell.fault.is_slow else BUDGETS,
         "retry": RETRY,
         **keys,
     }
 
 
+APIS = {CHAT: "chat", MESSAGES: "messages", RESPONSES: "responses"}
 MEETS = {Setup.PASSING: Meets.FIRST, Setup.POOL: Meets.ONE_KEY}
 
 
@@ -490,7 +491,7 @@ def page() -> str:
 Each line is a way to fail, each column what stands behind the model that was asked for. A cell names the attempts by
 why they were made (the row's `why`), and how the client's request ended: `ok` with the whole answer, once; a status,
 with an error in the client's own format, or with the upstream's own body where it sent one in that format; or `cut`:
-the output so far, an error event, and no clean end. Tests run every cell over real sockets, in both formats, with
+the output so far, an error event, and no clean end. Tests run every cell over real sockets, in every format, with
 `retry.attempts: {TRIES}` and `retry.before_fallback: {RETRY["before_fallback"]}`, and write the page from what they
 expect: `python -m tests.flow.test_fault_matrix`.
 
