@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
         row = _meant(store, arguments)
         if arguments.json:
             found = store.read(lambda db: sessions.detail(db, row.id, arguments.limit))
-            assert found is not None, "nothing deletes sessions between two questions of one moment"
+            if found is None:
+                raise CommandError(f"the session {plain(row.id)!r} was deleted just now")
             options.print_json(sessions.detail_json(found))
         else:
             print("\n".join(_tree(store, row.id, arguments.limit)))

@@ -28,6 +28,9 @@ MESSAGES = ("messages", "input")  # members that hold a conversation
 MAX_BLOCKS = 20_000  # of one request; a conversation has some hundreds of messages
 _SLICE = 1 << 18  # of base64, a multiple of four: short enough for others to have their turn in between
 _MARK = "cache_control"
+_ARGUMENTS = re.compile(r"\.(?:input|arguments|input_schema|parameters|schema)(?:\.|$)")
+"""Within these a `cache_control` is a tool's own word, and no mark."""
+MAX_MARKS, MAX_PATH, MAX_WORD = 64, 256, 32  # of a block, in characters, in characters; real ones have one, 20 and 9
 _ODD_64, _USUAL_64 = re.compile(r"[\s_-]"), str.maketrans("-_", "+/")
 LEFT_OUT = "left_out_bytes"
 """Beside the cache marks of an answer that was kept in part: how much of it, as the client got it, is missing."""
@@ -144,8 +147,8 @@ class _Making:
             return _withheld(value)
         found: dict[str, Any] = {}
         for name, item in value.items():
-            if name == _MARK and isinstance(item, dict):
-                self.marks[path.removeprefix(".")] = item
+            if name == _MARK and isinstance(item, dict) and not _ARGUMENTS.search(path):
+                self._mark(path.removeprefix("."), item)
             elif isinstance(item, str) and is_opaque(name, value):
                 found[name] = item
             elif isinstance(item, str) and (media := _media_of(name, value)) is not None:
@@ -154,6 +157,12 @@ class _Making:
                 said = self.redact(name) if self.redact is not None else name
                 found[said] = self.kept(item, f"{path}.{name}")
         return found
+
+    def _mark(self, path: str, mark: dict[str, Any]) -> None:
+        """What a mark means, and not whatever else a client writes into it."""
+        if len(self.marks) < MAX_MARKS and len(path) <= MAX_PATH:
+            said = {name: mark[name][:MAX_WORD] for name in ("type", "ttl") if isinstance(mark.get(name), str)}
+            self.marks[self.redact(path) if self.redact is not None else path] = said
 
     def _data_url(self, text: str) -> dict[str, Any] | None:
         comma = text.find(",", 5, 300)

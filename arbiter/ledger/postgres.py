@@ -150,7 +150,7 @@ class Postgres:
         if not self._lock.acquire(timeout=-1 if limit_s is None else limit_s):
             raise QueryTooSlow(f"other questions have kept the store busy for {limit_s:g} s: ask again")
         try:
-            first = "BEGIN READ ONLY"
+            first = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
             if limit_s is not None:
                 first += f"; SET LOCAL statement_timeout = {_ms(limit_s)}"
             # The server's own limit is for each statement; a question has several.

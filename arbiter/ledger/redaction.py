@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 from arbiter.log import Blotter
@@ -75,8 +76,8 @@ _PAIRED = rf"(?:{_QUOTE})?\]?\s{{0,4}}(?:=>|[:=,])\s{{0,4}}{_QUOTE}"
 _COLON = r"[ \t]{0,4}:[ \t]{0,4}(?![A-Za-z_$]++[.(\[])"
 _OF_FIELD = (
     # The middle of Authorization, X-Api-Key, api_key, apiKey, X-Auth-Token, Private-Token, ...
-    *("uthorization", "UTHORIZATION", "pi-key", "pi-Key", "PI-Key", "PI-KEY", "pi_key", "PI_KEY", "pikey", "piKey"),
-    *("PIKEY", "-token", "-Token", "-TOKEN"),
+    *("uthorization", "UTHORIZATION", "-token", "-Token", "-TOKEN"),
+    *map("".join, product(("pi", "PI"), ("-", "_", ""), ("key", "Key", "KEY"))),
 )
 _FIELD = (
     r"(?i:uthorization|pi[-_]?key"

@@ -34,7 +34,8 @@ _HOP_BY_HOP = frozenset(
 _CREDENTIALS = frozenset(
     ("authorization", "x-api-key", "api-key", "x-arbiter-key", "x-arbiter-own-key", "cookie", "x-goog-api-key")
 )
-NEVER_FORWARDED = _HOP_BY_HOP | _CREDENTIALS | {"x-arbiter-label"}
+_WORDS_TO_US = frozenset(("x-arbiter-label", "x-arbiter-own-kind", "x-arbiter-own-request-kind", "x-arbiter-own-about"))
+NEVER_FORWARDED = _HOP_BY_HOP | _CREDENTIALS | _WORDS_TO_US
 """Not even `forward_headers` lets these through: a caller's credential, or word to us, never reaches an upstream."""
 
 TO_CLIENT_NAMES = frozenset(

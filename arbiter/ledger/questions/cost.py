@@ -244,7 +244,8 @@ def _spent(database: Database, column: str, where: str, values: list[Any]) -> di
     failed = "COUNT(DISTINCT CASE WHEN r.outcome IN ('error', 'interrupted') THEN r.id END)"
     counts = f"SELECT {column}, COUNT(DISTINCT r.id), {failed} {_FROM}{where} GROUP BY {column}"
     for name, requests, failures in database.rows(counts, values):
-        found[name].requests, found[name].failed = requests, failures
+        if name in found:  # its first row may have come since the other question
+            found[name].requests, found[name].failed = requests, failures
     return found
 
 

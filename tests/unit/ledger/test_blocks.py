@@ -25,8 +25,12 @@ PNG = b"\x89PNG not really" * 100
 DATA = base64.b64encode(PNG).decode()
 
 
+def whole(value: Any) -> blocks.Block:
+    return blocks.made(json.dumps(value).encode(), REDACT)
+
+
 def made(value: Any) -> Any:
-    return json.loads(blocks.made(json.dumps(value).encode(), REDACT).text)
+    return json.loads(whole(value).text)
 
 
 def split(body: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -159,6 +163,31 @@ def test_odd_texts_are_blocks_too():
     assert json.loads(blocks.made(b'{"a":123456789012345678901234567890}', REDACT).text)["a"]
     with pytest.raises(msgspec.DecodeError):
         blocks.made(b"{", REDACT)
+
+
+def test_of_a_cache_mark_only_what_it_means_is_kept():
+    """A client may write anything into one, as much of it as it likes, and under any name."""
+    secret = "sk-proj-Zm9vYmFyYmF6cXV4MDEyMzQ1Njc4OQ"
+    odd = {"type": "ephemeral", "ttl": "1h", "note": secret, "long": "x" * 10_000}
+    told = whole(
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "a", "cache_control": odd}],
+            secret: {"cache_control": odd},
+        }
+    )
+    assert told.marks == {"content.0": {"type": "ephemeral", "ttl": "1h"}, "***": {"type": "ephemeral", "ttl": "1h"}}
+    many = whole({"role": "user", "content": [{"type": "text", "text": "a", "cache_control": odd}] * 1000})
+    assert many.marks is not None and len(many.marks) == blocks.MAX_MARKS
+    assert whole({"x" * 1000: {"cache_control": odd}}).marks is None
+
+
+def test_an_argument_called_as_a_mark_is_an_argument():
+    call = {"type": "tool_use", "name": "set", "input": {"header": {"cache_control": {"max_age": 60}}}}
+    schema = {"name": "set", "input_schema": {"properties": {"cache_control": {"type": "object"}}}}
+    for value in (call, schema):
+        block = whole(value)
+        assert block.marks is None and json.loads(block.text) == value
 
 
 def with_marks(value: Any, marks: dict[str, Any]) -> Any:

@@ -48,6 +48,16 @@ def test_credentials_of_known_shapes_are_masked_wherever_they_stand(secret, arou
 
 
 @pytest.mark.parametrize(
+    "name", ["APIKey", "OpenAIAPIKey", "X-Api-KEY", "API-key", "API_Key", "Api_key", "apiKEY", "api-key"]
+)
+def test_a_key_is_masked_under_every_usual_spelling_of_its_name(name):
+    """As curl, Go, C# and Python spell it: what leads to the expression knows the same cases as the expression."""
+    secret = "a1b2c3d4e5f6g7h8i9j0k1l2"
+    for text in (f"{name}: {secret}", f'{name}="{secret}"', json.dumps({name: secret})):
+        assert WHOLE.suspects(text.encode()) and secret not in WHOLE(text)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "task-management-system-overview and desk-with-a-very-long-name",

@@ -115,3 +115,31 @@ def test_a_question_is_read_from_parameters():
         with pytest.raises(query.BadParameter) as caught:
             cost.parse(params, 0)
         assert caught.value.name == next(iter(params))
+
+
+def test_a_row_that_comes_between_two_questions_breaks_no_report(place):
+    """A report asks several questions; a group that is new in the second is left for the next report."""
+    store, writer = place.open(), place.open()
+    store.write(spent(1, "catalog", USD, session="old"), Position("j", 1))
+
+    class Busy:
+        """A database into which somebody writes behind the first question."""
+
+        def __init__(self, database):
+            self.database = database
+            self.has_asked = False
+
+        def rows(self, *asked):
+            found = self.database.rows(*asked)
+            if not self.has_asked:
+                self.has_asked = True
+                writer.write(spent(2, "catalog", USD, session="new"), Position("j", 2))
+            return found
+
+        def __getattr__(self, name):
+            return getattr(self.database, name)
+
+    report = store.read(lambda db: cost.report(Busy(db), Filters(by="session")))
+    assert "old" in {one.name for one in report.groups}
+    store.close()
+    writer.close()
