@@ -192,7 +192,7 @@ def test_a_damaged_journal_is_moved_aside_and_the_gateway_serves(
 
 def test_a_store_that_is_no_database_keeps_rows_waiting_and_nobody_else(own_witness: Witness, tmp_path: Path) -> None:
     """Requests are served, whoever looks is told why rows wait, and they arrive once the file is out of the way."""
-    gateway = Gateway(config(own_witness), tmp_path, expected_errors=["file is not a database"])
+    gateway = Gateway(config(own_witness), tmp_path, expected_errors=["is no SQLite database"])
     gateway.data.mkdir()
     gateway.database.write_bytes(b"This is a letter to my aunt. " * 1000)
     with gateway:
@@ -201,7 +201,7 @@ def test_a_store_that_is_no_database_keeps_rows_waiting_and_nobody_else(own_witn
         def warnings() -> str:
             return " ".join(gateway.get("/health/ready").json["warnings"])
 
-        until(lambda: "not a database" in warnings(), "a warning")
+        until(lambda: "is no SQLite database" in warnings(), "a warning")
         assert gateway.get("/health/ready").status == 200
         gateway.database.rename(gateway.database.with_suffix(".letter"))
         gateway.until_settled(1)
