@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from arbiter import _speedups
 from arbiter.model import Answer, Finish, Refusal, Text, Thinking, ToolCall, Usage
-from arbiter.wire.json import NO_MEMBERS, Members, encode
+from arbiter.wire.json import NO_MEMBERS, Members, encode, one_line
 from arbiter.wire.responses_parse import namespaces
 
 COMPLETED, INCOMPLETE = "completed", "incomplete"
@@ -88,7 +88,7 @@ class Head:
         self._model = model
         repeated = {name: _repeated(name, default, asked) for name, default in _REPEATED.items()}
         repeated.update((name, asked[name]) for name in _IF_SAID if bytes(asked.get(name, b"null")) != b"null")
-        self._repeated = encode(repeated)[1:-1]
+        self._repeated = one_line(encode(repeated)[1:-1])
 
     def build(
         self,

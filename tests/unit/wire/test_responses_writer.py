@@ -184,6 +184,16 @@ def test_settings_are_repeated_as_they_were_written() -> None:
     assert "service_tier" not in response and "secret" not in json.dumps(response)
 
 
+def test_what_is_repeated_is_one_line_of_an_event() -> None:
+    """However the client lays its JSON out: a line end inside of `data:` would end the event's JSON."""
+    asked = {"tools": [FUNCTION, {"type": "web_search"}], "metadata": {"k": "a\nb"}, "user": "u"}
+    ending = (Finished(Finish.STOP), Ended())
+    laid_out = json.dumps(asked, indent=1).replace("\n", "\r\n").encode()
+    told = sent(*ending, asked=msgspec.json.decode(laid_out, type=dict[str, msgspec.Raw]))
+    assert told == sent(*ending, asked=raw(asked))
+    assert told[-1]["response"]["metadata"] == {"k": "a\nb"}
+
+
 # --- Failures ---------------------------------------------------------------------------------------------------------
 
 
