@@ -208,8 +208,8 @@ _LOGPROBS = msgspec.json.Decoder(_Logprobs)
 
 
 def read_logprobs(raw: bytes) -> bytes | None:
-    """Return log probabilities in the neutral shape, which is a chat's; None where there are none."""
-    return b'{"content":%b,"refusal":null}' % raw if raw[:1] == b"[" and raw.strip() != b"[]" else None
+    """Return log probabilities in the neutral shape, which is a chat's, in one line; None where there are none."""
+    return b'{"content":%b,"refusal":null}' % one_line(raw) if raw[:1] == b"[" and raw.strip() != b"[]" else None
 
 
 def write_logprobs(raw: bytes) -> list[Raw]:
