@@ -235,6 +235,15 @@ def test_what_an_answer_amounts_to_has_a_bound(monkeypatch: pytest.MonkeyPatch) 
         writer.write(TextDelta("x" * 90))
 
 
+def test_log_probabilities_count_towards_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responses_writer, "MAX_KEPT_BYTES", 100)
+    writer = openai_responses.writer("T", "m", 17)
+    logprobs = json.dumps({"content": [{"token": "x" * 40}]}).encode()
+    writer.write(TextDelta("x", logprobs))
+    with pytest.raises(Garbled):
+        writer.write(TextDelta("x", logprobs))
+
+
 def test_arguments_of_a_call_that_ended_are_a_fault() -> None:
     writer = openai_responses.writer("T", "m", 17)
     for event in (CallStarted(0, "a", "f"), CallDelta(0, "{}"), TextDelta("t"), CallDelta(0, " ")):
