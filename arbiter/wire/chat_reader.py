@@ -38,7 +38,7 @@ from arbiter.wire import faults
 from arbiter.wire.chat_answer import LOGPROBS, finish_of, read_usage
 from arbiter.wire.chat_calls import Calls, CallSlice, Function
 from arbiter.wire.chat_parse import REASONING
-from arbiter.wire.json import ABSENT, present
+from arbiter.wire.json import ABSENT, one_line, present
 from arbiter.wire.reading import MAX_ANSWER_VALUES, EventReader, decoded, is_said, word
 
 
@@ -298,7 +298,7 @@ def _logprobs(raw: Raw) -> bytes | None:
         return None
     if not (found.content or found.refusal):
         return None
-    return value.replace(b"\r", b" ").replace(b"\n", b" ")
+    return one_line(value)
 
 
 def parse_answer(body: bytes) -> Answer:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from io import StringIO
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ _HELD = "It must keep to this {} grammar:\n\n{}"
 _OPENING = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _BEGINS = re.compile(r'\s*(?:\{\s*(?:"(?:i(?:n(?:p(?:u(?:t(?:"\s*(?::\s*"?)?)?)?)?)?)?)?)?)?\Z')
 _PLAIN = re.compile(r'(?:[^"\\]|\\[^u]|\\u[0-9a-fA-F]{4})*+', re.DOTALL)
-_HALF = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_HALF = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
 _UNFINISHED = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = '"\\/bfnrtu'
@@ -86,10 +87,12 @@ def _json_call(part: Part) -> Part:
 class _Input:
     """The arguments of one call, on their way to be free text."""
 
-    __slots__ = ("_held", "_is_open", "_is_whole")
+    __slots__ = ("_held", "_is_open", "_is_whole", "_kept", "_may_open")
 
     def __init__(self) -> None:
-        self._held = ""  # what cannot be told yet
+        self._held = ""  # what cannot be told yet: of the opening without its blanks, or of an escape
+        self._kept = StringIO()  # all of it, until the string opens
+        self._may_open = True
         self._is_open = False  # inside of the string
         self._is_whole = False
 
@@ -97,43 +100,43 @@ class _Input:
         """Return the text that `arguments` completes. Errors: Garbled where too much of it cannot be told yet."""
         if self._is_whole:
             return ""
-        held = self._held + arguments
-        if not self._is_open:
+        if self._is_open:
+            return self._inside(self._held + arguments)
+        if self._may_open:
+            held = self._held + arguments
             opening = _OPENING.match(held)
-            if opening is None:
-                self._held = held
-                if len(held) > MAX_KEPT_CHARS:
-                    raise Garbled("the upstream sent too much input for a tool that takes free text")
-                return ""
-            self._is_open = True
-            held = held[opening.end() :]
-        return self._inside(held)
+            if opening is not None:
+                self._is_open, self._kept = True, StringIO()
+                return self._inside(held[opening.end() :])
+            self._may_open = _BEGINS.match(held) is not None
+            self._held = "".join(held.split()) if self._may_open else ""  # blanks may stand anywhere in it, or nowhere
+        self._kept.write(arguments)
+        if self._kept.tell() > MAX_KEPT_CHARS:
+            raise Garbled("the upstream sent too much input for a tool that takes free text")
+        return ""
 
     def finish(self) -> str:
         """Return what is left once nothing more will come: all of it, where it never was what it should have been."""
-        held, self._held = self._held, ""
-        if self._is_whole or self._is_open or _BEGINS.match(held):
-            return ""
-        return _said(held)
+        kept, self._kept = self._kept.getvalue(), StringIO()
+        return "" if self._is_open or self._may_open else _said(kept)
 
     def _inside(self, text: str) -> str:
-        told = []
+        told, start = [], 0
         while True:
-            plain = _PLAIN.match(text)
+            plain = _PLAIN.match(text, start)
             assert plain is not None, "it also matches nothing"
             end = plain.end()
-            rest = text[end:]
-            if not rest or _UNFINISHED.match(rest):
-                half = _HALF.search(text, 0, end)
-                end = half.start() if half is not None else end  # its other half may follow
+            if end == len(text) or _UNFINISHED.match(text, end):
+                half = _HALF.search(text, start, end)
+                end = half.start(1) if half is not None else end  # its other half may follow
                 self._held = text[end:]
                 break
-            if rest[0] == '"':
+            if text[end] == '"':
                 self._is_whole, self._held = True, ""
                 break
-            told.append(_unescaped(text[:end]) + rest[0])  # an escape that is none
-            text = rest[1:]
-        return "".join(told) + _unescaped(text[:end])
+            told.append(_unescaped(text[start:end]) + text[end])  # an escape that is none
+            start = end + 1
+        return "".join(told) + _unescaped(text[start:end])
 
 
 def _unescaped(text: str) -> str:

@@ -39,6 +39,11 @@ def present(raw: msgspec.Raw) -> bytes | None:
     return None if value in (b"", b"null") else value
 
 
+def one_line(raw: bytes) -> bytes:
+    """Return JSON without line ends, as an event of a stream must have it. They are only ever between its tokens."""
+    return raw.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, prefix: str = "") -> T:
     """Decode what the caller sent; `prefix` says where in the body `raw` was.
 

@@ -121,11 +121,12 @@ def opened(raw: bytes) -> Any:
 
 
 def type_of(raw: bytes) -> str:
-    return _TYPED.decode(raw).type
+    """Return the type that a raw part or tool gives itself."""
+    return _TYPED.decode(raw).type or "unknown"
 
 
 class _Typed(msgspec.Struct):
-    type: str = "unknown"
+    type: str | None = None
 
 
 _TYPED = msgspec.json.Decoder(_Typed)

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from arbiter import _speedups
 from arbiter.model import Answer, Finish, Refusal, Text, Thinking, ToolCall, Usage
-from arbiter.wire.json import NO_MEMBERS, Members, encode
+from arbiter.wire.json import NO_MEMBERS, Members, encode, one_line
 from arbiter.wire.responses_parse import namespaces
 
 COMPLETED, INCOMPLETE = "completed", "incomplete"
@@ -88,7 +88,7 @@ class Head:
         self._model = model
         repeated = {name: _repeated(name, default, asked) for name, default in _REPEATED.items()}
         repeated.update((name, asked[name]) for name in _IF_SAID if bytes(asked.get(name, b"null")) != b"null")
-        self._repeated = encode(repeated)[1:-1]
+        self._repeated = one_line(encode(repeated)[1:-1])
 
     def build(
         self,
@@ -208,8 +208,8 @@ _LOGPROBS = msgspec.json.Decoder(_Logprobs)
 
 
 def read_logprobs(raw: bytes) -> bytes | None:
-    """Return log probabilities in the neutral shape, which is a chat's; None where there are none."""
-    return b'{"content":%b,"refusal":null}' % raw if raw[:1] == b"[" and raw.strip() != b"[]" else None
+    """Return log probabilities in the neutral shape, which is a chat's, in one line; None where there are none."""
+    return b'{"content":%b,"refusal":null}' % one_line(raw) if raw[:1] == b"[" and raw.strip() != b"[]" else None
 
 
 def write_logprobs(raw: bytes) -> list[Raw]:

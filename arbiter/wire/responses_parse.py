@@ -200,6 +200,8 @@ def _tools(raws: list[Raw], path: str, namespace: Namespace | None = None) -> It
             continue
         tool = decode(_TOOL, raw, f"{place}.")
         if kind == "namespace" and tool.name:
+            if namespace is not None:
+                raise blame(place, "", "a namespace inside of a namespace")
             yield from _tools(tool.tools or [], f"{place}.tools", Namespace(tool.name, tool.description or ""))
         else:
             yield _tool(tool, place, namespace)

@@ -212,6 +212,7 @@ class ResponsesWriter:
             return b""
         before = self._enter(_REFUSAL if type(event) is RefusalDelta else _TEXT)
         self._logprobs += logprobs
+        self._keep(len(raw or b""))
         return before + self._say(event.text, logprobs)
 
     def _enter(self, part: str) -> bytes:

@@ -90,7 +90,8 @@ class ResponsesState(State):
             return
         self.response_id = self.response_id or word_of(response.get("id"))
         self.model = self.model or word_of(response.get("model"))
-        if members.get("type") not in OPENING:
+        kind = members.get("type")
+        if not (isinstance(kind, str) and kind in OPENING):
             self.service_tier = word_of(response.get("service_tier"))
         usage = response.get("usage")
         if isinstance(usage, dict) and usage:

@@ -28,7 +28,7 @@ from arbiter.model import (
     ToolResult,
     collect,
 )
-from arbiter.wire import anthropic_messages, openai_chat, openai_responses
+from arbiter.wire import anthropic_messages, disguises, openai_chat, openai_responses
 from arbiter.wire.disguises import Unmasking, as_functions, unmasked
 
 PATCH = Tool("apply_patch", "Edits files.", is_free=True, grammar=Grammar("lark", "start: /.+/s"))
@@ -144,6 +144,32 @@ def test_what_is_not_as_it_should_be_is_still_told(arguments: str, text: str) ->
     """Models forget the object, name its member otherwise, or are cut off."""
     assert through([arguments]).arguments == text
     assert through(list(arguments)).arguments == text
+
+
+@pytest.mark.parametrize("first", ["", "{", '{"input"', '{"input":', "***", '{"patch":"'])
+def test_no_slice_is_looked_at_again_and_again(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many slices the opening is cut into, or do not have one."""
+    seen = []
+
+    class Counting:
+        def match(self, text: str) -> object:
+            seen.append(len(text))
+            return opening.match(text)
+
+    opening = disguises._OPENING
+    monkeypatch.setattr(disguises, "_OPENING", Counting())
+    through([first, *" " * 100_000])
+    assert max(seen) < 20
+
+
+@pytest.mark.parametrize("text", ["  a", " {a", '{ "b'])
+def test_blanks_of_a_text_that_came_as_it_is_stay(text: str) -> None:
+    assert through([text]).arguments == through(list(text)).arguments == text
+
+
+def test_an_escaped_backslash_is_no_half_of_a_pair() -> None:
+    arguments = json.dumps({"input": "\\ud83d\\\\ud83d"})
+    assert through([arguments[:-2], arguments[-2:]]).arguments == "\\ud83d\\\\ud83d"
 
 
 def test_other_calls_pass_as_they_are() -> None:

@@ -214,3 +214,13 @@ def test_a_body_that_is_no_response_is_garbled(body: bytes) -> None:
 def test_a_200_that_is_an_error() -> None:
     with pytest.raises(InStreamError, match="busy"):
         openai_responses.parse_answer(b'{"error":{"message":"busy"}}')
+
+
+def test_log_probabilities_are_one_line() -> None:
+    """An event may have several lines of data; what another format's client is sent of it has one."""
+    entry = {"token": "a\n", "logprob": -0.1, "bytes": [97, 10], "top_logprobs": []}
+    event = json.dumps(delta("output_text", "a\n", logprobs=[entry]), indent=1)
+    for end in ("\n", "\r\n", "\r"):
+        (told,) = whole(event.replace("\n", f"{end}data: ").encode())
+        assert isinstance(told, TextDelta) and told.logprobs is not None and not {10, 13} & set(told.logprobs)
+        assert json.loads(told.logprobs) == {"content": [entry], "refusal": None}

@@ -301,6 +301,21 @@ def test_a_group_is_its_tools_elsewhere() -> None:
     ]
 
 
+def test_a_group_inside_of_a_group_is_refused() -> None:
+    with pytest.raises(BadRequest, match="namespace inside") as caught:
+        parse(tools=[TOOLS[0], {**NAMESPACE, "tools": [NAMESPACE]}])
+    assert caught.value.param == "tools[1].tools[0]"
+
+
+@pytest.mark.parametrize("item", [{"type": None, "id": "msg_1"}, {"id": "msg_1"}], ids=["null", "none"])
+def test_what_has_no_type_is_refused_elsewhere(item: dict[str, Any]) -> None:
+    """A reference may leave its type out."""
+    request = parse(input=[{"role": "user", "content": "x"}, item])
+    for wire in (openai_chat, anthropic_messages):
+        with pytest.raises(ProtocolUnsupported, match="cannot be told"):
+            wire.build_request(request)
+
+
 @pytest.mark.parametrize("kind", ["file_search", "code_interpreter", "mcp", "computer", "local_shell", "brand_new"])
 def test_tools_of_openais_own_are_refused_elsewhere(kind: str) -> None:
     request = parse(tools=[TOOLS[0], {"type": kind}])

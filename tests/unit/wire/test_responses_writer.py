@@ -184,6 +184,16 @@ def test_settings_are_repeated_as_they_were_written() -> None:
     assert "service_tier" not in response and "secret" not in json.dumps(response)
 
 
+def test_what_is_repeated_is_one_line_of_an_event() -> None:
+    """However the client lays its JSON out: a line end inside of `data:` would end the event's JSON."""
+    asked = {"tools": [FUNCTION, {"type": "web_search"}], "metadata": {"k": "a\nb"}, "user": "u"}
+    ending = (Finished(Finish.STOP), Ended())
+    laid_out = json.dumps(asked, indent=1).replace("\n", "\r\n").encode()
+    told = sent(*ending, asked=msgspec.json.decode(laid_out, type=dict[str, msgspec.Raw]))
+    assert told == sent(*ending, asked=raw(asked))
+    assert told[-1]["response"]["metadata"] == {"k": "a\nb"}
+
+
 # --- Failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +233,15 @@ def test_what_an_answer_amounts_to_has_a_bound(monkeypatch: pytest.MonkeyPatch) 
     writer.write(TextDelta("x" * 90))
     with pytest.raises(Garbled):
         writer.write(TextDelta("x" * 90))
+
+
+def test_log_probabilities_count_towards_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responses_writer, "MAX_KEPT_BYTES", 100)
+    writer = openai_responses.writer("T", "m", 17)
+    logprobs = json.dumps({"content": [{"token": "x" * 40}]}).encode()
+    writer.write(TextDelta("x", logprobs))
+    with pytest.raises(Garbled):
+        writer.write(TextDelta("x", logprobs))
 
 
 def test_arguments_of_a_call_that_ended_are_a_fault() -> None:
