@@ -52,7 +52,7 @@ def render(
     """Aligned columns under their heads, ending with a line break; None is shown as a dash.
 
     Units: `within` is how many columns of the console a line may take, `indent` included; what is needed beyond that is
-    cut from names, then from the table, whose last line names what was left out. None: as many as it has.
+    cut from names, then from the table, whose last line names what was left out. None: as many as `width` says.
     """
     columns = [Column(one) if isinstance(one, str) else one for one in head]
     cells = [[plain(value) for value in row] for row in rows]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import pytest
 
+from arbiter.accounting.genai import GenaiPrices
 from arbiter.cli import main
 from tests.fakes.pages import Page, serving
 
@@ -91,8 +93,10 @@ def test_an_address_that_is_none_is_said_to_be_none(priced, capsys, url):
     assert "S3CRET" not in err
 
 
-def test_a_stale_list_fails_the_check(priced, tmp_path, capsys):
+def test_a_stale_list_fails_the_check(priced, tmp_path, capsys, monkeypatch):
     """So that a build or a timer hears of it; a list that is new passes."""
+    # Its own newest change may be of today.
+    monkeypatch.setattr(GenaiPrices, "newest", lambda _, today: today - datetime.timedelta(days=21))
     priced.write_text(priced.read_text().replace("overrides: [", "max_age: 1d, overrides: ["))
     code, out, err = arbiter(capsys, "check")
     assert code == 1 and out.startswith("genai-prices 0.2.3: of 20") and "out of date" in err
