@@ -36,6 +36,7 @@ build() {
     packed=$(echo "$target"/lib/python3*/site-packages)
     find "$packed" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
     find "$packed/zstandard" -name '*_cffi*' -delete
+    rm -r "$packed/pydantic/v1" # for those who still write models of its first version; nobody here does
     find "$packed" -name '*.so' -exec strip --strip-unneeded {} +
     find "$packed" \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.pyi' \) -delete
     find "$target" -name __pycache__ -prune -exec rm -rf {} +
