@@ -48,7 +48,8 @@ runtime() {
     packages python3 ca-certificates
     # Of the standard library what serves developers only, and what packages ask while they are installed.
     (cd /usr/lib/python3.11 && rm -rf distutils idlelib lib2to3 pydoc_data test tkinter turtledemo unittest)
-    rm -rf /var/cache/debconf/* /var/log/*
+    # ... and time zones as clocks that count leap seconds have them.
+    rm -rf /var/cache/debconf/* /var/log/* /usr/share/zoneinfo/right
     # A fixed number, so that volumes and security policies can name it.
     echo 'arbiter:x:10001:10001:Arbiter:/data:/usr/sbin/nologin' >>/etc/passwd
     echo 'arbiter:x:10001:' >>/etc/group
