@@ -85,7 +85,7 @@ def test_request(benchmark: Any, crossing: str, kb: int) -> None:
 
     def translate() -> bytes:
         request = msgspec.structs.replace(client.parse_request(members), model=model)
-        upstream.short_names(request)
+        upstream.disguised(request)
         return upstream.build_request(request)
 
     told = json.loads(translate())
