@@ -272,8 +272,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Token counts as reported, normalised once (SPEC 9.1). None = nobody said; never a guess.
 
     Units: `input` excludes cache reads and writes; `cache_write` is all writes, the next two its split by lifetime;
-    `reasoning` is part of `output`, `audio_input` of all input, `audio_output` of `output`. `cost_pd` is the provider's
-    own figure in picodollars; `service_tier` is its own word.
+    `reasoning` is part of `output`, `audio_input` of all input, `audio_output` of `output`. `web_searches` are calls
+    that the provider ran itself; `cost_pd` is its own figure in picodollars, `service_tier` its own word.
     """
 
     input: int | None = None
@@ -286,6 +286,7 @@ class Usage(msgspec.Struct, frozen=True):
     total: int | None = None
     audio_input: int | None = None
     audio_output: int | None = None
+    web_searches: int | None = None
     cost_pd: int | None = None
     service_tier: str | None = None
 

@@ -39,6 +39,7 @@ _PRICES = {
     "audio_input": "input_audio_mtok",
     "audio_output": "output_audio_mtok",
 }
+_FEES = {"request": "requests_kcount", "web_search": "web_searches_kcount"}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -138,19 +139,24 @@ def _rate(prices: ModelPrice) -> Rate:
     # One price for all writes is that of those for five minutes, unless a lifetime has its own.
     if written["cache_write_5m"] is None:
         written["cache_write_5m"] = prices.cache_write_mtok
-    fee = prices.requests_kcount
-    request = rounded(fee * 10**9) if isinstance(fee, Decimal) and 0 <= fee <= HIGHEST_FEE_PD // 10**9 else None
+    fees: dict[str, Any] = {name: _fee(getattr(prices, key)) for name, key in _FEES.items()}
     limits = sorted(
         {tier.start for price in written.values() if isinstance(price, TieredPrices) for tier in price.tiers}
     )
-    base, *tiers = [_at(written, request, limit) for limit in (-1, *limits)]
+    base, *tiers = [_at(written, fees, limit) for limit in (-1, *limits)]
     return replace(base, tiers=tuple(sorted(zip(limits, tiers, strict=True), reverse=True)))
 
 
-def _at(written: dict[str, Any], request: int | None, above: int) -> Rate:
+def _at(written: dict[str, Any], fees: dict[str, Any], above: int) -> Rate:
     """The prices of one tier."""
     prices: dict[str, Any] = {name: _pd(price, above) for name, price in written.items()}
-    return Rate(**prices, request=request)
+    return Rate(**prices, **fees)
+
+
+def _fee(kcount: object) -> int | None:
+    """Picodollars for one, from dollars for a thousand; None also for what is no price."""
+    is_one = isinstance(kcount, Decimal) and 0 <= kcount <= HIGHEST_FEE_PD // 10**9
+    return rounded(kcount * 10**9) if is_one else None  # type: ignore[operator]
 
 
 def _pd(price: Decimal | TieredPrices | None, above: int) -> int | None:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from arbiter.accounting.listed import FlatList, PriceList
-from arbiter.config.rates import Rate, rounded
+from arbiter.config.rates import FEES, Rate, rounded
 from arbiter.config.units import HIGHEST_FEE_PD, HIGHEST_PD
 
 Format = Literal["litellm", "models.dev", "genai-prices"]
@@ -179,7 +179,15 @@ def _priced(entry: Mapping[str, Any], key: str, suffix: str, above: str) -> Rate
     if prices["input"] is None and prices["output"] is None:
         return None
     fee = _pd(entry.get("input_cost_per_request"), 10**12, f"{key}: input_cost_per_request", HIGHEST_FEE_PD)
-    return Rate(**prices, request=fee)
+    return Rate(**prices, request=fee, web_search=_search(entry, key))
+
+
+def _search(entry: Mapping[str, Any], key: str) -> int | None:
+    """What a search costs, where it costs the same for any size of its context: nobody reports which one it was."""
+    sizes = entry.get("search_context_cost_per_query")
+    prices = set(sizes.values()) if isinstance(sizes, dict) else set()
+    field = f"{key}: search_context_cost_per_query"
+    return _pd(prices.pop(), 10**12, field, HIGHEST_FEE_PD) if len(prices) == 1 else None
 
 
 # ---------------------------------------------------------------------------------------------------- models.dev
@@ -241,7 +249,7 @@ def _mostly(rates: Rates, bad: list[BadPrices]) -> Rates:
 
 
 def _fields(rate: Rate) -> dict[str, Any]:
-    return {**dict(rate.items()), "request": rate.request}
+    return {**dict(rate.items()), **{name: getattr(rate, name) for name in FEES}}
 
 
 def _pd(value: Any, scale: int, what: str, most: int = HIGHEST_PD) -> int | None:

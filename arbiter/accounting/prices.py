@@ -40,7 +40,8 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
     heard = _part(usage.audio_input, usage.input, rate.audio_input)
     spoken = _part(usage.audio_output, usage.output, rate.audio_output)
     thought = _part(usage.reasoning, usage.output, rate.reasoning, spoken)
-    total = rate.request or 0
+    # A search whose price nobody knows adds nothing: what the tokens cost is known all the same (docs/ledger.md).
+    total = (rate.request or 0) + (usage.web_searches or 0) * (rate.web_search or 0)
     for count, price in (
         (usage.input and usage.input - heard, rate.input),
         (heard, rate.audio_input),

@@ -6,9 +6,17 @@ from collections.abc import Iterable
 
 from arbiter.cli.table import number, render, soft
 from arbiter.config import units
-from arbiter.config.rates import TOKEN_PRICES, Rate
+from arbiter.config.rates import FEES, TOKEN_PRICES, Rate
 
-SPARE = {"audio_input": 6, "audio_output": 5, "reasoning": 4, "cache_write_1h": 3, "cache_write_5m": 2}
+SPARE = {
+    "request": 1,
+    "web_search": 7,
+    "audio_input": 6,
+    "audio_output": 5,
+    "reasoning": 4,
+    "cache_write_1h": 3,
+    "cache_write_5m": 2,
+}
 
 
 def price_table(named: Iterable[tuple[str, Rate]]) -> str:
@@ -20,12 +28,12 @@ def price_table(named: Iterable[tuple[str, Rate]]) -> str:
     ]
     usual = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
     kinds = [kind for kind in TOKEN_PRICES if kind in usual or any(getattr(rate, kind) is not None for _, rate in rows)]
-    has_fee = any(rate.request for _, rate in rows)
+    fees = [fee for fee in FEES if any(getattr(rate, fee) for _, rate in rows)]
     shown = []
     for name, rate in rows:
         prices = [None if (pd := getattr(rate, kind)) is None else units.price(pd) for kind in kinds]
-        shown.append((name, *prices, *([units.written((rate.request or 0) / 10**12)] if has_fee else [])))
-    named_kinds = (number(kind.replace("_", " "), spare=SPARE.get(kind, 0)) for kind in kinds)
-    return render(
-        (soft("model", least=24), *named_kinds, *([number("USD per request", spare=1)] if has_fee else [])), shown
-    )
+        extra = [None if (pd := getattr(rate, fee)) is None else units.written(pd / 10**12) for fee in fees]
+        shown.append((name, *prices, *extra))
+    columns = [number(kind.replace("_", " "), spare=SPARE.get(kind, 0)) for kind in kinds]
+    columns += [number(f"USD per {fee.replace('_', ' ')}", spare=SPARE[fee]) for fee in fees]
+    return render((soft("model", least=24), *columns), shown)

@@ -19,7 +19,7 @@ from arbiter.config import units
 from arbiter.config.address import data_dir
 from arbiter.config.load import NoConfig, Source
 from arbiter.config.pricing import STORED
-from arbiter.config.rates import Pricing, Rate
+from arbiter.config.rates import FEES, Pricing, Rate
 from arbiter.config.snapshot import Snapshot
 from arbiter.control import show
 from arbiter.ledger import fetch, price_fetch, price_files
@@ -149,8 +149,7 @@ def _shown(prices: Tariff, provider: str, model: str, name: str, tier: str | Non
 def _rate_json(rate: Rate) -> dict[str, Any]:
     """USD per million tokens."""
     shown: dict[str, Any] = {f"{name}_usd_per_mtok": pd and pd / 10**6 for name, pd in rate.items() if pd is not None}
-    if rate.request is not None:
-        shown["request_usd"] = rate.request / 10**12
+    shown |= {f"{name}_usd": pd / 10**12 for name in FEES if (pd := getattr(rate, name)) is not None}
     if rate.tiers:
         shown["tiers"] = [{"above_input_tokens": above, **_rate_json(tier)} for above, tier in reversed(rate.tiers)]
     return shown

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from arbiter.config import price_schema
 from arbiter.config.address import Fault
 from arbiter.config.decode import join, nearest
-from arbiter.config.rates import Card, Rate
+from arbiter.config.rates import FEES, Card, Rate
 from arbiter.config.snapshot import Provider
 from arbiter.config.words import check_identifier
 
@@ -98,5 +99,11 @@ def _rate(written: price_schema.Prices) -> Rate:
         reasoning=written.reasoning_pd,
         audio_input=written.audio_input_pd,
         audio_output=written.audio_output_pd,
-        request=None if written.request_micro is None else written.request_micro * 10**6,
+        **fees(written),
     )
+
+
+def fees(written: price_schema.Prices | price_schema.Override) -> dict[str, Any]:
+    """What is charged for other things than tokens, in picodollars for one."""
+    found = {name: getattr(written, f"{name}_micro") for name in FEES}
+    return {name: None if micro is None else micro * 10**6 for name, micro in found.items()}

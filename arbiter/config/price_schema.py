@@ -45,6 +45,9 @@ class Prices(Section, kw_only=True):
     request_micro: Annotated[Price | None, doc("A fee for each request, in USD, beside its tokens.")] = field(
         name="request_usd", default=None
     )
+    web_search_micro: Annotated[
+        Price | None, doc("A fee for each search that the provider ran itself, in USD, where its usage tells of them.")
+    ] = field(name="web_search_usd", default=None)
 
 
 class Tier(Prices):
@@ -94,6 +97,7 @@ class Override(Section):
         **instead("fx_rate_to_usd", "fx_rate", "rate", "usd_rate"),
         **instead("discount_percent", "discount"),
         **instead("request_fee", "request", "request_usd"),
+        **instead("web_search_fee", "web_search", "web_search_usd"),
     }
 
     provider: Annotated[str, doc("Whose models; `*` and `?` match as in a shell.")] = "*"
@@ -133,6 +137,9 @@ class Override(Section):
         name="audio_output_per_mtok", default=None
     )
     request_micro: Annotated[Price | None, doc("A fee for each request.")] = field(name="request_fee", default=None)
+    web_search_micro: Annotated[Price | None, doc("A fee for each search that the provider ran itself.")] = field(
+        name="web_search_fee", default=None
+    )
 
 
 class Prepaid(Section, kw_only=True):

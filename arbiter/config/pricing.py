@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from arbiter.config import price_schema
 from arbiter.config.address import Fault
+from arbiter.config.catalog import fees
 from arbiter.config.decode import join, nearest
 from arbiter.config.rates import TOKEN_PRICES, Override, Prepaid, Pricing, Rate, rounded
 from arbiter.config.snapshot import Provider
@@ -69,11 +70,11 @@ class Sources:
         discount = row.discount_percent or 0
         if discount > 100 * 10**6:
             raise self._error(join(here, "discount_percent"), "more than everything")
-        fee = None if row.request_micro is None else row.request_micro * 10**6
-        written = Rate(**{name: getattr(row, f"{name}_pd") for name in TOKEN_PRICES}, request=fee)
+        written = Rate(**{name: getattr(row, f"{name}_pd") for name in TOKEN_PRICES}, **fees(row))
         if written == Rate() and not discount:
             raise self._error(
-                here, "overrides nothing; a price (…_per_mtok, request_fee) or discount_percent is needed"
+                here,
+                "overrides nothing; a price (…_per_mtok, request_fee, web_search_fee) or discount_percent is needed",
             )
         if row.from_ms is not None and row.until_ms is not None and row.until_ms <= row.from_ms:
             raise self._error(join(here, "until"), "ends before it begins")

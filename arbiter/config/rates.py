@@ -26,9 +26,10 @@ class Card:
 class Rate:
     """What a model's tokens cost.
 
-    Units: picodollars per token, `request` picodollars per request. $3 per million tokens is 3_000_000. None: no price
-    is known, which is not 0; but of `reasoning`, `audio_input` and `audio_output` that they have none of their own and
-    cost what other output or input does, and of `request` that there is no fee.
+    Units: picodollars per token, `request` per request, `web_search` per search that the provider ran. $3 per million
+    tokens is 3_000_000. None: no price is known, which is not 0; but of `reasoning`, `audio_input` and `audio_output`
+    that they have none of their own and cost what other output or input does, of `request` that there is no fee, and
+    what a `web_search` costs is not counted.
     Shapes: `tiers`, highest first, hold this for requests with more input than that; the first that fits is used alone.
     """
 
@@ -41,6 +42,7 @@ class Rate:
     audio_input: int | None = None
     audio_output: int | None = None
     request: int | None = None
+    web_search: int | None = None
     tiers: tuple[tuple[int, Rate], ...] = ()
 
     def items(self) -> Iterator[tuple[str, int | None]]:
@@ -50,7 +52,7 @@ class Rate:
 
     def each(self, change: Callable[[str, int | None], int | None]) -> Rate:
         """The rate with every price, those of its tiers and the fee too, changed by (name, price)."""
-        prices: dict[str, Any] = {name: change(name, getattr(self, name)) for name in (*TOKEN_PRICES, "request")}
+        prices: dict[str, Any] = {name: change(name, getattr(self, name)) for name in (*TOKEN_PRICES, *FEES)}
         return replace(self, tiers=tuple((above, tier.each(change)) for above, tier in self.tiers), **prices)
 
 
@@ -64,6 +66,9 @@ TOKEN_PRICES = (
     "audio_input",
     "audio_output",
 )
+
+
+FEES = ("request", "web_search")
 
 
 def rounded(number: int | Decimal, divisor: int = 1) -> int:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from arbiter.config import units
-from arbiter.config.rates import Card, Pricing, Rate
+from arbiter.config.rates import FEES, Card, Pricing, Rate
 from arbiter.config.snapshot import Account, Alias, CacheFacts, Client, Provider, Snapshot
 
 MASK = "***"
@@ -220,7 +220,8 @@ def _row(rate: Rate | None, card: Card | None) -> dict[str, Any]:
 
 def _rate(rate: Rate) -> dict[str, str]:
     shown = {f"{name}_usd_per_mtok": units.price(pd) for name, pd in rate.items() if pd is not None}
-    return shown if rate.request is None else {**shown, "request_usd": units.price(rate.request // 10**6)}
+    fees = {f"{name}_usd": pd for name in FEES if (pd := getattr(rate, name)) is not None}
+    return shown | {name: units.price(pd // 10**6) for name, pd in fees.items()}
 
 
 def _mask(secret: str) -> str:

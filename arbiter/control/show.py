@@ -180,6 +180,7 @@ def tokens(attempt: AttemptRow) -> str:
         attempt.cache_write_tokens,
         output,
         reasoning=attempt.reasoning_tokens,
+        searches=attempt.web_searches,
         is_approximate=attempt.is_approximate,
     )
 
@@ -191,6 +192,7 @@ def sums(
     output: int | None,
     *,
     reasoning: int | None = None,
+    searches: int | None = None,
     is_approximate: bool = False,
 ) -> str:
     """Counts as `2,200 in (800 cached, 200 written to the cache), 64 out (5 reasoning)`; parts in parentheses."""
@@ -203,7 +205,8 @@ def sums(
     read = None if cached is None else f"{count(cached)} cached"
     put = f"{count(written)} written to the cache" if written else None
     thought = f"{count(reasoning)} reasoning" if reasoning else None
-    return f"{told(sent, 'in', read, put)}, {told(output, 'out', thought)}"
+    asked = "" if not searches else ", 1 web search" if searches == 1 else f", {count(searches)} web searches"
+    return f"{told(sent, 'in', read, put)}, {told(output, 'out', thought)}{asked}"
 
 
 def usd(pd: int | None) -> str:

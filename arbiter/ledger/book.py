@@ -254,6 +254,7 @@ def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
         row.cache_write_5m_tokens, row.cache_write_1h_tokens = usage.cache_write_5m, usage.cache_write_1h
         row.output_tokens, row.reasoning_tokens, row.total_tokens = usage.output, usage.reasoning, usage.total
         row.audio_input_tokens, row.audio_output_tokens = usage.audio_input, usage.audio_output
+        row.web_searches = usage.web_searches
         row.provider_cost_pd, row.service_tier = usage.cost_pd, _word(usage.service_tier, blot)
 
 

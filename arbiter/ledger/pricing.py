@@ -114,6 +114,7 @@ def usage(row: AttemptRow) -> Usage:
         reasoning=row.reasoning_tokens,
         audio_input=row.audio_input_tokens,
         audio_output=row.audio_output_tokens,
+        web_searches=row.web_searches,
     )
 
 

@@ -22,11 +22,13 @@ cdef enum:  # slots: first where the counts of the object itself stand, then tho
     AUDIO_INPUT, AUDIO_OUTPUT
     COST, COST_TOTAL, COST_INFERENCE, COST_TICKS, COST_ESTIMATED, OWN_KEY
     IN_CACHED, IN_WRITE, IN_CREATION, IN_CREATION_INPUT, IN_AUDIO, OUT_REASONING, OUT_AUDIO  # a Responses answer's
+    SEARCHES, QUERIES
     SLOTS
 
 
 cdef enum Part:
     WHOLE, PROMPT_DETAILS, COMPLETION_DETAILS, INPUT_DETAILS, OUTPUT_DETAILS, WRITES, COSTS, COST_DETAILS
+    SERVER_TOOLS
 
 
 cdef struct Read:
@@ -66,6 +68,8 @@ cdef inline int _slot(Part part, const Text* key) noexcept nogil:
             return COST_ESTIMATED
         if called(key, b"is_byok", 7):
             return OWN_KEY
+        if called(key, b"num_search_queries", 18):
+            return QUERIES
     elif part == PROMPT_DETAILS:
         if called(key, b"cached_tokens", 13):
             return DETAIL_CACHED
@@ -90,6 +94,9 @@ cdef inline int _slot(Part part, const Text* key) noexcept nogil:
     elif part == COSTS:
         if called(key, b"total_cost", 10):
             return COST_TOTAL
+    elif part == SERVER_TOOLS:
+        if called(key, b"web_search_requests", 19):
+            return SEARCHES
     elif part == COST_DETAILS:
         if called(key, b"upstream_inference_cost", 23):
             return COST_INFERENCE
@@ -128,6 +135,8 @@ cdef inline Part _part(Part part, const Text* key, bint is_object) noexcept nogi
             return INPUT_DETAILS
         if called(key, b"output_tokens_details", 21):
             return OUTPUT_DETAILS
+        if called(key, b"server_tool_use", 15):
+            return SERVER_TOOLS
     if (part == WHOLE or part == PROMPT_DETAILS or part == INPUT_DETAILS) and called(key, b"cache_creation", 14):
         return WRITES
     return WHOLE
@@ -251,6 +260,10 @@ cdef inline long long _cost(Read* read) noexcept nogil:
     return s[COST_TICKS] * 100 if s[COST_TICKS] >= 0 else s[COST_ESTIMATED]
 
 
+cdef inline long long _searches(const long long* s) noexcept nogil:
+    return _first(s[SEARCHES], s[QUERIES])
+
+
 cdef inline object _word(Read* read):
     return read.tier.at[:read.tier.raw].decode("ascii") if read.tier.raw else None
 
@@ -262,11 +275,11 @@ cdef tuple _messages(Read* read):
     if write < 0 and (s[FIVE] >= 0 or s[HOUR] >= 0):
         write = max(s[FIVE], 0) + max(s[HOUR], 0)
     if (s[INPUT] < 0 and s[CACHE_READ] < 0 and write < 0 and s[OUTPUT] < 0 and s[DETAIL_THINKING] < 0
-            and s[TOTAL] < 0 and cost < 0 and not read.tier.raw):
+            and s[TOTAL] < 0 and _searches(s) < 0 and cost < 0 and not read.tier.raw):
         return None
     return (
         _count(s[INPUT]), _count(s[CACHE_READ]), _count(write), _count(s[FIVE]), _count(s[HOUR]), _count(s[OUTPUT]),
-        _count(s[DETAIL_THINKING]), _count(s[TOTAL]), None, None, _count(cost), _word(read),
+        _count(s[DETAIL_THINKING]), _count(s[TOTAL]), None, None, _count(_searches(s)), _count(cost), _word(read),
     )
 
 
@@ -295,8 +308,8 @@ cdef tuple _inclusive(
             output += beyond
     return (
         _count(rest), _count(cache_read), _count(cache_write), _count(s[FIVE]), _count(s[HOUR]), _count(output),
-        _count(reasoning), _count(s[TOTAL]), _count(s[audio_input]), _count(s[audio_output]), _count(_cost(read)),
-        _word(read),
+        _count(reasoning), _count(s[TOTAL]), _count(s[audio_input]), _count(s[audio_output]),
+        _count(_searches(s)), _count(_cost(read)), _word(read),
     )
 
 

@@ -1,13 +1,14 @@
 """A provider's usage object, read once into one convention (SPEC 9.1).
 
 The tuple is (input, cache_read, cache_write, cache_write_5m, cache_write_1h, output, reasoning, total, audio_input,
-audio_output, cost_pd, service_tier). `input` excludes cache reads and writes: OpenAI-style `prompt_tokens` include them
-and are reduced, Anthropic's `input_tokens` stand beside them. A count that nobody stated is None, never 0; so is one
-that cannot be (negative, a fraction, text).
+audio_output, web_searches, cost_pd, service_tier). `input` excludes cache reads and writes: OpenAI-style
+`prompt_tokens` include them and are reduced, Anthropic's `input_tokens` stand beside them. A count that nobody stated
+is None, never 0; so is one that cannot be (negative, a fraction, text).
 
 `cache_write` is the whole of the writes; the two after it are its parts by lifetime, where the provider splits them.
 `reasoning` is a part of `output`, `audio_input` of all input, `audio_output` of `output`. `total` is what was stated,
-never a sum of ours. `cost_pd` is what the provider says that the answer cost.
+never a sum of ours. `web_searches` are those that the provider ran itself. `cost_pd` is what the provider says that the
+answer cost.
 
 Source: FEATURES D.5, and the shapes in tests/vectors/usage.
 """
@@ -23,7 +24,7 @@ import msgspec
 from arbiter._speedups.py.reduce import check_size, refuse
 
 Count = int | None
-Counts = tuple[Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, str | None]
+Counts = tuple[Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, str | None]
 
 # A count beyond this is no count of tokens, and would not fit into a store's column.
 MAX_TOKENS = 10**15 - 1
@@ -124,6 +125,11 @@ def _cost(usage: dict[str, Any]) -> int | None:
     return cost
 
 
+def _searches(usage: dict[str, Any]) -> int | None:
+    """Shapes: Anthropic's `server_tool_use`, which OpenRouter has too; Perplexity's `num_search_queries`."""
+    return _first(_part(usage, "server_tool_use").get("web_search_requests"), usage.get("num_search_queries"))
+
+
 def _tier(usage: dict[str, Any]) -> str | None:
     tier = usage.get("service_tier")
     return tier if isinstance(tier, str) and 0 < len(tier) <= MAX_TIER_CHARS and tier.isascii() else None
@@ -207,6 +213,7 @@ def _inclusive(
             total,
             _count(details.get("audio_tokens")),
             _count(parts.get("audio_tokens")),
+            _searches(usage),
             _cost(usage),
             _tier(usage),
         )
@@ -237,6 +244,7 @@ def _messages(usage: dict[str, Any]) -> Counts | None:
             _count(usage.get("total_tokens")),
             None,
             None,
+            _searches(usage),
             _cost(usage),
             _tier(usage),
         )

@@ -38,16 +38,23 @@ COUNTS = st.integers(0, 400_000)
         ("deepseek", "deepseek-v4-pro", ""),
     ],
 )
-@given(fresh=COUNTS, read=COUNTS, minutes=COUNTS, hour=COUNTS, output=COUNTS)
+@given(fresh=COUNTS, read=COUNTS, minutes=COUNTS, hour=COUNTS, output=COUNTS, searches=st.integers(0, 9))
 def test_the_same_tokens_cost_what_genai_prices_says(
-    vendor: str, model: str, tier: str, fresh: int, read: int, minutes: int, hour: int, output: int
+    vendor: str, model: str, tier: str, fresh: int, read: int, minutes: int, hour: int, output: int, searches: int
 ) -> None:
-    """Tiers, cache writes of both lifetimes, times of day, batch and fast: to the picodollar."""
+    """Tiers, cache writes of both lifetimes, searches, times of day, batch and fast: to the picodollar."""
     found = rate(vendor, model, tier)
     assert found is not None
     if found.cache_write_1h is None:
         minutes = hour = 0
-    used = Usage(input=fresh, cache_read=read, cache_write=minutes + hour, cache_write_1h=hour, output=output)
+    used = Usage(
+        input=fresh,
+        cache_read=read,
+        cache_write=minutes + hour,
+        cache_write_1h=hour,
+        output=output,
+        web_searches=searches,
+    )
     context = {"batch": {"processing": "batch"}, "fast": {"speed": "fast"}}.get(tier)
     theirs = genai_prices.calc_price(
         genai_prices.Usage(
@@ -56,6 +63,7 @@ def test_the_same_tokens_cost_what_genai_prices_says(
             cache_write_tokens=minutes + hour,
             cache_write_1h_tokens=hour,
             output_tokens=output,
+            web_searches=searches,
         ),
         model,
         provider_id=vendor,

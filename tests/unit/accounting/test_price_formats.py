@@ -63,6 +63,14 @@ def test_litellms_providers_have_their_usual_names_here(key: str, provider: str,
     assert rates({key: entry}, vendor, model) == Rate(input=1_000_000)
 
 
+@pytest.mark.parametrize(("high", "price"), [(0.01, 10_000_000_000), (0.02, None)])
+def test_litellms_price_of_a_search_counts_where_it_is_one(high: float, price: int | None) -> None:
+    """By the size of its context, which no usage tells."""
+    sizes = {"search_context_size_low": 0.01, "search_context_size_medium": 0.01, "search_context_size_high": high}
+    found = rates({"claude-x": SONNET | {"search_context_cost_per_query": sizes}}, "anthropic", "claude-x")
+    assert found is not None and found.web_search == price
+
+
 def test_litellms_service_tiers_name_what_they_change() -> None:
     entry = {
         "litellm_provider": "openai",

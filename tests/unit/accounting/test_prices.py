@@ -124,6 +124,15 @@ def test_reasoning_and_audio_cost_their_own_prices_where_they_have_any() -> None
     assert cost_pd(more, apart) == (10 * 40 + 8 * 80 + 2 * 3) * 10**6
 
 
+def test_each_search_costs_its_fee_and_one_of_no_known_price_adds_nothing() -> None:
+    """Beside the tokens, in every tier; a price of 0 is a price."""
+    usage = Usage(input=10, output=1, web_searches=3)
+    rate = Rate(input=2, output=3, web_search=10**10, tiers=((5, Rate(input=4, output=3, web_search=10**9)),))
+    assert cost_pd(usage, rate) == 10 * 4 + 3 + 3 * 10**9
+    assert cost_pd(usage, Rate(input=2, output=3)) == cost_pd(usage, Rate(input=2, output=3, web_search=0)) == 23
+    assert cost_pd(Usage(input=10, output=1), Rate(input=2, output=3, web_search=10**10)) == 23
+
+
 def test_a_fee_is_paid_once_for_each_request_and_in_every_tier() -> None:
     fee = 10**10
     tiered = Rate(input=1, output=1, request=fee, tiers=((10, Rate(input=2, output=2, request=fee)),))

@@ -100,6 +100,14 @@ def test_an_override_goes_over_everything_and_leaves_what_it_does_not_name() -> 
     assert priced(found, model="small")[1] == "catalog"
 
 
+def test_a_fee_for_searches_is_the_operators_like_any_other() -> None:
+    searched = Usage(input=10, output=5, web_searches=2)
+    found = tariff("overrides: [{ model: 'b*', web_search_fee: 0.01, currency: EUR, fx_rate_to_usd: 1.1 }]")
+    assert priced(found, usage=searched)[0] == 10 * 100 + 5 * 200 + 2 * 11_000_000_000
+    row = "{ model: up/big, input_usd_per_mtok: 1, output_usd_per_mtok: 1, web_search_usd: 0.005 }"
+    assert priced(tariff(models=row), usage=searched)[0] == 15_000_000 + 2 * 5_000_000_000
+
+
 def test_an_override_holds_from_its_first_moment_to_its_last() -> None:
     found = tariff("overrides: [{ from: 2026-07-02, until: 2026-07-03, input_per_mtok: 0, output_per_mtok: 0 }]")
     day_ms = 86_400_000

@@ -90,14 +90,14 @@ def test_an_answer_states_the_same_to_the_ledger_and_to_the_translation(vector: 
 
 BODY = b'{"id":"1","model":"m","choices":[{"index":0,"message":{"content":"Hi"},"finish_reason":"stop"}]}'
 FULL = Usage(input=3, cache_read=20, cache_write=15, cache_write_5m=10, cache_write_1h=5, output=12, reasoning=4,
-             total=50, audio_input=2, audio_output=1, cost_pd=7, service_tier="priority")  # fmt: skip
+             total=50, audio_input=2, audio_output=1, web_searches=3, cost_pd=7, service_tier="priority")  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("client", "lost"),
     [
-        ("openai-chat", {"cache_write_5m", "cache_write_1h", "cost_pd", "service_tier"}),
-        ("anthropic-messages", {"total", "audio_input", "audio_output", "cost_pd", "service_tier"}),
+        ("openai-chat", {"cache_write_5m", "cache_write_1h", "web_searches", "cost_pd", "service_tier"}),
+        ("anthropic-messages", {"total", "audio_input", "audio_output", "web_searches", "cost_pd", "service_tier"}),
     ],
 )
 @pytest.mark.parametrize("is_stream", [False, True])

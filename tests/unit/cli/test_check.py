@@ -51,9 +51,11 @@ def test_check_shows_what_the_file_comes_to(config: Path, capsys: pytest.Capture
     assert re.search(r"^\(any other\) +openai +openai-chat", out, re.MULTILINE)
     assert re.search(r"^openai +openai +https://api\.openai\.com/v1 +yes +10s +250ms +60s +- +- +600s +-$", out, re.M)
     assert re.search(r"^openai +8 +10s +250ms +8s +2 +1 +- +- +25h$", out, re.MULTILINE)
-    assert re.search(r"^model +input +cached input +cache write 5m +cache write 1h +output$", out, re.MULTILINE)
-    assert re.search(r"^openai/mini +0\.25 +0\.025 +- +- +2$", out, re.MULTILINE)
-    assert re.search(r"^  input above 200,000 +0\.5 +- +- +- +0$", out, re.MULTILINE)
+    assert re.search(
+        r"^model +input +cached input +cache write 5m +cache write 1h +output +USD per web search$", out, re.MULTILINE
+    )
+    assert re.search(r"^openai/mini +0\.25 +0\.025 +- +- +2 +-$", out, re.MULTILINE)
+    assert re.search(r"^  input above 200,000 +0\.5 +- +- +- +0 +-$", out, re.MULTILINE)
     assert re.search(r"^body +32MiB$", out, re.MULTILINE)
     assert "auth.mode is require and there are no clients" in out
     assert "models[0].tiers[0]: without cached_input_usd_per_mtok;" in out

@@ -40,8 +40,8 @@ def test_every_declared_model_is_shown_with_where_its_price_comes_from(priced, c
     code, out, _ = arbiter(capsys, "show")
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
-    assert ["anthropic/sonnet", "3", "0.3", "3.75", "6", "12", "0.01"] in lines
-    assert ["lan/home", "0", "0", "-", "-", "0", "0"] in lines
+    assert ["anthropic/sonnet", "3", "0.3", "3.75", "6", "12", "0.01", "0.01"] in lines
+    assert ["lan/home", "0", "0", "-", "-", "0", "-", "-"] in lines
     assert "anthropic/sonnet  override #1 on genai-prices 0.2.3 anthropic/claude-sonnet-4-5" in out
     assert "lan/home          models" in out
 

@@ -48,6 +48,9 @@ def test_counts_tell_what_is_a_part_of_what():
     """`~` before each sum that the provider did not report to its end."""
     whole = attempt_row(request_row(1), cache_write_tokens=200, reasoning_tokens=5)
     assert show.tokens(whole) == "2,200 in (800 cached, 200 written to the cache), 64 out (5 reasoning)"
+    searched = attempt_row(request_row(1), cached_tokens=None, web_searches=3)
+    assert show.tokens(searched) == "1,200 in, 64 out, 3 web searches"
+    assert show.tokens(attempt_row(request_row(1), web_searches=1)).endswith(", 64 out, 1 web search")
     cut = attempt_row(request_row(1), usage_source="partial", cached_tokens=None, output_tokens=None)
     assert show.tokens(cut) == "~1,200 in, – out"
     nothing = {"input_tokens": None, "cached_tokens": None, "output_tokens": None}

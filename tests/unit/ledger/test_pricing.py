@@ -157,3 +157,14 @@ def test_another_configuration_prices_what_comes_after_it(store: SqlStore) -> No
     snapshots.append(parse(CONFIG.replace("output_usd_per_mtok: 2 }", "output_usd_per_mtok: 3 }"), "test", {}))
     record(stage, store, 2, attempt(second, 1, "cheap"), second)
     assert (cost(store, first), cost(store, second)) == (20 * USD, 25 * USD)
+
+
+def test_a_search_is_paid_for_beside_the_tokens(store: SqlStore) -> None:
+    snapshot = parse(
+        CONFIG.replace("output_usd_per_mtok: 200", "output_usd_per_mtok: 200, web_search_usd: 0.01"), "t", {}
+    )
+    one, other = request_row(1, attempts=1), request_row(2, attempts=1)
+    rows = [attempt(one, 1, "dear", web_searches=3), attempt(other, 1, "cheap", web_searches=3)]
+    record(Pricing(Tariffs(lambda: snapshot)), store, 1, one, rows[0], other, rows[1])
+    assert cost(store, one) == (10 * 100 + 5 * 200) * USD + 3 * 10**10
+    assert cost(store, other) == (10 * 1 + 5 * 2) * USD, "nobody knows what it costs there"
