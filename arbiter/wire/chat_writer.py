@@ -157,6 +157,8 @@ class ChatWriter:
         if not self._calls.get(event.index, False):
             if event.index not in self._calls:
                 raise Garbled(f"the upstream sent arguments for tool call {event.index}, which it never opened")
+            if not event.arguments:
+                return b""  # it has none yet, and gets `{}` if it stays so
             self._calls[event.index] = True
             if event.index == next(reversed(self._calls)):
                 kind, member = self._slices(event.index)

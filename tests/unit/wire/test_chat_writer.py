@@ -105,6 +105,13 @@ def test_the_model_that_answered_is_named() -> None:
     assert {one["model"] for one in write(Started(), TextDelta("Hi"))} == {"m"}
 
 
+def test_a_call_whose_only_slice_is_empty_has_arguments_all_the_same() -> None:
+    """Clients parse them: nothing is no JSON."""
+    said = deltas(write(CallStarted(0, "c", "f"), CallDelta(0, ""), Finished(Finish.TOOL_CALLS), Ended()))
+    slices = [call["function"]["arguments"] for delta in said for call in delta.get("tool_calls", ())]
+    assert "".join(slices) == "{}"
+
+
 def test_a_slice_of_a_call_that_is_not_open_is_the_upstreams_fault() -> None:
     """And so is a call out of turn; the stream can still go on."""
     writer = openai_chat.writer("T", "m", 0)
