@@ -128,6 +128,7 @@ class Gateway:
         self.expected_errors = list(expected_errors)
         self.process: subprocess.Popen[bytes] | None = None
         self._launched_at_bytes = 0  # of the log
+        self.is_administered = False  # has control answered since the last launch?
         self.arguments: list[str] = []  # of the command line, beside --config
         self._preexec = preexec
         defaults: dict[str, Any] = {
@@ -182,6 +183,7 @@ class Gateway:
 
     def launch(self) -> None:
         """Start it and do not wait."""
+        self.is_administered = False
         self._file.write_text(yaml.safe_dump(self.config, sort_keys=False), "utf-8")
         with self._log.open("ab") as out:
             self._launched_at_bytes = out.tell()
@@ -295,9 +297,22 @@ class Gateway:
         body: bytes | None = None,
         timeout_s: float = 10,
     ) -> Reply:
-        """One request on a connection of its own, from this thread; for what is no model call."""
+        """One request on a connection of its own, from this thread; for what is no model call.
+
+        A gateway is ready as soon as its workers serve: the first to ask its administration waits until that is up too.
+        """
+        end = time.monotonic() + STARTS_S
+        while True:
+            reply = self._ask(method, path, headers or {}, body, timeout_s)
+            is_starting = path.startswith("/admin/") and b"the administration is starting" in reply.body
+            if self.is_administered or not is_starting or time.monotonic() > end:
+                self.is_administered |= path.startswith("/admin/") and reply.status < 400
+                return reply
+            time.sleep(0.05)
+
+    def _ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None, timeout_s: float) -> Reply:
         with closing(_Connection(self.host, self.port, self.socket, timeout_s)) as connection:
-            connection.request(method, path, body, headers or {})
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
 
@@ -390,7 +405,9 @@ def run_dir(gateway: Gateway) -> Path:
     def sockets() -> list[str]:
         return [line["socket"] for line in gateway.lines(launched=True) if line["message"] == "control is ready"]
 
-    return Path(until(sockets, "control is ready")[-1]).parent
+    socket = until(sockets, "control is ready")[-1]
+    gateway.is_administered = True
+    return Path(socket).parent
 
 
 def is_dead(pid: int) -> bool:
