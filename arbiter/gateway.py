@@ -42,20 +42,19 @@ from arbiter.errors import (
     Unreachable,
     UpstreamStatus,
 )
+from arbiter.kept import TITLE_BYTES, heard, report, tell_words
 from arbiter.ledger.book import Book, clipped
-from arbiter.ledger.capture import Capture, Heard
+from arbiter.ledger.capture import Capture
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.prefix import Prefixes
 from arbiter.ledger.prompt import Apart, Prompt
 from arbiter.ledger.row import RequestRow
-from arbiter.ledger.sessions import is_turn
-from arbiter.ledger.titles import TITLE, text_of
+from arbiter.ledger.titles import TITLE
 from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.own import Own
 from arbiter.routing.plan import Asked, Caller, Plan, Rung
 from arbiter.routing.router import Router
-from arbiter.sessions import excerpt
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import compaction
 from arbiter.sessions.identity import identify
@@ -67,7 +66,6 @@ from arbiter.wire.format import Wire
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
-_TITLE_BYTES = 64 << 10  # of an answer that holds a title
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
 _NO_TURNS = ("count_tokens", "embeddings")  # no turns of a conversation: never streamed, and they leave no trace in it
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
@@ -221,7 +219,7 @@ async def serve(call: Call, out: ClientEnd) -> None:
             overheard.let_go()
         _settle(call, out, book)
         if capture is not None and overheard is not None:
-            capture.take(_heard(call, overheard))
+            capture.take(heard(call, overheard))
             if overheard.left_out:
                 services.metrics.count("arbiter_capture_cut_total")
 
@@ -242,7 +240,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     else:
         plan, ask, conversation = _understood(call, caller, body, book)
     if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
-        out = call.answer = Overheard(out, Room(_TITLE_BYTES))
+        out = call.answer = Overheard(out, Room(TITLE_BYTES))
     row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
     if conversation.standing.pauses:
         _check_pauses(conversation.standing.pauses, caller)
@@ -499,7 +497,7 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
     row.status = 499 if row.outcome == "cancelled" else out.status or None
     row.bytes_out = out.bytes_out
     if call.snapshot.sessions.titles is not None and call.own is None:
-        _tell_words(call)
+        tell_words(call)
     book.settle()
     metrics.count("arbiter_requests_total", (row.endpoint, row.format_in, row.outcome, str(row.status or "")))
     metrics.observe("arbiter_request_duration_seconds", (row.endpoint,), row.total_us / 1e6)
@@ -511,64 +509,7 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
         metrics.count("arbiter_affinity_total", (row.affinity,))
     for repair in row.repairs or ():
         metrics.count("arbiter_repairs_total", (row.provider or "", repair))
-    _report(row)
-
-
-def _tell_words(call: Call) -> None:
-    """What a title can be made of goes with the row as far as control, and no further."""
-    row, answer = call.row, call.answer
-    try:
-        if answer is not None and row.outcome == "ok":
-            row.titled = text_of(row.format_in, answer.pieces, is_stream=answer.is_stream, limit=_TITLE_BYTES)
-        elif call.members is not None and row.parent_session is None and is_turn(row):
-            row.words = excerpt.of(call.members) or None
-    except Exception as bug:
-        _log.error("a session goes without its words", trace_id=row.trace_id, error=bug)
-
-
-def _heard(call: Call, overheard: Overheard) -> Heard:
-    row = call.row
-    return Heard(
-        row.id,
-        row.received_ms,
-        row.format_in,
-        _kept(call),
-        overheard.pieces,
-        overheard.is_stream,
-        call.incoming.fields,
-        overheard.headers,
-        row.bytes_in + overheard.held_bytes,
-        overheard.left_out,
-    )
-
-
-def _kept(call: Call) -> Mapping[str, Raw] | None:
-    """What content capture may keep of the request."""
-    members = call.members
-    if members is None or call.endpoint == "count_tokens":  # it repeats what is asked right behind it
-        return None
-    # A corpus on its way into an index is nobody's conversation.
-    return {name: raw for name, raw in members.items() if name != "input"} if call.endpoint == "embeddings" else members
-
-
-def _report(row: RequestRow) -> None:
-    """Failures are news; that a request went well stands in its row, and in the log only for who debugs."""
-    if row.outcome != "error" and not _log.tells_all:
-        return
-    say = _log.warn if row.outcome == "error" else _log.debug
-    say(
-        row.message or "request",
-        trace_id=row.trace_id,
-        endpoint=row.endpoint,
-        client=row.client,
-        model=row.model_asked,
-        provider=row.provider,
-        status=row.status,
-        outcome=row.outcome,
-        error_class=row.error_class,
-        attempts=row.attempts,
-        total_us=row.total_us,
-    )
+    report(row)
 
 
 class _Presence:

@@ -22,7 +22,8 @@ from arbiter.attempt import echo_script, echo_vectors
 from arbiter.attempt.echo_script import Bytes, Ping, Script, Stop, Wait
 from arbiter.clock import monotonic, now_ms
 from arbiter.errors import ArbiterError, BadRequest, ClientError, Cut, ErrorClass, NotFound, UpstreamStatus
-from arbiter.model import Ended, Event, Failed, Finish, Finished, Request, Started, Usage, UsageReported, collect
+from arbiter.fold import collect
+from arbiter.model import Ended, Event, Failed, Finish, Finished, Request, Started, Usage, UsageReported
 from arbiter.upstream.transport import Exchange, Outgoing
 from arbiter.wire.format import FORMATS, WIRES, Format, Wire
 

@@ -18,7 +18,8 @@ from arbiter.attempt.ask import Ask
 from arbiter.clock import monotonic, now_ms
 from arbiter.config.snapshot import Provider
 from arbiter.errors import ArbiterError, PartUnsupported, ProtocolUnsupported
-from arbiter.model import Event, collect, unfold
+from arbiter.fold import collect, unfold
+from arbiter.model import Event
 from arbiter.routing.plan import Rung
 from arbiter.state.base import State
 from arbiter.wire import embeddings, faults, native

@@ -9,7 +9,8 @@ import msgspec
 
 from arbiter._speedups import nesting, sse
 from arbiter.errors import ArbiterError
-from arbiter.model import OUTPUT, Ended, Event, Failed, Finish, Finished, collect
+from arbiter.fold import collect
+from arbiter.model import OUTPUT, Ended, Event, Failed, Finish, Finished
 from arbiter.wire import embeddings
 from arbiter.wire.format import FORMATS, Format
 

@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from arbiter._speedups import carry, nesting, reduce, sse
 from arbiter.errors import ErrorClass, Garbled, InStreamError
+from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     Ended,
@@ -32,7 +33,6 @@ from arbiter.model import (
     ThinkingDelta,
     Usage,
     UsageReported,
-    collect,
 )
 from arbiter.wire import faults
 from arbiter.wire.chat_answer import LOGPROBS, finish_of, read_usage

@@ -24,6 +24,7 @@ from msgspec import Raw
 
 from arbiter._speedups import carry, reduce, sse
 from arbiter.errors import Garbled
+from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -38,7 +39,6 @@ from arbiter.model import (
     ThinkingRedacted,
     ThinkingSigned,
     UsageReported,
-    collect,
 )
 from arbiter.wire import faults
 from arbiter.wire.json import ABSENT, present

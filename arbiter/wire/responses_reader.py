@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from arbiter._speedups import reduce, sse
 from arbiter.errors import Garbled
+from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -37,7 +38,6 @@ from arbiter.model import (
     ThinkingSigned,
     Usage,
     UsageReported,
-    collect,
 )
 from arbiter.wire import faults
 from arbiter.wire.json import ABSENT, present

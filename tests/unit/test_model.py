@@ -7,6 +7,7 @@ import pytest
 
 from arbiter import model
 from arbiter.errors import Cut, Garbled, InStreamError
+from arbiter.fold import collect, unfold
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -31,8 +32,6 @@ from arbiter.model import (
     ToolCall,
     Usage,
     UsageReported,
-    collect,
-    unfold,
 )
 
 STOP = [Finished(Finish.STOP), Ended()]

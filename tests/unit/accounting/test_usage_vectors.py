@@ -11,7 +11,8 @@ import pytest
 
 from arbiter._speedups import reduce
 from arbiter.accounting import facts
-from arbiter.model import Event, Started, Usage, UsageReported, collect, unfold
+from arbiter.fold import collect, unfold
+from arbiter.model import Event, Started, Usage, UsageReported
 from arbiter.wire.format import FORMATS
 
 VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "usage").glob("*.json"))

@@ -17,6 +17,7 @@ from arbiter.attempt.echo_script import DIRECTIVES
 from arbiter.clock import monotonic
 from arbiter.config.snapshot import Budgets
 from arbiter.errors import ArbiterError, Cut, ErrorClass, Garbled, InStreamError, TimedOut
+from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -31,7 +32,6 @@ from arbiter.model import (
     Thinking,
     ToolCall,
     Usage,
-    collect,
 )
 from arbiter.upstream.transport import Exchange, Outgoing
 from arbiter.wire.format import FORMATS

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -26,7 +27,6 @@ from arbiter.model import (
     ToolCall,
     ToolChoice,
     ToolResult,
-    collect,
 )
 from arbiter.wire import anthropic_messages, disguises, openai_chat, openai_responses
 from arbiter.wire.disguises import Unmasking, as_functions, unmasked

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arbiter.errors import ArbiterError, Garbled, InStreamError, UpstreamStatus
-from arbiter.model import Ended, Event, Failed, collect, unfold
+from arbiter.fold import collect, unfold
+from arbiter.model import Ended, Event, Failed
 from arbiter.wire.format import FORMATS
 from tests.fakes import grammar
 from tests.fakes.vectors import CASES

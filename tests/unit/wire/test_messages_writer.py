@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from arbiter.errors import Garbled, InStreamError
+from arbiter.fold import collect
 from arbiter.model import (
     CallDelta,
     CallStarted,
@@ -25,7 +26,6 @@ from arbiter.model import (
     ThinkingSigned,
     Usage,
     UsageReported,
-    collect,
 )
 from arbiter.wire import anthropic_messages
 from arbiter.wire.messages_writer import MessagesWriter

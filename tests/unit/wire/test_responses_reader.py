@@ -9,6 +9,7 @@ import pytest
 
 from arbiter._speedups import reduce
 from arbiter.errors import Cut, ErrorClass, Garbled, InStreamError
+from arbiter.fold import collect
 from arbiter.model import (
     CallStarted,
     Ended,
@@ -23,7 +24,6 @@ from arbiter.model import (
     ThinkingSigned,
     ToolCall,
     UsageReported,
-    collect,
 )
 from arbiter.wire import openai_responses
 

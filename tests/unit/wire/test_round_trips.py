@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from arbiter.model import CallStarted, Event, Started, Target, TextDelta, Usage, UsageReported, collect
+from arbiter.fold import collect
+from arbiter.model import CallStarted, Event, Started, Target, TextDelta, Usage, UsageReported
 from arbiter.wire.format import FORMATS
 from tests.unit.wire import neutral
 

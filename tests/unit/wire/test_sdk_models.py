@@ -21,7 +21,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from arbiter.errors import ArbiterError
-from arbiter.model import Answer, Event, Finish, Refusal, Text, Thinking, ToolCall, collect
+from arbiter.fold import collect
+from arbiter.model import Answer, Event, Finish, Refusal, Text, Thinking, ToolCall
 from arbiter.wire.format import FORMATS
 from tests.fakes.vectors import CASES, read
 from tests.unit.wire import neutral, upstreams

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from arbiter._speedups.py.sse import LIMIT_BYTES
 from arbiter.errors import Garbled, InStreamError
+from arbiter.fold import collect, unfold
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -32,8 +33,6 @@ from arbiter.model import (
     ToolCall,
     Usage,
     UsageReported,
-    collect,
-    unfold,
 )
 from arbiter.wire.format import FORMATS
 from arbiter.wire.moulds import Carrier

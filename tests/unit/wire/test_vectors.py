@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from arbiter.errors import ArbiterError
-from arbiter.model import Answer, Refusal, Target, Text, ToolCall, collect
+from arbiter.fold import collect
+from arbiter.model import Answer, Refusal, Target, Text, ToolCall
 from arbiter.wire.format import FORMATS
 from tests.fakes.vectors import CASES, read, usage, written
 

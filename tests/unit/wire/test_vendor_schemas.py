@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arbiter.errors import ArbiterError, Unavailable
+from arbiter.fold import collect
 from arbiter.model import (
     CallDelta,
     CallStarted,
@@ -28,7 +29,6 @@ from arbiter.model import (
     ThinkingSigned,
     Usage,
     UsageReported,
-    collect,
 )
 from arbiter.wire.format import FORMATS
 from tests.fakes.vectors import CASES
