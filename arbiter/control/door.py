@@ -7,10 +7,12 @@ import http.client
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from arbiter import own
+from arbiter.clock import Deadline
 from arbiter.config.snapshot import Server
 from arbiter.own import Own
 
@@ -41,10 +43,13 @@ class Door:
     def post(
         self, path: str, body: bytes, what: Own, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> Answered:
-        """What a worker answers, whatever its status. Errors: NoAnswer, also where it takes longer than `timeout_s`."""
+        """What a worker answers, whatever its status.
+
+        Errors: NoAnswer, also where it takes longer than `timeout_s` from here to the answer's last byte.
+        """
         asked = {"content-type": "application/json", **(headers or {}), **own.headers(what, own.key_of(self._run_dir))}
         was_sent = False
-        with contextlib.closing(self._connection(timeout_s)) as connection:
+        with contextlib.closing(_Connection(self._server, Deadline(timeout_s))) as connection:
             try:
                 connection.connect()
                 was_sent = True
@@ -57,19 +62,51 @@ class Door:
             raise NoAnswer(f"the answer is over {MAX_ANSWER_BYTES} bytes", was_sent=True)
         return Answered(answer.status, read)
 
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        server = self._server
-        if server.socket is not None:
-            return _UnixConnection(server.socket, timeout_s)
-        return http.client.HTTPConnection(_EVERYWHERE.get(server.bind, server.bind), server.port, timeout=timeout_s)
 
+class _Connection(http.client.HTTPConnection):
+    """To where `server` listens, for as long as `deadline` leaves."""
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
+    def __init__(self, server: Server, deadline: Deadline) -> None:
+        super().__init__(_EVERYWHERE.get(server.bind, server.bind), server.port)
+        self._path = server.socket
+        self._deadline = deadline
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        if self._path is None:
+            opened = socket.create_connection((self.host, self.port), _left_s(self._deadline))
+        else:
+            opened = socket.socket(socket.AF_UNIX)
+            try:
+                opened.settimeout(_left_s(self._deadline))
+                opened.connect(self._path)
+            except OSError:
+                opened.close()
+                raise
+        self.sock = _Line(self._deadline, opened)
+
+
+class _Line(socket.socket):
+    """A socket of which each operation has what the ones before it left of the whole time.
+
+    A time-out of a socket's own begins anew with every byte: whoever drips one every few seconds keeps us for ever.
+    """
+
+    def __init__(self, deadline: Deadline, opened: socket.socket) -> None:
+        super().__init__(fileno=opened.detach())
+        self._deadline = deadline
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        self.settimeout(_left_s(self._deadline))
+        super().sendall(data, flags)
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        self.settimeout(_left_s(self._deadline))
+        return super().recv_into(buffer, nbytes, flags)
+
+
+def _left_s(deadline: Deadline) -> float:
+    """Errors: TimeoutError where nothing is left; a socket would take 0 for "do not wait"."""
+    left_s = deadline.left_s()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    return left_s

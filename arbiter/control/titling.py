@@ -143,6 +143,8 @@ class Titling:
                 self._error = self._name(due)
             except StoreDown as error:
                 self._error = f"the store cannot be used: {error}"
+            except Exception as bug:  # of one session: the others that wait are no part of it
+                self._error = f"the work failed: {type(bug).__name__}: {bug}"
             if self._error is not None and self._error != told:
                 _log.warn(f"a session got no title: {self._error}")
 

@@ -24,7 +24,7 @@ from arbiter.ledger import titles
 from arbiter.ledger.audit import new_id
 from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
-from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.row import RequestRow
 from arbiter.ledger.session_rows import APART, KINDS, NO_TURNS, NoteRow, SessionRow
 from arbiter.ledger.store import Readable
 from arbiter.ledger.tables import NOTES, SESSIONS
@@ -198,10 +198,10 @@ def _over_ms(row: RequestRow) -> int:
 
 def _follow(batch: Batch, groups: dict[str, RequestRow]) -> None:
     """The attempts of grouped requests are of the same session, also those that were stored before."""
-    here: defaultdict[str, list[AttemptRow]] = defaultdict(list)
+    here: defaultdict[str, set[str]] = defaultdict(set)  # ids: one attempt may come twice in a batch
     for attempt in batch.attempts:
         if attempt.request_id in groups:
-            here[attempt.request_id].append(attempt)
+            here[attempt.request_id].add(attempt.id)
             attempt.session = groups[attempt.request_id].session
     behind = [(row.session, row.id) for row in groups.values() if len(here[row.id]) < row.attempts]
     if behind:

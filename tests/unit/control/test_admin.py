@@ -387,6 +387,24 @@ def test_the_page_tells_the_conversation_and_why_each_attempt_was_made(tmp_path)
         assert 'name="session"' not in one.page() and 'name="affinity_key"' not in one.page()
 
 
+def test_the_list_has_a_column_for_each_kind_of_tokens(tmp_path):
+    """Written beside read: a call that fills the cache costs more than its input says. Unreported is no zero."""
+    path = tmp_path / "arbiter.db"
+    store = SqliteStore(path)
+    for number, written in ((1, 4567), (2, 0), (3, None)):
+        request = request_row(number)
+        told = {"input_tokens": 7000, "cached_tokens": 1890, "cache_write_tokens": written, "output_tokens": 64}
+        store.write([request, attempt_row(request, **told)], Position("j", number))
+    store.close()
+    with site(tmp_path, Reader(lambda: SqliteStore(path, readonly=True))) as one:
+        heads, *rows = one.page().partition("<table")[2].partition("</table")[0].split("<tr>")[1:]
+    titles = [re.sub("<[^>]*>", "", head) for head in re.findall("<th.*</th>", heads)]
+    of = [dict(zip(titles, re.findall(r"(?s)<t[hd][ >].*?</t[hd]>", row), strict=True)) for row in rows]
+    counts = ("In", "Cached", "Written", "Out")
+    shown = [[re.sub("<[^>]*>", "", row[name]) for name in counts] for row in of]
+    assert shown == [["8,890", "1,890", "–", "64"], ["8,890", "1,890", "0", "64"], ["13,457", "1,890", "4,567", "64"]]
+
+
 def test_the_page_tells_what_it_cost_and_what_nobody_priced(tmp_path, running):
     """A price that nobody knows is a word, not a zero; where nothing was used there is nothing to price."""
     page = running.page()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -189,6 +191,24 @@ def test_a_store_that_is_down_costs_titles_and_nothing_else(desk: Desk, monkeypa
     assert desk.title("u") == "A title" and desk.titling.describe()["error"] is None
 
 
+def test_a_fault_in_one_session_keeps_no_other_from_its_title(desk: Desk) -> None:
+    """What nobody foresaw is told as this session's, and the pass goes on with the next."""
+    faults = [RuntimeError("unforeseen"), None, RuntimeError("again")]
+
+    def answer() -> Answered:
+        if (bug := faults.pop(0)) is not None:
+            raise bug
+        return said("A title")
+
+    desk.door.answer = answer
+    desk.put(turn(1, "s1"), turn(2, "s2"), turn(3, "s3"))
+    desk.titling.look()
+    assert desk.door.asked == ["ci s1", "ci s2", "ci s3"]
+    assert [desk.title(session) for session in ("s1", "s2", "s3")] == [None, "A title", None]
+    told = desk.titling.describe()
+    assert (told["waiting"], told["error"]) == (0, "the work failed: RuntimeError: again")
+
+
 def test_without_the_alias_nothing_is_remembered(desk: Desk) -> None:
     """Rows with words may still come from the journal when it was switched off."""
     desk.snapshot = parse(TEXT.partition("sessions")[0], "test.yaml", {})
@@ -278,3 +298,34 @@ def test_a_door_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
             door(port, tmp_path).post("/", b"{}", Own("summary"), timeout_s=0.2)
         hold.set()
     assert failed.value.was_sent and titling.ANSWER_S <= 60
+
+
+@pytest.mark.parametrize("place", ["port", "socket"])
+def test_a_door_is_no_longer_open_for_somebody_who_drips(tmp_path: Path, place: str) -> None:
+    """The time is that of the whole exchange: each byte comes well within it, and all of them would take for ever."""
+    own.make_key(tmp_path)
+    path = tmp_path / "door"
+    listening = socket.socket(socket.AF_INET if place == "port" else socket.AF_UNIX)
+    listening.bind(("127.0.0.1", 0) if place == "port" else str(path))
+    listening.listen()
+    is_left = threading.Event()
+
+    def drip() -> None:
+        with listening.accept()[0] as line, contextlib.suppress(OSError):
+            line.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+            for _ in range(1000):
+                line.sendall(b"x")
+                if is_left.wait(0.02):
+                    return
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    where = Server(port=listening.getsockname()[1]) if place == "port" else Server(socket=str(path))
+    try:
+        with pytest.raises(NoAnswer, match="timed out") as failed:
+            Door(where, tmp_path).post("/", b"{}", Own("summary"), timeout_s=0.3)
+    finally:
+        is_left.set()
+        thread.join(5)
+        listening.close()
+    assert failed.value.was_sent

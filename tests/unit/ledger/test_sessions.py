@@ -213,6 +213,14 @@ def test_the_attempts_of_a_grouped_request_belong_to_its_session_wherever_they_a
     assert found == [(row.session,)] * 2
 
 
+def test_an_attempt_that_comes_twice_is_one_of_its_request(books: Books) -> None:
+    """A worker that was taken for dead tells its end again: the other attempt is still the one stored before."""
+    row = request_row(1, attempts=2)
+    books.put(attempts=[attempt_row(row, 1, outcome="error")])
+    books.put(row, attempts=[attempt_row(row, 2, outcome="interrupted"), attempt_row(row, 2)])
+    assert books.store.read(lambda db: db.rows("SELECT session FROM attempts")) == [(row.session,)] * 2
+
+
 def test_strangers_refused_calls_and_token_counts_begin_no_session(books: Books) -> None:
     books.put(request_row(1, client=None), request_row(2, endpoint="count_tokens"), request_row(3, model_asked=None))
     assert books.all() == []
