@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
                 raise CommandError(f"the session {plain(row.id)!r} was deleted just now")
             options.print_json(sessions.detail_json(found))
         else:
-            print("\n".join(_tree(store, row.id, arguments.limit)))
+            print("\n".join(store.read(lambda db: list(_tree(db, row.id, arguments.limit)))))
     return 0
 
 
@@ -121,7 +121,7 @@ def _told_of(db: Database, action: str, row: SessionRow, at_ms: int, changed: bo
     return done if changed else nothing
 
 
-def _tree(store: SqlStore, key: str, limit: int) -> Iterator[str]:
+def _tree(db: Database, key: str, limit: int) -> Iterator[str]:
     """The lines of a session, then those of the ones it started, further in. One that stands above is not repeated."""
     seen: set[str] = set()
     left = [(key, 0)]
@@ -130,7 +130,7 @@ def _tree(store: SqlStore, key: str, limit: int) -> Iterator[str]:
         if at in seen:
             continue
         seen.add(at)
-        found = store.read(lambda db, at=at: sessions.detail(db, at, limit))  # type: ignore[misc]
+        found = sessions.detail(db, at, limit)
         if found is None:
             continue
         if depth:

@@ -59,7 +59,8 @@ class Database(Protocol):
         """All that is done within, or nothing."""
 
     def asking(self) -> AbstractContextManager[None]:
-        """Our turn to look at rows, for as long as a question may take."""
+        """Our turn to look at rows, for as long as a question may take: all that is asked within sees them as they were
+        at one moment, whatever comes meanwhile."""
 
     def migrating(self) -> AbstractContextManager[None]:
         """A transaction, for as long as it may take; of all processes that want one, one at a time."""

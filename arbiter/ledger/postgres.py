@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import re
 import socket
@@ -23,11 +24,12 @@ import psycopg
 from psycopg.adapt import Dumper, Loader
 from psycopg.types.numeric import Int8Dumper
 
+from arbiter import clock
 from arbiter.config.address import hidden
 from arbiter.ledger import records, schema
 from arbiter.ledger.database import Dialect, Statement, Unstorable, Values
 from arbiter.ledger.sqlstore import SqlStore
-from arbiter.ledger.store import QueryTooSlow, StoreDown, StoreRefused
+from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreDown, StoreRefused
 
 BUSY_S = 5.0
 CONNECT_S = 5
@@ -63,9 +65,7 @@ class PostgresStore(SqlStore):
     Errors: as `SqlStore`.
     """
 
-    def __init__(
-        self, url: str, *, readonly: bool = False, busy_s: float = BUSY_S, query_s: float | None = None
-    ) -> None:
+    def __init__(self, url: str, *, readonly: bool = False, busy_s: float = BUSY_S, query_s: float = QUERY_S) -> None:
         database = Postgres(url, readonly=readonly, busy_s=busy_s, query_s=query_s)
         super().__init__(database, database.name, readonly=readonly)
 
@@ -75,10 +75,11 @@ class Postgres:
 
     dialect = DIALECT
 
-    def __init__(self, url: str, *, readonly: bool, busy_s: float, query_s: float | None) -> None:
+    def __init__(self, url: str, *, readonly: bool, busy_s: float, query_s: float) -> None:
         self.name = hidden(url)
         self._url = url
         self._query_s = query_s
+        self._until = math.inf  # on the monotonic clock, while a question is asked
         self._mode = "READ ONLY" if readonly else "READ WRITE"
         self._busy = f"SET LOCAL lock_timeout = {_ms(busy_s)}"
         self._lock = threading.Lock()
@@ -94,6 +95,8 @@ class Postgres:
             raise
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        if clock.monotonic() > self._until:  # many quick questions are one slow one
+            raise self._too_slow()
         return self._db.execute(marked(sql), values).fetchall()
 
     def run(self, sql: str, values: Values = ()) -> int:
@@ -147,16 +150,16 @@ class Postgres:
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
         limit_s = self._query_s
-        if not self._lock.acquire(timeout=-1 if limit_s is None else limit_s):
+        if not self._lock.acquire(timeout=limit_s):
             raise QueryTooSlow(f"other questions have kept the store busy for {limit_s:g} s: ask again")
         try:
-            first = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-            if limit_s is not None:
-                first += f"; SET LOCAL statement_timeout = {_ms(limit_s)}"
-            # The server's own limit is for each statement; a question has several.
-            with self._transaction(first, None if limit_s is None else 2 * limit_s):
+            first = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {_ms(limit_s)}"
+            self._until = clock.monotonic() + limit_s
+            # The server's own limit is for each statement; a question has several, and may spend its time between them.
+            with self._transaction(first, 2 * limit_s):
                 yield
         finally:
+            self._until = math.inf
             self._lock.release()
 
     def close(self) -> None:
@@ -188,7 +191,7 @@ class Postgres:
         return db
 
     @contextlib.contextmanager
-    def _transaction(self, first: str, limit_s: float | None) -> Iterator[None]:
+    def _transaction(self, first: str, limit_s: float) -> Iterator[None]:
         with self._translated(), self._within(limit_s) as cut:
             self._begin(first, cut)
             try:
@@ -210,12 +213,9 @@ class Postgres:
             self._db.execute(first)
 
     @contextlib.contextmanager
-    def _within(self, limit_s: float | None) -> Iterator[_Cut]:
+    def _within(self, limit_s: float) -> Iterator[_Cut]:
         """Cut the connection if this takes longer: whoever waits for the server is told that it has closed it."""
         cut = _Cut()
-        if limit_s is None:
-            yield cut
-            return
         timer = threading.Timer(limit_s, cut.make, [self])
         timer.daemon = True
         timer.start()
@@ -229,16 +229,15 @@ class Postgres:
             cut.forget()
             timer.cancel()
 
+    def _too_slow(self) -> QueryTooSlow:
+        return QueryTooSlow(f"this takes more than {self._query_s:g} s: narrow the filters, for example with `since`")
+
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
         except psycopg.errors.QueryCanceled as error:
-            if self._query_s is None:
-                raise StoreDown(f"{self.name}: {_text(error)}") from error
-            raise QueryTooSlow(
-                f"this takes more than {self._query_s:g} s: narrow the filters, for example with `since`"
-            ) from error
+            raise self._too_slow() from error
         except (psycopg.DataError, UnicodeEncodeError) as error:
             raise Unstorable(_text(error)) from error
         except psycopg.errors.InsufficientPrivilege as error:

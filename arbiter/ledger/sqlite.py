@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import threading
@@ -15,13 +16,14 @@ from arbiter import clock
 from arbiter.ledger import schema
 from arbiter.ledger.database import Dialect, Statement, Unstorable, Values
 from arbiter.ledger.sqlstore import SqlStore
-from arbiter.ledger.store import QueryTooSlow, StoreDown, StoreMissing, StoreRefused
+from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreDown, StoreMissing, StoreRefused
 
 BUSY_S = 5.0
 # How many steps SQLite's machine takes between two looks at the clock: a fraction of a millisecond.
 STEPS_PER_LOOK = 10_000
 CACHE_KIB = 16 << 10
 LOG_PAGES = 4000  # of 4 KiB, in the -wal file
+LOG_BYTES = 64 << 20  # of that file, once it is written from its beginning again
 
 REFUSALS: Final = {
     sqlite3.SQLITE_ERROR,
@@ -43,14 +45,12 @@ DIALECT: Final = Dialect("sqlite", schema.SQLITE)
 
 
 class SqliteStore(SqlStore):
-    """Rows in a file. With `query_s` a question may take so long, and wait so long for its turn; None is for ever.
+    """Rows in a file. `query_s`: how long a question may take, and as long again for its turn.
 
     Errors: as `SqlStore`; StoreMissing also where there is no file to read.
     """
 
-    def __init__(
-        self, path: Path, *, readonly: bool = False, busy_s: float = BUSY_S, query_s: float | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, readonly: bool = False, busy_s: float = BUSY_S, query_s: float = QUERY_S) -> None:
         self.path = path
         database = Sqlite(path, readonly=readonly, busy_s=busy_s, query_s=query_s)
         super().__init__(database, str(path), readonly=readonly)
@@ -61,9 +61,10 @@ class Sqlite:
 
     dialect = DIALECT
 
-    def __init__(self, path: Path, *, readonly: bool, busy_s: float, query_s: float | None) -> None:
+    def __init__(self, path: Path, *, readonly: bool, busy_s: float, query_s: float) -> None:
         self.path = path
         self._query_s = query_s
+        self._until = math.inf  # on the monotonic clock, while a question is asked
         self._lock = threading.Lock()
         try:
             if path.is_dir():
@@ -99,11 +100,15 @@ class Sqlite:
                     # less often, they cost a fifth less.
                     self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
                     self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+                    # What grew behind a long question does not stay that large for good.
+                    self._db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         except BaseException:
             self._db.close()
             raise
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        if clock.monotonic() > self._until:  # many quick questions are one slow one
+            raise self._too_slow()
         return self._db.execute(sql, values).fetchall()
 
     def run(self, sql: str, values: Values = ()) -> int:
@@ -146,22 +151,23 @@ class Sqlite:
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
         limit_s = self._query_s
-        if not self._lock.acquire(timeout=-1 if limit_s is None else limit_s):
+        if not self._lock.acquire(timeout=limit_s):
             raise QueryTooSlow(f"other questions have kept the store busy for {limit_s:g} s: ask again")
         try:
             self._check_file()
-            if limit_s is None:
-                with self._translated():
-                    yield
-                return
-            until = clock.monotonic() + limit_s
+            self._until = until = clock.monotonic() + limit_s
             self._db.set_progress_handler(lambda: clock.monotonic() > until, STEPS_PER_LOOK)
-            try:
-                with self._translated():
+            with self._translated():
+                try:
+                    # One snapshot for all that is asked within. While it lasts the log is moved into the file only as
+                    # far as the snapshot goes: it lasts no longer than the question may.
+                    self._db.execute("BEGIN")
                     yield
-            finally:
-                with contextlib.suppress(sqlite3.Error):  # closed meanwhile
-                    self._db.set_progress_handler(None, 0)
+                finally:
+                    self._until = math.inf
+                    with contextlib.suppress(sqlite3.Error):  # closed meanwhile
+                        self._db.set_progress_handler(None, 0)
+                        self._db.execute("ROLLBACK")  # there is nothing to keep
         finally:
             self._lock.release()
 
@@ -184,14 +190,15 @@ class Sqlite:
             yield
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                raise QueryTooSlow(
-                    f"this takes more than {self._query_s:g} s: narrow the filters, for example with `since`"
-                ) from error
+                raise self._too_slow() from error
             if self._is_refusal(error):
                 raise StoreRefused(f"{self.path}: {error}") from error
             raise _down(self.path, error) from error
         except (OverflowError, UnicodeEncodeError) as error:
             raise Unstorable(str(error)) from error
+
+    def _too_slow(self) -> QueryTooSlow:
+        return QueryTooSlow(f"this takes more than {self._query_s:g} s: narrow the filters, for example with `since`")
 
     def _is_refusal(self, error: sqlite3.Error) -> bool:
         code = getattr(error, "sqlite_errorcode", None)

@@ -61,7 +61,7 @@ class SqlStore:
         return int(found[0][0]) if found else 0
 
     def read(self, question: Callable[[Database], T]) -> T:
-        """What `question` finds, within the time that questions have."""
+        """What `question` finds, all of it as it was at one moment, within the time that questions have."""
         with self.database.asking():
             return question(self.database)
 

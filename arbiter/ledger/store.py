@@ -14,6 +14,9 @@ from arbiter.ledger.records import Row
 
 T = TypeVar("T")
 
+QUERY_S = 900.0
+"""How long a question may take where nobody said less. What it sees is kept for it as it is: none may take for ever."""
+
 
 class StoreDown(Exception):
     """The store cannot do this now: down, locked, full, not ours. The message says what the driver said."""
@@ -62,7 +65,7 @@ class Readable(Protocol):
         """About how many rows there are, at the same small cost for any number."""
 
     def read(self, question: Callable[[Database], T]) -> T:
-        """What `question` finds, within the time that questions have."""
+        """What `question` finds, all of it as it was at one moment, within the time that questions have."""
 
     def close(self) -> None:
         """Let go of the connection; idempotent."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -11,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from arbiter.ledger import schema
+from arbiter import clock
+from arbiter.ledger import schema, sqlite
 from arbiter.ledger.database import Statement
+from arbiter.ledger.opening import open_store
 from arbiter.ledger.query import BadParameter, Filters, parse, read_cursor, since, write_cursor
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.store import Counts, Position, QueryTooSlow, Reader, StoreDown, StoreMissing, StoreOld
@@ -304,8 +309,9 @@ def test_sqlite_tells_rows_by_the_first_and_the_last_number(sqlite_store):
     """So many steps for any number of rows."""
     sqlite_store.write([request_row(number) for number in range(1000)], AT)
     steps = []
-    sqlite_store.database._db.set_progress_handler(lambda: steps.append(1) and 0, 1)
-    assert sqlite_store.counts() == Counts(1000, 0)
+    with sqlite_store.database.transaction():
+        sqlite_store.database._db.set_progress_handler(lambda: steps.append(1) and 0, 1)
+        assert sqlite_store.database.about("requests") == 1000
     assert 0 < len(steps) < 100
 
 
@@ -571,3 +577,106 @@ def test_a_cursor_survives_its_journey():
     assert parse({"cursor": write_cursor(row), "errors": "1", "limit": "500"}, 0) == Filters(
         kind="client", before=(row.received_ms, row.id), errors=True, limit=500
     )
+
+
+def test_a_question_sees_the_rows_of_one_moment(place):
+    """However many it has, and whatever comes between them: a report adds up. The next one sees what came."""
+    writer, reader = place.open(), place.open(readonly=True)
+    writer.write([request_row(1)], Position("j", 1))
+
+    def question(database):
+        counted = "SELECT COUNT(*), MAX(id) FROM requests"
+        first = database.rows(counted)
+        writer.write([request_row(2), attempt_row(request_row(2))], Position("j", 2))
+        writer.change(lambda other: other.run("DELETE FROM requests WHERE id = ?", (request_row(1).id,)))
+        return first, database.rows(counted), database.rows("SELECT COUNT(*) FROM attempts")
+
+    first, second, attempts = reader.read(question)
+    assert first == second == [(1, request_row(1).id)] and attempts == [(0,)]
+    assert reader.counts().attempts == 1 and reader.request(request_row(1).id) is None
+    # Also where its own connection is the one that writes.
+    assert writer.read(lambda database: database.rows("SELECT COUNT(*) FROM requests")) == [(1,)]
+    writer.write([request_row(3)], Position("j", 3))
+    writer.close()
+    reader.close()
+
+
+def test_many_quick_questions_take_no_longer_together_than_one_may(place, monkeypatch):
+    """What they see is kept for them as it is, at a price: also while nothing is being asked."""
+    place.open().close()
+    one = place.open(readonly=True, query_s=50)
+    now = 100.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+
+    def question(database):
+        nonlocal now
+        for seconds in range(60):
+            now = 100.0 + seconds
+            database.rows("SELECT COUNT(*) FROM requests")
+            asked.append(seconds)
+
+    asked: list[int] = []
+    with pytest.raises(QueryTooSlow, match="more than 50 s"):
+        one.read(question)
+    assert asked == list(range(51))
+    assert one.counts() == Counts(0, 0)  # the next has its own time
+    one.close()
+
+
+def test_a_question_that_is_over_holds_up_nothing(tmp_path):
+    """However it ended, the log behind it can be moved into the file."""
+    path = tmp_path / "arbiter.db"
+    writer, reader = open_store(f"sqlite:///{path}"), open_store(f"sqlite:///{path}", readonly=True)
+
+    def checkpoint() -> tuple[int, int, int]:
+        with contextlib.closing(sqlite3.connect(path, timeout=0)) as db:
+            return db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+
+    numbers = itertools.count(1)
+
+    def write() -> None:
+        writer.write([request_row(number := next(numbers))], Position("j", number))
+
+    def during(database):
+        database.rows("SELECT COUNT(*) FROM requests")
+        write()
+        assert checkpoint()[0] == 1  # busy: there is a snapshot
+        return "done"
+
+    def failing(database):
+        during(database)
+        database.rows("SELECT nonsense")
+
+    write()
+    assert reader.read(during) == "done"
+    assert checkpoint()[0] == 0
+    write()
+    with pytest.raises(StoreDown):
+        reader.read(failing)
+    assert checkpoint()[0] == 0
+    writer.close()
+    reader.close()
+
+
+def test_a_log_that_grew_behind_a_long_question_is_short_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "LOG_PAGES", 20)
+    monkeypatch.setattr(sqlite, "LOG_BYTES", 100 << 10)
+    path, log = tmp_path / "arbiter.db", tmp_path / "arbiter.db-wal"
+    writer, reader = open_store(f"sqlite:///{path}"), open_store(f"sqlite:///{path}", readonly=True)
+
+    def write(number: int) -> None:
+        writer.write([request_row(number, message="m" * 4000)], Position("j", number))
+
+    def question(database):
+        database.rows("SELECT COUNT(*) FROM requests")
+        for number in range(2, 40):
+            write(number)
+        return log.stat().st_size
+
+    write(1)
+    assert reader.read(question) > 400 << 10
+    write(40)  # moves all of it into the file
+    write(41)  # begins the log anew
+    assert log.stat().st_size <= 100 << 10
+    writer.close()
+    reader.close()
