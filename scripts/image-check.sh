@@ -84,6 +84,8 @@ as_user=(env -i PATH=/opt/arbiter/bin:/usr/sbin:/usr/bin:/bin HOST=127.0.0.1 POR
     ARBITER_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 chroot --userspec=10001:10001 "$place/image")
 if "${as_user[@]}" /usr/bin/touch /opt/arbiter/mine 2>/dev/null; then say "FAILED: the root can be written"; exit 1; fi
 say "version: $("${as_user[@]}" arbiter --version)"
+"${as_user[@]}" python -c 'import psycopg; assert psycopg.pq.__impl__ == "binary"' || { say "FAILED: no PostgreSQL"; exit 1; }
+"${as_user[@]}" python -c 'import cryptography.hazmat.primitives.ciphers.aead' || { say "FAILED: no AES"; exit 1; }
 "${as_user[@]}" arbiter demo >"$place/log" 2>&1 &
 gateway=$!
 for _ in $(seq 150); do

@@ -36,6 +36,12 @@ build() {
     packed=$(echo "$target"/lib/python3*/site-packages)
     find "$packed" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
     find "$packed/zstandard" -name '*_cffi*' -delete
+    rm -r "$packed/cffi" "$packed"/pycparser* # a compiler of bindings; cryptography's are compiled
+    # libpq brings an OpenSSL of its own. The system's, which Python needs anyhow, does for it too, and gets Debian's fixes.
+    for bundled in "$packed"/psycopg_binary.libs/libssl-*.so.3 "$packed"/psycopg_binary.libs/libcrypto-*.so.3; do
+        own=$(basename "$bundled")
+        ln -sf "$(ldconfig -p | sed -n "s|.*=> \(.*/${own%%-*}\.so\.3\)$|\1|p" | head -n 1)" "$bundled"
+    done
     rm -r "$packed/pydantic/v1" # for those who still write models of its first version; nobody here does
     find "$packed" -name '*.so' -exec strip --strip-unneeded {} +
     find "$packed" \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.pyi' \) -delete
@@ -46,8 +52,21 @@ build() {
 
 runtime() {
     packages python3 ca-certificates
-    # Of the standard library what serves developers only, and what packages ask while they are installed.
-    (cd /usr/lib/python3.11 && rm -rf distutils idlelib lib2to3 pydoc_data test tkinter turtledemo unittest)
+    # Of the standard library what serves developers only, and what packages ask while they are installed; also the
+    # encodings of other decades: JSON is UTF-8, and a zip file's names are in cp437.
+    (
+        cd /usr/lib/python3.11
+        rm -rf distutils idlelib lib2to3 pydoc_data test tkinter turtledemo unittest
+        rm -f turtle.py doctest.py pdb.py pydoc.py _pydecimal.py
+        rm -f lib-dynload/_test*.so lib-dynload/_ctypes_test*.so lib-dynload/_xxtest*.so lib-dynload/_codecs_*.so
+        find encodings -name '*.py' | grep -E '/(cp[0-9]+|iso[0-9]|mac_|koi8|kz|hp_|big5|euc_|gb|hz|johab|shift_jis|ptcp|tis|palmos)' |
+            grep -vE '/cp(437|1252)\.py$' | xargs rm
+        # The caches of what is no more.
+        find . -name '*.cpython-311.pyc' | while read -r cached; do
+            source=${cached%/__pycache__/*}/${cached##*/}
+            [ -e "${source%.cpython-311.pyc}.py" ] || rm "$cached"
+        done
+    )
     # ... and time zones as clocks that count leap seconds have them.
     rm -rf /var/cache/debconf/* /var/log/* /usr/share/zoneinfo/right
     # A fixed number, so that volumes and security policies can name it.
