@@ -47,13 +47,16 @@ build() {
     find "$packed" \( -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.pyi' \) -delete
     find "$target" -name __pycache__ -prune -exec rm -rf {} +
     "$target/bin/python" -m compileall -q -j 0 "$packed"
+    # The prices are 1.5 MB of constants, which nobody reads in Python's words.
+    "$target/bin/python" -m compileall -q -b "$packed/genai_prices/data.py"
+    rm "$packed/genai_prices/data.py" "$packed"/genai_prices/__pycache__/data.*
     rm -rf /tmp/build /tmp/arbiter-source /tmp/wheels
 }
 
 runtime() {
     packages python3 ca-certificates
     # Of the standard library what serves developers only, and what packages ask while they are installed; also the
-    # encodings of other decades: JSON is UTF-8, and a zip file's names are in cp437.
+    # encodings of other decades: JSON is UTF-8, and the names in a zip file are in cp437.
     (
         cd /usr/lib/python3.11
         rm -rf distutils idlelib lib2to3 pydoc_data test tkinter turtledemo unittest
