@@ -13,7 +13,7 @@ An agent's own title takes the same way, from the answer to its request: that is
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -102,19 +102,14 @@ class Titling:
         for row in batch.requests:
             if row.titled is None or (name := naming.read(self._redactor(snapshot)(row.titled))) is None:
                 continue
-            told.append((row, name.title))
             if row.session is None:
                 self._waiting[row.id] = name.title
-        told += [(row, self._waiting[row.id]) for row in batch.adopted if row.id in self._waiting]
+            else:
+                told.append((row, name.title))
         while len(self._waiting) > WAITING:
             del self._waiting[next(iter(self._waiting))]
-        titles = [
-            (key_of(row.client, row.session), title, row.finished_ms or row.received_ms)
-            for row, title in told
-            if row.session is not None
-        ]
-        if titles:
-            batch.also.append(names.by_agents(titles))
+        if told or self._waiting:
+            batch.also.append(partial(_name, batch=batch, told=told, waiting=self._waiting))
 
     def stored(self, batch: Batch) -> None:
         found = [row for row in batch.requests if row.words and is_due(row.turn_index)]
@@ -207,6 +202,18 @@ class Titling:
 def is_due(turn: int | None) -> bool:
     """Whether a session is asked about after this turn of it."""
     return turn is not None and (turn == 1 or turn % EVERY_TURNS == 0)
+
+
+def _name(db: Database, *, batch: Batch, told: Sequence[tuple[RequestRow, str]], waiting: Mapping[str, str]) -> None:
+    """Agents' titles of what had a session, and of what has found one in this transaction."""
+    found = [*told, *((row, waiting[row.id]) for row in batch.adopted if row.id in waiting)]
+    titles = [
+        (key_of(row.client, row.session), title, row.finished_ms or row.received_ms)
+        for row, title in found
+        if row.session is not None
+    ]
+    if titles:
+        db.run_many(names.by_agents(titles))
 
 
 def _asked_since(db: Database, since_ms: int) -> Sequence[str | None]:

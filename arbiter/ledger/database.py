@@ -62,6 +62,10 @@ class Database(Protocol):
         """Our turn to look at rows, for as long as a question may take: all that is asked within sees them as they were
         at one moment, whatever comes meanwhile."""
 
+    def alone(self, name: str) -> None:
+        """Wait until nobody else is who asked the same of this name, and be it until the transaction is over. Within
+        `transaction`."""
+
     def migrating(self) -> AbstractContextManager[None]:
         """A transaction, for as long as it may take; of all processes that want one, one at a time."""
 

@@ -141,6 +141,9 @@ class Postgres:
         with self._lock, self._transaction(f"BEGIN {self._mode}; {self._busy}", ANSWER_S):
             yield
 
+    def alone(self, name: str) -> None:
+        self.rows("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (name,))
+
     @contextlib.contextmanager
     def migrating(self) -> Iterator[None]:
         first = f"BEGIN {self._mode}; SELECT pg_advisory_xact_lock({MIGRATION_LOCK}); {self._busy}"

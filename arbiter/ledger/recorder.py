@@ -35,7 +35,7 @@ from arbiter.ledger.journal import JournalFile
 from arbiter.ledger.reaper import reap, workers
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.seldom import Seldom
-from arbiter.ledger.store import Position, Readable, Store, StoreDown, StoreRefused
+from arbiter.ledger.store import Position, Store, StoreDown, StoreRefused
 from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.state import process
@@ -80,14 +80,15 @@ class Batch(msgspec.Struct):
     requests: list[RequestRow]
     attempts: list[AttemptRow]
     also: list[Change] = []
-    adopted: list[RequestRow] = []  # rows of the store that `also` gives a session
+    adopted: list[RequestRow] = []  # rows that were given a session by `also`, as they are since then
 
 
 class Stage(Protocol):
     """Something that is worked out once an attempt is over, and stored with its row."""
 
-    def take(self, batch: Batch, store: Readable) -> None:
-        """Fill in rows, and add to `also`. A batch may come again, when the store did not take it.
+    def take(self, batch: Batch, store: Store) -> None:
+        """Fill in rows, and add to `also`. A batch may come again, when the store did not take it, and what is in
+        `also` may be done again, when its transaction did not hold.
 
         Errors: StoreDown; nothing is lost then. Whatever else is raised is a bug, and costs the row its work.
         """

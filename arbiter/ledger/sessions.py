@@ -15,10 +15,12 @@ Closing is a note and no gate: a call that comes later opens them again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from arbiter.ledger import titles
 from arbiter.ledger.audit import new_id
@@ -26,7 +28,7 @@ from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import RequestRow
 from arbiter.ledger.session_rows import APART, KINDS, NO_TURNS, NoteRow, SessionRow
-from arbiter.ledger.store import Readable
+from arbiter.ledger.store import Store
 from arbiter.ledger.tables import NOTES, SESSIONS
 
 IDLE, OPERATOR = "idle", "operator"
@@ -68,7 +70,7 @@ class Sessions:
     def __init__(self, idle_ms: Callable[[], int]) -> None:
         self._idle_ms = idle_ms
 
-    def take(self, batch: Batch, store: Readable) -> None:
+    def take(self, batch: Batch, store: Store) -> None:
         rows: dict[str, RequestRow] = {}
         for row in batch.requests:
             # One id may even come twice in one batch: what is stored in the end counts.
@@ -80,16 +82,12 @@ class Sessions:
         fresh = [row for row in rows.values() if row.id not in known]
         mended = [row for row in rows.values() if row.id in known and _is_truer(row, known[row.id].outcome)]
         groups = self._group([row for row in fresh if not titles.waits(row)], store)
-        late, changed = titles.adopt(fresh, store)
-        batch.adopted = late
-        batch.also += changed
-        nested = {row.id: row for row in fresh if row.request_kind == titles.TITLE and row.opener is not None}
         found = {row.id: row for row in mended if row.session is None}
         for row in found.values():
             row.session = known[row.id].session
-        _follow(batch, groups | {key: row for key, row in (nested | found).items() if row.session is not None})
-        told = [row for row in (*fresh, *late, *mended) if row.session is not None]
-        if not told:
+        _follow(batch, groups | {key: row for key, row in found.items() if row.session is not None})
+        told = [row for row in (*fresh, *mended) if row.session is not None]
+        if not told and not titles.concerns(fresh):
             return
         ids = {key_of(row.client, row.session) for row in told if row.session is not None}
         present = store.read(lambda db: _present(db, ids))
@@ -99,7 +97,7 @@ class Sessions:
             is_told = (row.client, row.session) not in untold
             is_counted = row.id in known and known[row.id].session is not None
             _add(row, changes, present, is_told=is_told, is_counted=is_counted)
-        batch.also += _statements(changes, present)
+        batch.also.append(partial(_change, batch=batch, fresh=fresh, changes=changes, present=present))
         if turns := [row for row in told if row.turn_index is not None]:
             batch.also.append(partial(_number, turns=turns))
 
@@ -109,24 +107,44 @@ class Sessions:
     def forget(self) -> None:
         """Nothing is remembered."""
 
-    def _group(self, rows: Sequence[RequestRow], store: Readable) -> dict[str, RequestRow]:
-        """Give a session to those that name none; returns them by their ids."""
+    def _group(self, rows: Sequence[RequestRow], store: Store) -> dict[str, RequestRow]:
+        """Give a session to those that name none; returns them by their ids.
+
+        One that is begun is written down at once: another gateway on the store, to which the same client speaks, is to
+        find it before it begins one of its own.
+        """
         idle_ms = self._idle_ms()
         untold = [row for row in rows if row.session is None and row.client is not None and _generates(row)]
         if not untold or not idle_ms:
             return {}
         clients = {row.client for row in untold if row.client is not None}
-        last = store.read(lambda db: {client: _last_group(db, client) for client in clients})
-        for row in untold:
-            client = row.client
-            assert client is not None
-            group = last[client]
-            if group is None or group.ended_by == OPERATOR or row.received_ms - (group.last_ms or 0) > idle_ms:
-                name = group_name(client, row.received_ms)
-                group = last[client] = SessionRow(id=key_of(client, name), session=name, client=client)
-            row.session = group.session
-            group.last_ms = max(group.last_ms or 0, _over_ms(row))
+        if _assign(untold, store.read(lambda db: _last_groups(db, clients)), idle_ms):
+            store.change(partial(_begin, untold=untold, clients=clients, idle_ms=idle_ms))
         return {row.id: row for row in untold}
+
+
+def _assign(untold: Sequence[RequestRow], last: dict[str, SessionRow | None], idle_ms: int) -> list[SessionRow]:
+    """Give each of them its session, going on from the last of its client; returns those that are begun."""
+    begun = []
+    for row in untold:
+        client = row.client
+        assert client is not None
+        group = last[client]
+        if group is None or group.ended_by == OPERATOR or row.received_ms - (group.last_ms or 0) > idle_ms:
+            name = group_name(client, row.received_ms)
+            group = SessionRow(id=key_of(client, name), session=name, client=client, is_told=False)
+            group.first_ms = row.received_ms
+            last[client] = group
+            begun.append(group)
+        row.session = group.session
+        group.last_ms = max(group.last_ms or 0, _over_ms(row))
+    return begun
+
+
+def _begin(db: Database, *, untold: Sequence[RequestRow], clients: Iterable[str], idle_ms: int) -> None:
+    for client in sorted(clients):
+        db.alone(f"sessions of {client}")
+    db.run_many(SESSIONS.inserts(_assign(untold, _last_groups(db, clients), idle_ms)))
 
 
 def close_idle(db: Database, before_ms: int) -> int:
@@ -177,8 +195,14 @@ def _is_truer(row: RequestRow, than: str) -> bool:
 def _present(db: Database, ids: Iterable[str]) -> dict[str, _Before]:
     """What is to be known of the sessions of these ids, as far as there are any."""
     wanted = sorted(ids)
+    if not wanted:
+        return {}
     sql = f"SELECT id, parent, turns, ended_ms FROM sessions WHERE id IN ({', '.join('?' * len(wanted))})"
     return {key: _Before(parent, turns or 0, ended_ms) for key, parent, turns, ended_ms in db.rows(sql, wanted)}
+
+
+def _last_groups(db: Database, clients: Iterable[str]) -> dict[str, SessionRow | None]:
+    return {client: _last_group(db, client) for client in clients}
 
 
 def _last_group(db: Database, client: str) -> SessionRow | None:
@@ -209,7 +233,7 @@ def _follow(batch: Batch, groups: dict[str, RequestRow]) -> None:
 
 
 def _add(
-    row: RequestRow, changes: dict[str, SessionRow], present: dict[str, _Before], *, is_told: bool, is_counted: bool
+    row: RequestRow, changes: dict[str, SessionRow], present: Mapping[str, _Before], *, is_told: bool, is_counted: bool
 ) -> None:
     """One request more for its session, or the end of one that `is_counted` as interrupted.
 
@@ -241,7 +265,26 @@ def _add(
         change.ended_ms = before.ended_ms
 
 
-def _statements(changes: dict[str, SessionRow], present: dict[str, _Before]) -> list[Statement]:
+def _change(
+    db: Database,
+    *,
+    batch: Batch,
+    fresh: Sequence[RequestRow],
+    changes: Mapping[str, SessionRow],
+    present: Mapping[str, _Before],
+) -> None:
+    """Titles find their conversations, and sessions are changed by what is theirs."""
+    batch.adopted = titles.adopt(db, fresh)
+    changes = {key: msgspec.structs.replace(change) for key, change in changes.items()}
+    ids = {key_of(row.client, row.session) for row in batch.adopted if row.session is not None}
+    present = {**_present(db, ids - present.keys()), **present}
+    for row in batch.adopted:
+        _add(row, changes, present, is_told=True, is_counted=False)
+    for statement in _statements(changes, present):
+        db.run_many(statement)
+
+
+def _statements(changes: Mapping[str, SessionRow], present: Mapping[str, _Before]) -> list[Statement]:
     """Parents that nobody has seen, the changes themselves, and what is open again."""
     unseen = {}
     ordered = sorted(changes.values(), key=lambda change: change.id)  # two gateways are not to wait for each other

@@ -145,6 +145,9 @@ class Sqlite:
                     self._db.execute("ROLLBACK")
                 raise
 
+    def alone(self, name: str) -> None:
+        """Whoever is within a transaction is, here."""
+
     def migrating(self) -> AbstractContextManager[None]:
         return self.transaction()  # which nobody else has meanwhile
 

@@ -8,7 +8,6 @@ comes first waits without a session until the conversation's comes; one whose co
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,7 +16,6 @@ from arbiter.ledger.blocks_answer import message_of
 from arbiter.ledger.blocks_text import said
 from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.row import RequestRow
-from arbiter.ledger.store import Readable
 from arbiter.ledger.tables import REQUESTS
 
 TITLE: Final = "title"
@@ -38,28 +36,30 @@ def waits(row: RequestRow) -> bool:
     return row.request_kind == TITLE and row.session is None and row.opener is not None
 
 
-def adopt(rows: Sequence[RequestRow], store: Readable) -> tuple[list[RequestRow], list[Statement]]:
+def concerns(rows: Iterable[RequestRow]) -> bool:
+    """Whether `adopt` has anything to do for these."""
+    return any(waits(row) or _begins(row) for row in rows)
+
+
+def adopt(db: Database, rows: Sequence[RequestRow]) -> list[RequestRow]:
     """Give their session to the titles among `rows`, and to those in the store that waited for one of `rows`.
 
-    Returns the latter, as they are from now on, and what changes their rows in the store.
+    Returns them as they are from now on. Within the transaction that stored `rows`: two gateways that have a title and
+    its conversation between them, or two conversations for one title, take turns, and so each title has one.
     """
-    begun = [row for row in rows if row.opener is not None and row.session is not None and row.request_kind != TITLE]
-    for row in rows:
-        if waits(row):
-            found = _here(row, begun) or store.read(partial(_conversations, title=row))
-            row.session = _nearest(row, found)
-    adopted = []
-    for row in store.read(partial(_waiting, begun=begun)):
-        row.session = _nearest(row, _here(row, begun))
-        if row.session is not None:
-            adopted.append(row)
-    if not adopted:
-        return [], []
+    waiting = [row for row in rows if waits(row)]
+    begun = [row for row in rows if _begins(row)]
+    for client, opener in sorted({(row.client or "", row.opener or "") for row in (*waiting, *begun)}):
+        db.alone(f"titles of {client} {opener}")
+    found = [(row, _nearest(row, _here(row, begun) or _conversations(db, row))) for row in waiting]
+    own = {row.id for row in waiting}
+    found += [(row, _nearest(row, _here(row, begun))) for row in _waiting(db, begun) if row.id not in own]
+    adopted = [msgspec.structs.replace(row, session=session) for row, session in found if session is not None]
     pairs = [(row.session, row.id) for row in adopted]
-    return adopted, [
-        Statement("UPDATE requests SET session = ? WHERE id = ? AND session IS NULL", pairs),
-        Statement("UPDATE attempts SET session = ? WHERE request_id = ? AND session IS NULL", pairs),
-    ]
+    if pairs:
+        db.run_many(Statement("UPDATE requests SET session = ? WHERE id = ? AND session IS NULL", pairs))
+        db.run_many(Statement("UPDATE attempts SET session = ? WHERE request_id = ? AND session IS NULL", pairs))
+    return adopted
 
 
 def text_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: int) -> str | None:
@@ -70,6 +70,11 @@ def text_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: int
     return (
         "\n".join(one.text for one in said("answer", msgspec.json.decode(message)) if one.label == "assistant") or None
     )
+
+
+def _begins(row: RequestRow) -> bool:
+    """Whether it begins a conversation that a title may be of."""
+    return row.opener is not None and row.session is not None and row.request_kind != TITLE
 
 
 def _nearest(title: RequestRow, found: Sequence[_Named]) -> str | None:

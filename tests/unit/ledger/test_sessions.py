@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -314,6 +315,80 @@ def test_not_more_titles_are_adopted_at_once_than_a_batch_has_room_for(
     found = books.store.read(lambda db: db.rows(sql))
     assert found == [(title(number).id,) for number in (5, 6, 7)]
     assert books.get("s").titles == 3
+
+
+# --- two gateways at once ---------------------------------------------------------------------------------------------
+
+ROUNDS = 12
+
+
+@pytest.fixture
+def pair(place: Place) -> Iterator[tuple[Books, Books]]:
+    both = Books(place), Books(place, journal="k")
+    yield both
+    for one in both:
+        one.store.close()
+
+
+def at_once(pair: tuple[Books, Books], *requests: RequestRow) -> None:
+    """Each gateway has one of the two: both look before either writes, and then both write."""
+    together = threading.Barrier(2, timeout=30)
+
+    def record(books: Books, request: RequestRow) -> None:
+        together.wait()
+        batch = books.take(request, attempts=[attempt_row(request, session=request.session)])
+        together.wait()
+        books.write(batch)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(record, pair, requests))
+
+
+def test_a_title_that_two_conversations_could_have_is_of_one_of_them(pair: tuple[Books, Books]) -> None:
+    """Each finds it waiting; whose it is in the end counts it, and is called by it."""
+    here = pair[0]
+    for number in range(ROUNDS):
+        opener = f"{number:032x}"
+        here.put(request_row(3 * number + 1, request_kind="title", opener=opener))
+        at_once(
+            pair,
+            begins(3 * number + 2, f"a{number}", opener=opener),
+            begins(3 * number + 3, f"b{number}", opener=opener),
+        )
+        ((owner,),) = here.store.read(
+            lambda db, opener=opener: db.rows(
+                "SELECT session FROM requests WHERE opener = ? AND request_kind = 'title'", (opener,)
+            )
+        )
+        counted = {name: here.get(name).titles for name in (f"a{number}", f"b{number}")}
+        assert counted == {name: int(name == owner) for name in counted}
+
+
+def test_a_title_and_its_conversation_find_each_other_also_when_they_come_at_once(pair: tuple[Books, Books]) -> None:
+    """Neither sees the other when it looks."""
+    here = pair[0]
+    for number in range(ROUNDS):
+        opener = f"{number:032x}"
+        apart = request_row(2 * number + 1, request_kind="title", opener=opener)
+        at_once(pair, apart, begins(2 * number + 2, f"s{number}", opener=opener))
+        assert (here.get(f"s{number}").titles, here.get(f"s{number}").requests) == (1, 2)
+        for table, column in (("requests", "id"), ("attempts", "request_id")):
+            sql = f"SELECT session FROM {table} WHERE {column} = ?"
+            found = here.store.read(lambda db, sql=sql, title=apart.id: db.rows(sql, (title,)))
+            assert found == [(f"s{number}",)]
+
+
+def test_what_a_client_asks_of_two_gateways_without_a_name_is_one_session(pair: tuple[Books, Books]) -> None:
+    """Though they came in different seconds, and so would have begun sessions of different names."""
+    here = pair[0]
+    for number in range(ROUNDS):
+        client = f"c{number}"
+        at_once(pair, request_row(2 * number + 1, client=client), request_row(2 * number + 90, client=client))
+        sql = "SELECT session FROM requests WHERE client = ? UNION SELECT session FROM attempts WHERE client = ?"
+        ((name,),) = here.store.read(lambda db, sql=sql, client=client: db.rows(sql, (client, client)))
+        row = here.get(name, client)
+        assert (row.requests, row.turns, row.is_told) == (2, 2, False)
+    assert len(here.all()) == ROUNDS
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
