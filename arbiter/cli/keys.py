@@ -64,7 +64,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action="append",
         help="a model or alias that it may ask for, * and ? as in a shell; several times for several (default: all)",
     )
-    new.add_argument("--expires", metavar="WHEN", help="from when on it is none: in 12h, 30d, or an ISO 8601 time")
+    new.add_argument(
+        "--expires",
+        metavar="WHEN",
+        help="from when on it is none: in 12h, 30d, or an ISO 8601 time (local unless it says otherwise)",
+    )
     new.add_argument(
         "--print",
         action="store_true",
@@ -188,7 +192,7 @@ def _entry(arguments: argparse.Namespace, key: str) -> Key:
 
 def _until_ms(text: str, now_ms: int) -> int:
     seconds = units.duration_s(text)
-    at_ms = now_ms + int(seconds * 1000) if seconds else units.moment_ms(text)
+    at_ms = now_ms + int(seconds * 1000) if seconds else units.moment_ms(text, zone=None)
     if at_ms is None:
         raise UsageError("--expires: expected a duration like 12h or 30d, or a moment like 2026-12-31T18:00:00Z")
     if at_ms <= now_ms:

@@ -80,7 +80,7 @@ def add_store(command: argparse.ArgumentParser) -> None:
 
 def add_since(command: argparse.ArgumentParser, default: str | None = None, more: str = "") -> None:
     """From when on; see `since_ms`."""
-    help = f"only since then{more}: 15m, 1h, 7d ago, or an ISO 8601 time (UTC unless it says otherwise)"
+    help = f"only since then{more}: 15m, 1h, 7d ago, or an ISO 8601 time (local unless it says otherwise)"
     if default is not None:
         help += f" (default: {default})"
     command.add_argument("--since", metavar="WHEN", default=default, help=help)
@@ -88,12 +88,17 @@ def add_since(command: argparse.ArgumentParser, default: str | None = None, more
 
 def since_ms(arguments: argparse.Namespace) -> int | None:
     """The moment that `--since` means; None where nothing was said."""
-    if arguments.since is None:
-        return None
+    return None if arguments.since is None else moment_ms("since", arguments.since)
+
+
+def moment_ms(option: str, text: str) -> int:
+    """The moment that an argument means: where it names no zone it is local, as the moments that are shown are."""
     from arbiter.ledger import query
 
-    with parameters():
-        return query.since(arguments.since, clock.now_ms())
+    try:
+        return query.since(text, clock.now_ms(), zone=None)
+    except query.BadParameter as error:
+        raise UsageError(f"--{option}: {str(error).partition(': ')[2]}") from error
 
 
 def add_session(command: argparse.ArgumentParser, more: str = "") -> None:

@@ -12,8 +12,7 @@ from arbiter import clock
 from arbiter.cli import UsageError, options
 from arbiter.config.load import Source
 from arbiter.control import show
-from arbiter.ledger import audit, query
-from arbiter.ledger.query import BadParameter
+from arbiter.ledger import audit
 from arbiter.ledger.repricing import Outcome, Window, reprice
 from arbiter.ledger.tariffs import tariff
 
@@ -44,10 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if since_ms is None:
         raise UsageError("reprice from when on? --since 7d, or --since 2026-01-01")
     now_ms = clock.now_ms()
-    try:
-        until_ms = now_ms + 1 if arguments.until is None else query.since(arguments.until, now_ms)
-    except BadParameter as error:
-        raise UsageError(f"--until: {str(error).partition(': ')[2]}") from error
+    until_ms = now_ms + 1 if arguments.until is None else options.moment_ms("until", arguments.until)
     snapshot = Source(arguments.config, dict(os.environ)).load()
     window = Window(
         since_ms=since_ms,

@@ -69,16 +69,19 @@ def number(text: str) -> float | None:
     return float(text) or None
 
 
-def moment_ms(text: str) -> int | None:
-    """Unix milliseconds of an ISO 8601 moment, or None where `text` is none. Without a zone it is UTC."""
+def moment_ms(text: str, *, zone: datetime.tzinfo | None = datetime.UTC) -> int | None:
+    """Unix milliseconds of an ISO 8601 moment, or None where `text` is none.
+
+    Without a zone it is in `zone`; None is the machine's own. A file means the same on every machine: it is UTC there.
+    """
     if not _moment.match(text) or text.endswith("\n"):
         return None
     try:
         moment = datetime.datetime.fromisoformat(text.replace(" +", "+").replace(" -", "-").replace(" Z", "Z"))
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
+            moment = moment.replace(tzinfo=zone)
         return int(moment.timestamp() * 1000)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):
         return None
 
 

@@ -174,10 +174,11 @@ def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     )
 
 
-def since(text: str, now_ms: int) -> int:
+def since(text: str, now_ms: int, *, zone: datetime.tzinfo | None = datetime.UTC) -> int:
     """The moment meant by `90s`, `15m`, `1h`, `7d`, `2w` (ago), by Unix milliseconds, or by an ISO 8601 time.
 
-    Units: Unix milliseconds, now and in the answer. A time without a zone is UTC.
+    Units: Unix milliseconds, now and in the answer. A time without a zone is in `zone`, the one in which
+    whoever asks is told times; None is the machine's own.
     Errors: BadParameter.
     """
     duration = _DURATION.fullmatch(text)
@@ -193,8 +194,11 @@ def since(text: str, now_ms: int) -> int:
             "since", f"{text[:40]!r} is no duration like 15m, 1h or 7d, no Unix time in ms and no ISO 8601 time"
         ) from None
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return int(moment.timestamp() * 1000)
+        moment = moment.replace(tzinfo=zone)
+    try:
+        return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):  # at the ends of the calendar no zone is known, and none matters
+        return int(moment.replace(tzinfo=datetime.UTC).timestamp() * 1000)
 
 
 def kind(text: str | None, trace: str | None) -> str | None:

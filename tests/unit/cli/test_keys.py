@@ -6,6 +6,7 @@ import json
 import shutil
 import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,19 @@ def test_a_key_expires_when_it_was_said_to(file: Path, capsys: pytest.CaptureFix
     for wrong in ("soon", "0", "2020-01-01", "-1h"):
         assert main(["keys", "new", "dev", f"--expires={wrong}"]) == 2
         assert capsys.readouterr().err.startswith("arbiter: --expires: ")
+
+
+def test_a_key_expires_by_the_clock_of_whoever_makes_it(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As times in all arguments; what is written down names its zone."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        made = [new(capsys, "dev", "--expires", f"2999-01-01T{when}")["client"] for when in ("09:00:00", "00:00:00Z")]
+    time.tzset()
+    assert [one["expires"] for one in made] == ["2999-01-01T00:00:00Z"] * 2
+    assert units.moment_ms("2999-01-01T00:00:00") == units.moment_ms("2999-01-01T00:00:00Z")  # in a file
 
 
 @pytest.mark.parametrize(

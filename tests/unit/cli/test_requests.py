@@ -223,6 +223,24 @@ def test_since_leaves_out_what_is_older(db):
     assert len(json.loads(done.stdout)) == 10
 
 
+def test_a_time_that_was_shown_means_the_same_when_it_is_given_back(db):
+    """Times are local on their way out and on their way in; whoever names a zone means that one."""
+    tokyo, utc = (
+        arbiter("requests", "--db", db, "--limit", 3, "--errors", TZ=zone).stdout for zone in ("Asia/Tokyo", "UTC")
+    )
+    assert " 23:13:22 " in tokyo and " 14:13:22 " in utc
+    for zone, since, is_found in (
+        ("Asia/Tokyo", "2026-09-21T23:13:22", True),
+        ("Asia/Tokyo", "2026-09-21T23:13:23", False),
+        ("UTC", "2026-09-21T14:13:22", True),
+        ("UTC", "2026-09-21T14:13:23", False),
+        ("Asia/Tokyo", "2026-09-21T14:13:22Z", True),
+        ("Asia/Tokyo", "2026-09-21T14:13:23Z", False),
+    ):
+        done = arbiter("requests", "--db", db, "--errors", "--json", "--since", since, TZ=zone)
+        assert (len(json.loads(done.stdout)) == 1) is is_found, (zone, since)
+
+
 def test_the_configuration_names_the_store(db):
     config = db.parent / "arbiter.yaml"
     config.write_text(f"providers: {{ e: {{ type: echo }} }}\nstorage: {{ url: sqlite:///{db} }}\n")

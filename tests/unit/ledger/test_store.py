@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import itertools
 import os
 import sqlite3
@@ -542,6 +543,8 @@ def test_moments_are_durations_unix_times_or_dates():
     assert since("2026-11-30T02:00:00Z", now) == 1_796_004_000_000
     assert since("2026-11-30 02:00:00", now) == 1_796_004_000_000
     assert since("2026-11-30T03:00:00 01:00", now) == 1_796_004_000_000
+    assert since("2026-11-30 02:00:00", now, zone=datetime.timezone(datetime.timedelta(hours=-2))) == 1_796_011_200_000
+    assert since("2026-11-30T02:00:00Z", now, zone=None) == 1_796_004_000_000
     assert since("999999999w", now) == 0
 
 
