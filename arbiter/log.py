@@ -77,12 +77,17 @@ class Blotter:
     """Keeps secrets out of texts: each one that it knows becomes `***`, plain or as JSON writes it."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        self._secrets = frozenset(secrets)
+        known = {secret for secret in self._secrets if len(secret) >= _SHORTEST_SECRET}
         known |= {json.dumps(secret)[1:-1] for secret in known}
         # Longest first: one secret may be the beginning of another.
         words = sorted(known, key=len, reverse=True)
         self._words = re.compile("|".join(map(re.escape, words))) if words else None
         self._bytes = re.compile(b"|".join(re.escape(word.encode()) for word in words)) if words else None
+
+    def also(self, secrets: Iterable[str]) -> Blotter:
+        """One that knows these secrets besides."""
+        return Blotter(self._secrets.union(secrets))
 
     def __call__(self, text: str) -> str:
         return self._words.sub("***", text) if self._words else text

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 from urllib.parse import parse_qs
 
+from arbiter.attempt import logins
 from arbiter.attempt.ask import Ask
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import NotFound
@@ -36,9 +37,9 @@ def understood(asked: Asked, caller: Caller, state: State, trace_id: str) -> tup
     configuration: nobody else could know it.
     """
     ident = asked.path.split("/")[2]
-    (origin,) = state.origins([id_mark(caller.name, ident)])
+    (origin,) = state.origins([id_mark(caller.owner, ident)])
     provider = asked.snapshot.providers.get(origin.provider) if origin is not None else None
-    accounts = provider.accounts if provider is not None else ()
+    accounts = logins.accounts(provider, caller.login) if provider is not None else ()
     account = next((one for one in accounts if origin is not None and (one.label or "") == origin.account), None)
     if origin is None or provider is None or account is None:
         raise NotFound(f"Response with id {ident!r} not found.")
@@ -55,7 +56,7 @@ def understood(asked: Asked, caller: Caller, state: State, trace_id: str) -> tup
         limits,
         stream=opened.stream,
         trace_id=trace_id,
-        owner=caller.name,
+        owner=caller.owner,
         method=asked.method,
         is_of_stored=True,
     )

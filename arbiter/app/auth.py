@@ -9,9 +9,10 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from arbiter.clock import now_ms
+from arbiter.config import keyring
 from arbiter.config.snapshot import Snapshot, key_digest
 from arbiter.errors import Forbidden, Unauthorized
-from arbiter.routing.plan import ANYONE, Caller
+from arbiter.routing.plan import ANYONE, Caller, Login
 from arbiter.wire.headers import Incoming
 
 COOKIE = "arbiter_admin"
@@ -24,9 +25,43 @@ class Keys:
     def __init__(self, snapshot: Snapshot) -> None:
         self._mode = snapshot.auth.mode
         self._by_hash = {client.key_sha256: Caller(client) for client in snapshot.callers}
+        self._admin_token = snapshot.admin.token
+        self._fingerprints = snapshot.deployment_key if snapshot.takes_logins else None
 
     def identify(self, incoming: Incoming) -> Caller:
-        """The caller.
+        """The caller, with the login that it brought, where one may be of use.
+
+        Errors: as `_identify`.
+        """
+        caller = self._identify(incoming)
+        login = self._login(incoming) if self._fingerprints is not None else None
+        return caller if login is None else Caller(caller.client, login)
+
+    def _login(self, incoming: Incoming) -> Login | None:
+        """What was sent for a provider: each credential but those that are ours, as it came."""
+        sent = []
+        bearer, key = incoming.get("authorization") or "", incoming.get("x-api-key") or ""
+        if bearer[:7].lower() == "bearer " and not self._is_ours(bearer[7:].strip()):
+            sent.append(("authorization", bearer))
+        if key and not self._is_ours(key.strip()):
+            sent.append(("x-api-key", key))
+        if not sent or self._fingerprints is None:
+            return None
+        told = "\0".join([text for pair in sent for text in pair])
+        digest = hmac.new(self._fingerprints, b"login\0" + told.encode("utf-8", "surrogateescape"), hashlib.sha256)
+        return Login(digest.digest()[:16], tuple(sent))
+
+    def _is_ours(self, credential: str) -> bool:
+        """Whether a credential opens this gateway, or once did: no provider is to see it."""
+        return (
+            not credential
+            or credential.startswith(keyring.PREFIX)
+            or key_digest(credential) in self._by_hash
+            or hmac.compare_digest(credential.encode("utf-8", "surrogateescape"), self._admin_token.encode())
+        )
+
+    def _identify(self, incoming: Incoming) -> Caller:
+        """Who asks.
 
         Errors: Unauthorized for a key that was revoked or has expired, and where `auth.mode` is `require` for a missing
         or unknown one; it repeats nothing of the key.

@@ -125,7 +125,9 @@ class Continuity:
 
     def adapted(self, rung: Rung) -> Ask | None:
         """The request without the closed turns' thinking that `rung` would refuse; None where an open tool loop holds
-        such thinking, or where it is more than thinking."""
+        such thinking, where it is more than thinking, or where `rung` is sent requests as they came."""
+        if rung.provider.takes_logins:
+            return None
         foreign = {mark for account in rung.provider.accounts for mark in self._foreign(rung, account)}
         stripped = self._kind.without(self._ask, foreign)
         if stripped is None:

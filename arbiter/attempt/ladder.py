@@ -376,8 +376,13 @@ def _is_event_stream(exchange: Answering) -> bool:
 
 
 def _refusal(provider: Provider, error: UpstreamStatus) -> ArbiterError:
-    """Their refusal of *our* key is our configuration's fault; the caller must not be asked to log in (SPEC 4.8)."""
-    if error.code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN) and error.status in (401, 403):
+    """Their refusal of *our* key is our configuration's fault; the caller must not be asked to log in (SPEC 4.8). Of the
+    caller's own login it hears what they say."""
+    if (
+        error.code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN)
+        and error.status in (401, 403)
+        and not provider.takes_logins
+    ):
         # A 403 need not mean the key: it may be good, and its account not allowed to do this.
         what = "the gateway's key (401)" if error.status == 401 else "the gateway (403)"
         return KeyRefused(f"the provider {provider.name!r} refused {what}: {error}")

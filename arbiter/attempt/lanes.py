@@ -106,6 +106,8 @@ def spoken(asked: str, rung: Rung, *, lacks: bool = False) -> str:
         return rung.wire
     if asked != native.RESPONSES:
         return native.RESPONSES if provider.api == "responses" else rung.wire
+    if provider.takes_logins:
+        return native.RESPONSES  # what came with a login goes out as it came, or not at all
     if provider.responses_api == "auto":
         has_them = bool(provider.accounts[0].key) and not lacks
     else:
@@ -117,7 +119,7 @@ def may_lack(asked: str, rung: Rung) -> bool:
     """Whether it is to be found out if there is an endpoint for Responses: it is tried, and chat is there in its
     place."""
     is_open = asked == native.RESPONSES and rung.api is None and rung.wire == native.CHAT
-    return is_open and rung.provider.responses_api == "auto"
+    return is_open and rung.provider.responses_api == "auto" and not rung.provider.takes_logins
 
 
 def is_lacking(state: State, rung: Rung) -> bool:
@@ -153,7 +155,8 @@ class NativeLane:
         self._ask = ask
         self._provider = rung.provider
         self.format = ask.format
-        spliced = native.splice(ask.opened, ask.format.name, rung.model, rung.target, stream=ask.stream)
+        asks_usage = ask.stream and not rung.provider.takes_logins
+        spliced = native.splice(ask.opened, ask.format.name, rung.model, rung.target, asks_usage=asks_usage)
         self.body = spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
         self.sets_marks = rung.target.prompt_cache in ("arbiter", "off")

@@ -26,7 +26,6 @@ from arbiter.config.snapshot import Client, key_digest
 from arbiter.config.source import ConfigError
 from arbiter.config.words import check_identifier, check_name
 
-PREFIX = "arb-"
 ENTROPY_BYTES = 32
 IN_FILE = "in the file"
 HEAD = (
@@ -98,7 +97,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run_new(arguments: argparse.Namespace) -> int:
-    key = PREFIX + secrets.token_urlsafe(ENTROPY_BYTES)
+    key = keyring.PREFIX + secrets.token_urlsafe(ENTROPY_BYTES)
     entry = _entry(arguments, key)
     if arguments.only_print:
         return _print(arguments, key, entry)

@@ -33,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    source = Source(arguments.config, dict(os.environ), options.flags(arguments), look_up=known_apart)
+    source = Source(arguments.config, dict(os.environ), options.flags(arguments), look_up=known_apart, keeps=True)
     return start(source, watches=arguments.reload)
 
 

@@ -22,6 +22,8 @@ from arbiter.config.source import ConfigError
 FILE = "keys.json"
 MAX_BYTES = 16 << 20
 ID_DIGITS = 10
+PREFIX = "arb-"
+"""What every key of ours begins with."""
 
 
 class Key(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import keyring, schema, units
+from arbiter.config import deployment, keyring, logins, schema, units
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, passwords, state_dir, store
 from arbiter.config.aliases import Names
@@ -50,7 +50,7 @@ from arbiter.config.snapshot import (
     Titles,
 )
 from arbiter.config.source import ConfigError, read_text, variable
-from arbiter.config.words import check_header, check_identifier, check_name, check_pattern, check_secret
+from arbiter.config.words import check_forwarded, check_header, check_identifier, check_name, check_pattern, check_secret
 
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
@@ -88,7 +88,8 @@ LookUp = Callable[[Pricing, Mapping[str, Provider]], Mapping[str, Mapping[str, R
 class Source:
     """Where a configuration comes from, so that a reload can ask again.
 
-    `look_up` finds the prices that do not stand in the file, for those who choose or show by them.
+    `look_up` finds the prices that do not stand in the file, for those who choose or show by them. `keeps`: what the
+    data directory lacks is made there (a gateway, and not a command that looks at one).
     """
 
     path: Path | None
@@ -96,12 +97,17 @@ class Source:
     flags: Flags = Flags()
     demo: bool = False
     look_up: LookUp | None = None
+    keeps: bool = False
 
     def load(self) -> Snapshot:
         """The configuration as it stands now, and the keys. Errors: ConfigError."""
         if self.demo:
             return with_keys(demo_snapshot(self.env, self.flags))
-        return with_keys(load(self.path, self.env, self.flags, self.look_up))
+        snapshot = with_keys(load(self.path, self.env, self.flags, self.look_up))
+        if not snapshot.takes_logins:
+            return snapshot
+        makes = self.keeps and snapshot.storage.url != "none"
+        return replace(snapshot, deployment_key=deployment.key(snapshot.data_dir, make=makes))
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Changes whenever the file does; None while there is no file."""
@@ -307,7 +313,12 @@ class _Resolver:
         check_name(name, partial(self.error, path))
         pool = accounts(written, path, self.base, self.error, has_pool=self.stands(join(path, "keys")))
         place = endpoint(written, path, self.base, self.env, self.error)
-        if written.type == "echo":
+        takes_logins = written.auth == "passthrough"
+        if takes_logins:
+            logins.check(written, path, self.error, self.stands)
+            if place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
+                self.warnings.append(f"{path}: its callers' logins cross the network unencrypted (http://{place.host})")
+        elif written.type == "echo":
             for option in ("key", "key_file", "keys", "endpoint", "proxy", "host"):
                 if getattr(written, option):
                     raise self.error(join(path, option), "the echo provider is built in and takes none")
@@ -350,9 +361,11 @@ class _Resolver:
             here = join(join(path, "headers"), header)
             check_header(header, value, partial(self.error, here))
             headers.append((header, value))
-        for index, header in enumerate(written.forward_headers):
-            here = join(join(path, "forward_headers"), index)
-            check_header(header, "", partial(self.error, here), forwarded=True)
+        for index, header in enumerate(written.forward_headers or ()):
+            check_forwarded(header, partial(self.error, join(join(path, "forward_headers"), index)))
+        forwarded = written.forward_headers
+        if forwarded is None:
+            forwarded = list(logins.AGENTS_HEADERS[written.type]) if takes_logins else []
         return Provider(
             name=name,
             type=written.type,
@@ -363,7 +376,7 @@ class _Resolver:
             models=tuple(models.values()),
             relay=written.relay,
             responses_api=written.responses_api,
-            prompt_cache=written.prompt_cache,
+            prompt_cache="client" if takes_logins else written.prompt_cache,
             prompt_cache_ttl=written.prompt_cache_ttl,
             attribution=written.attribution,
             budgets=budgets,
@@ -371,13 +384,14 @@ class _Resolver:
             idle_connections=written.connections.idle,
             idle_for_s=written.connections.idle_for_s,
             headers=tuple(headers),
-            forward_headers=tuple(header.lower() for header in written.forward_headers),
+            forward_headers=tuple(header.lower() for header in forwarded),
             retry=self._retry(written.retry, join(path, "retry")),
             request_limits=RequestLimits(written.limits.requests_per_minute, written.limits.requests_per_day),
             pin_ttl_s=pin_ttl_s if written.cache_ttl_s is None else written.cache_ttl_s,
             cache=_cache(written.cache),
             speechless=written.speechless,
-            billing=written.billing,
+            billing=written.billing or ("subscription" if takes_logins else "metered"),
+            auth=written.auth,
             priced_as=written.priced_as,
         )
 

@@ -239,7 +239,7 @@ class RequestLimits(Section):
 
 
 class Provider(Section):
-    not_built = frozenset({"auth", "auto_models"})
+    not_built = frozenset({"auto_models"})
     hints: ClassVar[dict[str, str]] = {
         "max_output_tokens": "it stands with a model: `models: [{ id: …, max_output_tokens: … }]`",
         **instead("endpoint", "base_url", "baseURL", "url", "api_base"),
@@ -285,6 +285,19 @@ class Provider(Section):
         list[Annotated[Secret, Meta(extra={"unset": ", or remove it from the pool"})] | Key],
         doc("A pool of keys in place of `key`: `{ label: …, key: … }` each, or the key alone."),
     ] = field(default_factory=list)
+    auth: Annotated[
+        Literal["key", "passthrough"],
+        Meta(
+            extra={
+                "not_built": ("oauth",),
+                "meant": {"login": "passthrough", "subscription": "passthrough", "forward": "passthrough"},
+            }
+        ),
+        doc(
+            "Whose credential the provider is sent: `key` the one given here, `passthrough` the caller's own "
+            "(docs/logins.md), which goes to this provider alone."
+        ),
+    ] = "key"
     models: Annotated[
         list[str | Model],
         doc("Models it serves: a name, or `{ id: …, upstream: … }` where the provider's name differs."),
@@ -345,21 +358,26 @@ class Provider(Section):
         dict[str, Secret], doc("Extra request headers, applied last. Their values are treated as secrets.")
     ] = field(default_factory=dict)
     forward_headers: Annotated[
-        list[str], doc("The caller's headers that this provider may see, beside those the format needs.")
-    ] = field(default_factory=list)
+        list[str] | None,
+        doc(
+            "The caller's headers that this provider may see, beside those the format needs; names, or globs like "
+            "`x-opencode-*`. Default: none; with `auth: passthrough` those that the vendor's own agents send."
+        ),
+    ] = None
     host: Annotated[str | None, doc("`Host` header to send in place of the endpoint's own.")] = None
     http: Annotated[
         Literal["1.1", "2"],
         doc("Version of HTTP to speak; `2` is for servers that speak nothing else. Not for unix sockets."),
     ] = "1.1"
     billing: Annotated[
-        Literal["metered", "subscription"],
+        Literal["metered", "subscription"] | None,
         Meta(extra={"meant": {"flat": "subscription", "tokens": "metered", "api": "metered"}}),
         doc(
             "How it is paid: by what is used, or by the month. What a subscription serves has no cost of its own; the "
-            "row keeps beside it what the same would have cost."
+            "row keeps beside it what the same would have cost. Default: `metered`; `subscription` with "
+            "`auth: passthrough`."
         ),
-    ] = "metered"
+    ] = None
     priced_as: Annotated[
         str | None,
         doc(

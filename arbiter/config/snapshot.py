@@ -110,10 +110,14 @@ class Model:
 class Account:
     """One key of a provider. `label` names it in rows, logs and state; None for the only key where there is no pool.
     Caches, rate limits and cooldowns belong to accounts.
+
+    A caller's own login is an account for the length of one request: `sent` are the headers that it came in, and go out
+    as they are; `label` is its fingerprint.
     """
 
     label: str | None = None
     key: str = field(default="", repr=False)
+    sent: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     name: str = field(init=False, repr=False)
     """What the shared state knows it by: another key under the same label is another account, and has not been limited
     or refused. A few digits of a hash tell keys apart, and nothing about them."""
@@ -176,7 +180,7 @@ class Provider:
     idle_connections: int = 64
     idle_for_s: float = 60.0
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    forward_headers: tuple[str, ...] = ()  # lower case
+    forward_headers: tuple[str, ...] = ()  # lower case; may be globs
     rates: Mapping[str, Rate] = field(default_factory=dict, hash=False)
     cards: Mapping[str, Card] = field(default_factory=dict, hash=False)
     retry: Retry = Retry()
@@ -187,6 +191,12 @@ class Provider:
     known: Mapping[str, Rate] = field(default_factory=dict, hash=False)
     billing: Literal["metered", "subscription"] = "metered"
     priced_as: str | None = None
+    auth: Literal["key", "passthrough"] = "key"
+
+    @property
+    def takes_logins(self) -> bool:
+        """Whether it is sent the caller's own credential, and with it the caller's own body (SPEC 6.5)."""
+        return self.auth == "passthrough"
 
     @property
     def url(self) -> str:
@@ -197,6 +207,8 @@ class Provider:
         """Whether Claude Code's attribution line is taken out (SPEC 2.2a). Anthropic removes it itself."""
         if self.attribution != "auto":
             return self.attribution == "drop"
+        if self.takes_logins:
+            return False
         host = self.endpoint.host
         return host != "anthropic.com" and not host.endswith(".anthropic.com")
 
@@ -405,6 +417,7 @@ class Snapshot:
     order. `aliases` holds an alias under its name and, the same object, under its `advertise_as`.
 
     `clients` are the file's; `keys` come and go without it (`config.keyring`), and are no part of the epoch.
+    `deployment_key` is what fingerprints are made with; empty where none are needed.
     """
 
     server: Server
@@ -428,6 +441,7 @@ class Snapshot:
     data_dir: Path = Path("data")
     keys: tuple[Client, ...] = ()
     pricing: Pricing = field(default_factory=Pricing)
+    deployment_key: bytes = field(default=b"", repr=False)
 
     @property
     def callers(self) -> tuple[Client, ...]:
@@ -438,6 +452,11 @@ class Snapshot:
     def client_names(self) -> list[str]:
         """Everybody who has a key, each once."""
         return list(dict.fromkeys(client.name for client in self.callers if client.revoked_ms is None))
+
+    @property
+    def takes_logins(self) -> bool:
+        """Whether there is a provider that is sent its callers' own credentials."""
+        return any(provider.takes_logins for provider in self.providers.values())
 
     def secrets(self) -> frozenset[str]:
         """Every secret of this configuration, for whoever must keep them out of something."""

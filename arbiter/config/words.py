@@ -32,6 +32,14 @@ FRAMING = frozenset(
 )
 # A caller's credentials for us, and what a browser adds by itself: never another host's business.
 CREDENTIALS = frozenset({"authorization", "cookie", "x-api-key", "x-arbiter-key", "x-goog-api-key", "api-key"})
+# How the gateway itself asks, whoever asks it: bodies are unpacked here, and answers are asked for unpacked.
+OURS = frozenset({"accept", "accept-encoding", "content-encoding", "content-type", "expect"})
+PREFIX = "x-arbiter-"
+"""What begins like this is said to the gateway, or by it."""
+
+_CREDENTIAL_WORDS = ("authorization", "cookie", "token", "secret", "key", "password", "credential", "signature")
+_NO_CREDENTIALS = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit")
+"""Names that speak of tokens and mean numbers."""
 
 
 def check_name(text: str, fail: Fail) -> None:
@@ -46,17 +54,33 @@ def check_identifier(text: str, fail: Fail) -> None:
         raise fail("a model name is 1 to 256 printable characters without spaces around them")
 
 
-def check_header(name: str, value: str, fail: Fail, *, forwarded: bool = False) -> None:
+def is_credential(name: str) -> bool:
+    """Whether a header of this name is likely to hold a credential."""
+    lower = name.lower()
+    return any(word in lower for word in _CREDENTIAL_WORDS) and not lower.startswith(_NO_CREDENTIALS)
+
+
+def check_header(name: str, value: str, fail: Fail) -> None:
     """One header field to send. Errors: a value that would end the field early is refused without being shown."""
     if not _TOKEN.fullmatch(name):
         raise fail("not the name of a header")
     if name.lower() in FRAMING:
         hint = "; use host:" if name.lower() == "host" else ""
         raise fail(f"this header belongs to the connection and cannot be set{hint}")
-    if forwarded and name.lower() in CREDENTIALS:
-        raise fail("a caller's credentials are never forwarded")
     if not _FIELD_VALUE.fullmatch(value):
         raise fail("a header value is printable Latin-1 text on one line")
+
+
+def check_forwarded(name: str, fail: Fail) -> None:
+    """The name of a caller's header that a provider may see, or a glob (`x-opencode-*`) over such names."""
+    lower = name.lower()
+    check_header(name, "", fail)
+    if lower in CREDENTIALS:
+        raise fail("a caller's credentials are never forwarded")
+    if lower in OURS:
+        raise fail("the gateway says this itself to each provider")
+    if lower.startswith(PREFIX):
+        raise fail("this is said to the gateway, and goes no further")
 
 
 def check_secret(text: str, fail: Fail) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
+from arbiter.config.words import is_credential
 from arbiter.log import Blotter
 
 MASK = "***"
@@ -131,9 +132,6 @@ _KINDS: tuple[_Kind, ...] = (
 _LITERALS = tuple(literal.encode() for kind in _KINDS for literal in kind.literals)
 
 _NAMES_ONE = re.compile(r"(?i)authorization|api[-_]?key|-token|cookie")
-_CREDENTIAL_NAMES = ("authorization", "cookie", "token", "secret", "key", "password", "credential", "signature")
-_NO_CREDENTIALS = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit")
-"""Names that speak of tokens and mean numbers."""
 
 
 class Redactor:
@@ -198,12 +196,6 @@ def is_signed(value: Mapping[str, Any]) -> bool:
     """Whether an object is thinking that its maker has signed."""
     kind = value.get("type")
     return "signature" in value and isinstance(kind, str) and (kind == "thinking" or kind.startswith("reasoning"))
-
-
-def is_credential(name: str) -> bool:
-    """Whether a header of this name is likely to hold a credential."""
-    lower = name.lower()
-    return any(word in lower for word in _CREDENTIAL_NAMES) and not lower.startswith(_NO_CREDENTIALS)
 
 
 def _masked(text: str, literal: str, kind: _Kind) -> str:

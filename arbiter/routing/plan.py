@@ -12,14 +12,34 @@ from arbiter.model import Target
 
 
 @dataclass(frozen=True, slots=True)
+class Login:
+    """A credential that is not for us: the caller's own, for one provider. `sent` are the headers it came in, `mark` is
+    its fingerprint, and `label` what rows, logs and state know it by."""
+
+    mark: bytes
+    sent: tuple[tuple[str, str], ...] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"login-{self.mark.hex()[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks us. `client` is None for a caller without a key that we know."""
+    """Who asks us. `client` is None for a caller without a key that we know; `login` is what it brought for somebody
+    else, where there is a provider that takes such things."""
 
     client: Client | None = None
+    login: Login | None = None
 
     @property
     def name(self) -> str | None:
         return self.client.name if self.client is not None else None
+
+    @property
+    def owner(self) -> str | None:
+        """Whose conversations these are: the client's, else the login's; None where nobody tells one from another."""
+        return self.name or (self.login.label if self.login is not None else None)
 
 
 ANYONE = Caller()

@@ -1,19 +1,22 @@
 """Which headers cross the gateway, in both directions (SPEC 2.13). docs/headers.md lists them for people.
 
 Towards an upstream: nothing of the caller's but what the formats need (`anthropic-version`, `anthropic-beta`,
-`openai-beta`) and what the provider's `forward_headers` name. Towards the client: an allow-list, and every rate-limit
+`openai-beta`) and what the provider's `forward_headers` name; its credential only to a provider that takes logins, as
+part of the account that it is asked on. Towards the client: an allow-list, and every rate-limit
 and quota header whatever its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import ceil
 
 from arbiter import __version__
 from arbiter.clock import now_ms
 from arbiter.config.snapshot import Account, Provider
+from arbiter.config.words import CREDENTIALS, FRAMING, OURS, PREFIX, is_credential
 from arbiter.errors import HeadersTooLarge
 from arbiter.wire import waits
 
@@ -27,21 +30,18 @@ _PRODUCT = 64  # characters
 PROTOCOL_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
 """The caller's headers that reach every upstream of their format, whole."""
 
-_HOP_BY_HOP = frozenset(
-    ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-     "transfer-encoding", "upgrade", "host", "content-length", "expect")
-)  # fmt: skip
-_CREDENTIALS = frozenset(
-    ("authorization", "x-api-key", "api-key", "x-arbiter-key", "x-arbiter-own-key", "cookie", "x-goog-api-key")
-)
-_WORDS_TO_US = frozenset(("x-arbiter-label", "x-arbiter-own-kind", "x-arbiter-own-request-kind", "x-arbiter-own-about"))
-NEVER_FORWARDED = _HOP_BY_HOP | _CREDENTIALS | _WORDS_TO_US
-"""Not even `forward_headers` lets these through: a caller's credential, or word to us, never reaches an upstream."""
+NEVER_FORWARDED = FRAMING | CREDENTIALS | OURS
+"""Not even `forward_headers` lets these through, nor any name with `PREFIX`: a caller's credential, or word to us, never
+reaches an upstream. What a glob covers may look like a credential just as little."""
+
+OAUTH_BETA = "oauth-2025-04-20"
+"""Anthropic takes a login as a bearer only beside this `anthropic-beta`; its API keys come as `x-api-key`."""
 
 TO_CLIENT_NAMES = frozenset(
-    ("request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "content-type")
-)
-TO_CLIENT_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-", "x-codex-")
+    ("request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "content-type",
+     "x-models-etag", "x-reasoning-included")
+)  # fmt: skip
+TO_CLIENT_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-", "x-codex-", "x-oai-")
 TO_CLIENT_PARTS = ("ratelimit", "rate-limit", "quota")
 TO_CLIENT_PAIRS = 100
 TO_CLIENT_BYTES = 64 << 10
@@ -108,7 +108,7 @@ def to_upstream(provider: Provider, account: Account, wire: str, incoming: Incom
     """The headers of a request to `provider` on `account`, not to be changed. `Host`, `Content-Length` and the
     connection's own are the transport's."""
     fields = incoming.fields
-    if provider.forward_headers or provider.type == "echo":
+    if provider.forward_headers or provider.takes_logins or provider.type == "echo":
         return _to_upstream(provider, account, wire, fields, stream=stream)
     # Of a caller no more than these matters, and agents send the same ones with every request.
     key = (id(provider), id(account), wire, stream, *map(fields.get, PROTOCOL_HEADERS))
@@ -136,8 +136,9 @@ def _to_upstream(provider: Provider, account: Account, wire: str, fields: dict[s
     ]
     if wire == "anthropic-messages":
         headers.append(("anthropic-version", fields.get("anthropic-version", ANTHROPIC_VERSION)))
-        if "anthropic-beta" in fields:
-            headers.append(("anthropic-beta", fields["anthropic-beta"]))
+        betas = _betas(provider, account, fields)
+        if betas is not None:
+            headers.append(("anthropic-beta", betas))
         if account.key:
             headers.append(("x-api-key", account.key))
     else:
@@ -145,17 +146,54 @@ def _to_upstream(provider: Provider, account: Account, wire: str, fields: dict[s
             headers.append(("openai-beta", fields["openai-beta"]))
         if account.key:
             headers.append(("authorization", f"Bearer {account.key}"))
+    headers += account.sent
     if provider.type == "echo":
         headers += [(name, value) for name, value in fields.items() if name == "x-echo" or name.startswith("x-echo-")]
-    for name in provider.forward_headers:
-        if name in fields and name not in NEVER_FORWARDED:
-            headers = [pair for pair in headers if pair[0] != name]
-            headers.append((name, fields[name]))
+    if provider.forward_headers:
+        # What `connection` names is of that connection alone (RFC 9110, section 7.6.1).
+        apart = {name.strip().lower() for name in fields.get("connection", "").split(",")}
+        seen = {
+            name: value
+            for name, value in fields.items()
+            if name not in apart and is_forwarded(name, provider.forward_headers)
+        }
+        headers = [pair for pair in headers if pair[0] not in seen]
+        headers += seen.items()
     if provider.headers:
         set_by_operator = {name.lower() for name, _ in provider.headers}
+        if provider.takes_logins:
+            set_by_operator.discard("anthropic-beta")  # it is among the others already
         headers = [pair for pair in headers if pair[0] not in set_by_operator]
-        headers += provider.headers
+        headers += [pair for pair in provider.headers if pair[0].lower() in set_by_operator]
     return headers
+
+
+def _betas(provider: Provider, account: Account, fields: dict[str, str]) -> str | None:
+    """The caller's `anthropic-beta`, and behind it what else must be in it; None where there is nothing to say."""
+    asked = fields.get("anthropic-beta")
+    if not provider.takes_logins:
+        return asked
+    wanted = [value for name, value in provider.headers if name.lower() == "anthropic-beta"]
+    if any(name == "authorization" for name, _ in account.sent):
+        wanted.append(OAUTH_BETA)
+    return joined(asked, wanted)
+
+
+def joined(asked: str | None, wanted: Iterable[str]) -> str | None:
+    """A list as a header writes it, with what it lacks of `wanted` put behind it; as it came where it lacks nothing."""
+    known = {entry.strip() for entry in (asked or "").split(",")}
+    lacking = [entry for value in wanted for entry in map(str.strip, value.split(",")) if entry and entry not in known]
+    return ",".join(([asked] if asked else []) + list(dict.fromkeys(lacking))) or asked
+
+
+@lru_cache(4096)
+def is_forwarded(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a caller's header of this name (lower case) may be seen by a provider with these `forward_headers`."""
+    if name in NEVER_FORWARDED or name in PROTOCOL_HEADERS or name.startswith(PREFIX):
+        return False
+    return name in patterns or (
+        not is_credential(name) and any("*" in pattern and fnmatchcase(name, pattern) for pattern in patterns)
+    )
 
 
 _crosses: dict[str, bool] = {}  # what was decided per header name; upstreams use few, and the bound keeps it so

@@ -146,8 +146,8 @@ def fidelity(changed: tuple[str, ...]) -> str:
     return "model-only" if changed == ("$.model",) else ",".join(changed)
 
 
-def splice(opened: Opened, wire: str, model: str, target: Target, *, stream: bool) -> Spliced:
-    """The upstream body for `opened`: the rung's `model`, usage asked for; the attribution line dropped and cache marks
+def splice(opened: Opened, wire: str, model: str, target: Target, *, asks_usage: bool) -> Spliced:
+    """The upstream body for `opened`: the rung's `model`; usage asked for, where a stream is to tell it; the attribution line dropped and cache marks
     replaced where `target` says so.
 
     The body is always written anew from its members, even when nothing changes: of duplicate keys only the last one,
@@ -159,7 +159,7 @@ def splice(opened: Opened, wire: str, model: str, target: Target, *, stream: boo
     if model != opened.model:
         members = {**members, "model": Raw(_encode(model))}
         changed.append("$.model")
-    if wire == CHAT and stream:
+    if wire == CHAT and asks_usage:
         options = _with_usage(members.get("stream_options"))
         if options is not None:
             members = {**members, "stream_options": options}

@@ -44,7 +44,7 @@ def test_open_and_splice(benchmark: Any, kib: int) -> None:
     data = body(kib << 10)
 
     def rewrite() -> native.Spliced:
-        return native.splice(native.open_body(data), native.CHAT, "upstream", Target(), stream=True)
+        return native.splice(native.open_body(data), native.CHAT, "upstream", Target(), asks_usage=True)
 
     assert json.loads(rewrite().body)["model"] == "upstream"
     benchmark(rewrite)

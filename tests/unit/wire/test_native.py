@@ -28,7 +28,7 @@ json_values = st.recursive(
 
 def spliced(body: bytes, wire: str = CHAT, model: str = "up", *, drop: bool = True):
     opened = open_body(body)
-    return splice(opened, wire, model, Target(drop_attribution=drop), stream=opened.stream)
+    return splice(opened, wire, model, Target(drop_attribution=drop), asks_usage=opened.stream)
 
 
 @settings(deadline=None, max_examples=200)

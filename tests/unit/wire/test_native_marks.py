@@ -18,7 +18,7 @@ MARK = {"type": "ephemeral"}
 
 def sent(body: dict[str, Any] | bytes, whose: Literal["auto", "client", "arbiter", "off"], **target: Any):
     raw = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
-    return splice(open_body(raw), MESSAGES, "m", Target(prompt_cache=whose, **target), stream=False)
+    return splice(open_body(raw), MESSAGES, "m", Target(prompt_cache=whose, **target), asks_usage=False)
 
 
 def marks(body: bytes) -> list[str]:

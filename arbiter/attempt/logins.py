@@ -1,0 +1,112 @@
+"""Callers' own logins: whom a plan may still ask, and on which account (SPEC 6.5).
+
+A login is sent to one provider: the first of the plan's that takes logins and speaks as its caller does, and never to one
+at another origin than that which first accepted it. It goes with the request as that came; where that cannot be, it does
+not go. Everybody else of the plan is asked with keys of the gateway's own, and sees nothing of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from arbiter.attempt import lanes
+from arbiter.config.snapshot import Account, Provider
+from arbiter.errors import ArbiterError, Forbidden, ProtocolUnsupported, Unauthorized
+from arbiter.routing.plan import Caller, Login, Plan, Rung
+from arbiter.state.base import Origin, State
+from arbiter.wire import embeddings
+
+HOME_S = 30 * 86400.0
+"""For how long it is remembered whose login one is; each time that it is accepted anew."""
+
+_KNOWN = 256
+_known: dict[tuple[int, bytes], tuple[Rung, Rung]] = {}  # agents ask the same with the same login, again and again
+
+
+def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
+    """`plan` for this caller, who asks in the format `asked`: whoever takes logins is asked on the caller's, or not.
+
+    Errors: Unauthorized where it brought none, ProtocolUnsupported where none may go along, Forbidden where its login is
+    somebody else's; each only where nobody else is left.
+    """
+    if not any(rung.provider.takes_logins for rung in plan.rungs):
+        return plan
+    rungs: list[Rung] = []
+    fault: ArbiterError | None = None
+    passed: dict[str, None] = {}
+    home = _home(caller.login, state)
+    for rung in plan.rungs:
+        if not rung.provider.takes_logins:
+            rungs.append(rung)
+            continue
+        found = _fault(rung, caller.login, asked, home)
+        if found is None and caller.login is not None:
+            home = origin(rung.provider)
+            rungs.append(_with_login(rung, caller.login))
+            continue
+        fault = fault or found
+        passed[f"{rung.provider.name} is left out: {found}"] = None
+    if not rungs:
+        assert fault is not None, "a plan has a rung"
+        raise fault
+    rationale = "; ".join((plan.rationale, *passed))
+    return msgspec.structs.replace(plan, rungs=tuple(rungs), rationale=rationale)
+
+
+def accounts(provider: Provider, login: Login | None) -> tuple[Account, ...]:
+    """The accounts on which `provider` may be asked for a caller with this login."""
+    if not provider.takes_logins:
+        return provider.accounts
+    return (Account(login.label, sent=login.sent),) if login is not None else ()
+
+
+def accepted(login: Login, provider: Provider, state: State) -> None:
+    """`provider` took it: from now on it is that origin's."""
+    if _home(login, state) is None:
+        state.remember([login.mark], Origin(provider.name, login.label, origin(provider)), HOME_S)
+
+
+def origin(provider: Provider) -> str:
+    """Where a provider is: a login goes to no other such place."""
+    end = provider.endpoint
+    return f"unix:{end.uds}" if end.uds is not None else f"{end.scheme}://{end.host}:{end.port}"
+
+
+def _home(login: Login | None, state: State) -> str | None:
+    if login is None:
+        return None
+    (known,) = state.origins([login.mark])
+    return known.model if known is not None else None
+
+
+def _fault(rung: Rung, login: Login | None, asked: str, home: str | None) -> ArbiterError | None:
+    """Why `rung` may not be asked on this login; None where it may."""
+    name = rung.provider.name
+    if asked == embeddings.name:
+        return ProtocolUnsupported(f"logins buy no embeddings: {name!r} is sent its callers' own, and takes none for them")
+    if lanes.spoken(asked, rung) != asked:
+        return ProtocolUnsupported(
+            f"a login goes with its request as that came, and {name!r} is asked in {lanes.spoken(asked, rung)}, not "
+            f"in {asked}"
+        )
+    if login is None:
+        return Unauthorized(
+            f"the provider {name!r} is sent its callers' own logins, and none came along: send it in `Authorization: "
+            "Bearer` or `x-api-key`, and a key of this gateway in `X-Arbiter-Key`"
+        )
+    if home is not None and home != origin(rung.provider):
+        return Forbidden(f"this login is for {home}, and {name!r} is somebody else")
+    return None
+
+
+def _with_login(rung: Rung, login: Login) -> Rung:
+    key = (id(rung), login.mark)
+    known = _known.get(key)
+    if known is None or known[0] is not rung:
+        provider = replace(rung.provider, accounts=accounts(rung.provider, login))
+        if len(_known) >= _KNOWN:
+            _known.clear()
+        known = _known[key] = (rung, Rung(provider, rung.model, rung.max_output, rung.api))
+    return known[1]
