@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import Raw
 
 from arbiter import stored
 from arbiter.accounting.tariff import charged_pd
-from arbiter.attempt import ladder
+from arbiter.attempt import ladder, logins
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.client_end import ClientEnd, Overheard, Room
 from arbiter.attempt.continuity import maker
@@ -133,6 +133,7 @@ class Call:
         "read_body",
         "router",
         "row",
+        "secrets",
         "services",
         "snapshot",
         "task",
@@ -165,6 +166,7 @@ class Call:
         self.read_body = read_body
         self.own = own  # it is the gateway's own
         self.members: Mapping[str, Raw] | None = None  # of the body, once it was opened
+        self.secrets: tuple[str, ...] = ()  # that the caller brought for somebody else
         self.answer: Overheard | None = None  # where it holds the title of a conversation
         self.task = asyncio.current_task()
         self.row = RequestRow(
@@ -231,6 +233,11 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     caller = call.identify()
     if caller.client is not None:
         row.client, row.client_group = caller.client.name, caller.client.group
+    if caller.login is not None:
+        # Whoever it is sent to may repeat it.
+        call.secrets = caller.login.secrets
+        call.doors = replace(call.doors, blot=call.doors.blot.also(call.secrets))
+        book.blot = call.doors.blot
     body = await call.read_body()
     row.bytes_in = len(body)
     if call.endpoint in stored.ENDPOINTS:
@@ -258,6 +265,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         else:
             live = await ladder.climb(plan, ask, book, call.doors, around, conversation)
         try:
+            if caller.login is not None and live.rung.provider.takes_logins:
+                logins.accepted(caller.login, live.rung.provider, around.state)
             row.affinity = conversation.served(live.rung, live.account)
             await _relay(call, out, live, book.waited_us, presence)
         except BaseException as error:
@@ -294,7 +303,7 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
         stream=stream,
         trace_id=row.trace_id,
         amount=amount,
-        owner=caller.name,
+        owner=caller.owner,
     )
     conversation.goes_on_from(maker(ask, services.around.state))
     plan = call.router.plan(
@@ -308,7 +317,7 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
             amount=amount,
         )
     )
-    return plan, ask, conversation
+    return logins.admitted(plan, caller, call.format.name, services.around.state), ask, conversation
 
 
 def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -> bytes | None:
@@ -321,7 +330,7 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
     row.labels = labels_of(fields)
     found = None
     if call.endpoint != "embeddings":
-        found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.name)
+        found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.owner)
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
     if identity.kind == TITLE and identity.session is None:

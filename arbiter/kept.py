@@ -29,6 +29,7 @@ class Served(Protocol):
     incoming: Incoming
     members: Mapping[str, Raw] | None
     answer: Overheard | None
+    secrets: tuple[str, ...]
 
 
 def tell_words(call: Served) -> None:
@@ -57,6 +58,7 @@ def heard(call: Served, overheard: Overheard) -> Heard:
         overheard.headers,
         row.bytes_in + overheard.held_bytes,
         overheard.left_out,
+        call.secrets,
     )
 
 

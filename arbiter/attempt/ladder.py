@@ -376,8 +376,8 @@ def _is_event_stream(exchange: Answering) -> bool:
 
 
 def _refusal(provider: Provider, error: UpstreamStatus) -> ArbiterError:
-    """Their refusal of *our* key is our configuration's fault; the caller must not be asked to log in (SPEC 4.8). Of the
-    caller's own login it hears what they say."""
+    """Their refusal of *our* key is our configuration's fault; the caller must not be asked to log in (SPEC 4.8). What
+    they say of the caller's own login is for the caller."""
     if (
         error.code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN)
         and error.status in (401, 403)

@@ -1,8 +1,8 @@
 """Callers' own logins: whom a plan may still ask, and on which account (SPEC 6.5).
 
-A login is sent to one provider: the first of the plan's that takes logins and speaks as its caller does, and never to one
-at another origin than that which first accepted it. It goes with the request as that came; where that cannot be, it does
-not go. Everybody else of the plan is asked with keys of the gateway's own, and sees nothing of it.
+A login is sent to one provider: the first of the plan's that takes logins and speaks as its caller does, and never to
+one at another origin than that which first accepted it. It goes with the request as that came; where that cannot be, it
+does not go. Everybody else of the plan is asked with keys of the gateway's own, and sees nothing of it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _known: dict[tuple[int, bytes], tuple[Rung, Rung]] = {}  # agents ask the same w
 def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
     """`plan` for this caller, who asks in the format `asked`: whoever takes logins is asked on the caller's, or not.
 
-    Errors: Unauthorized where it brought none, ProtocolUnsupported where none may go along, Forbidden where its login is
-    somebody else's; each only where nobody else is left.
+    Errors: Unauthorized where it brought none, ProtocolUnsupported where none may go along, Forbidden where its login
+    is somebody else's; each only where nobody else is left.
     """
     if not any(rung.provider.takes_logins for rung in plan.rungs):
         return plan
@@ -85,7 +85,9 @@ def _fault(rung: Rung, login: Login | None, asked: str, home: str | None) -> Arb
     """Why `rung` may not be asked on this login; None where it may."""
     name = rung.provider.name
     if asked == embeddings.name:
-        return ProtocolUnsupported(f"logins buy no embeddings: {name!r} is sent its callers' own, and takes none for them")
+        return ProtocolUnsupported(
+            f"logins buy no embeddings: {name!r} is sent its callers' own, and takes none for them"
+        )
     if lanes.spoken(asked, rung) != asked:
         return ProtocolUnsupported(
             f"a login goes with its request as that came, and {name!r} is asked in {lanes.spoken(asked, rung)}, not "

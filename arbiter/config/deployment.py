@@ -1,8 +1,8 @@
 """The key of a deployment: what it makes fingerprints of other people's credentials with.
 
-A fingerprint tells one login from another in rows, logs and state, and says nothing of it to whoever lacks this key. It
-is 32 random bytes in a file of the data directory, made by `arbiter serve` when it is first needed. Where no file can be
-kept the key lives as long as the process that made it.
+A fingerprint tells one login from another in rows, logs and state, and says nothing of it to whoever lacks this key.
+The key is 32 random bytes in a file of the data directory, made by `arbiter serve` when it is first needed. Where no
+file can be kept it lives as long as the process that made it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _read(path: Path) -> bytes | None:
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or type(error).__name__}", file=str(path)) from None
     if len(found) != KEY_BYTES:
-        raise ConfigError(f"is not the {KEY_BYTES} bytes of a deployment's key; restore it, or remove it", file=str(path))
+        raise ConfigError(
+            f"is not the {KEY_BYTES} bytes of a deployment's key; restore it, or remove it", file=str(path)
+        )
     return found
 
 

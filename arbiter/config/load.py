@@ -50,7 +50,14 @@ from arbiter.config.snapshot import (
     Titles,
 )
 from arbiter.config.source import ConfigError, read_text, variable
-from arbiter.config.words import check_forwarded, check_header, check_identifier, check_name, check_pattern, check_secret
+from arbiter.config.words import (
+    check_forwarded,
+    check_header,
+    check_identifier,
+    check_name,
+    check_pattern,
+    check_secret,
+)
 
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
@@ -361,11 +368,11 @@ class _Resolver:
             here = join(join(path, "headers"), header)
             check_header(header, value, partial(self.error, here))
             headers.append((header, value))
-        for index, header in enumerate(written.forward_headers or ()):
+        for index, header in enumerate(written.forward_headers):
             check_forwarded(header, partial(self.error, join(join(path, "forward_headers"), index)))
         forwarded = written.forward_headers
-        if forwarded is None:
-            forwarded = list(logins.AGENTS_HEADERS[written.type]) if takes_logins else []
+        if takes_logins and not self.stands(join(path, "forward_headers")):
+            forwarded = list(logins.AGENTS_HEADERS[written.type])
         return Provider(
             name=name,
             type=written.type,

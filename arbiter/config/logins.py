@@ -62,7 +62,8 @@ def check(written: schema.Provider, path: str, error: Fault, stands: Callable[[s
     ):
         if getattr(written, option) in refused:
             raise error(
-                join(path, option), "with auth: passthrough the caller's request goes out as it is; nothing may alter it"
+                join(path, option),
+                "with auth: passthrough the caller's request goes out as it is; nothing may alter it",
             )
     for name in written.headers:
         if name.lower() in _REPLACED:

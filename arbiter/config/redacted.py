@@ -101,6 +101,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
     return {
         "type": provider.type,
         "endpoint": None if endpoint.scheme == "echo" else endpoint.url,
+        "auth": provider.auth,
         **_keys(provider.accounts),
         "models": [
             {

@@ -358,12 +358,12 @@ class Provider(Section):
         dict[str, Secret], doc("Extra request headers, applied last. Their values are treated as secrets.")
     ] = field(default_factory=dict)
     forward_headers: Annotated[
-        list[str] | None,
+        list[str],
         doc(
             "The caller's headers that this provider may see, beside those the format needs; names, or globs like "
-            "`x-opencode-*`. Default: none; with `auth: passthrough` those that the vendor's own agents send."
+            "`x-opencode-*`. With `auth: passthrough` those that the vendor's own agents send, where the key is absent."
         ),
-    ] = None
+    ] = field(default_factory=list)
     host: Annotated[str | None, doc("`Host` header to send in place of the endpoint's own.")] = None
     http: Annotated[
         Literal["1.1", "2"],

@@ -183,6 +183,9 @@ def describe(state: Administered | None, snapshot: Snapshot) -> dict[str, Any]:
     standing, now, counts = state.standing(), clock.monotonic(), state.counts()
     # What is known of a key that was replaced says nothing of the one in its place.
     current = {(provider.name, one.name) for provider in snapshot.providers.values() for one in provider.accounts}
+    # Logins come and go; whoever rests by one is known by nothing else.
+    takers = {provider.name for provider in snapshot.providers.values() if provider.takes_logins}
+    current |= {account for account in standing.cooldowns if account[0] in takers}
     return {
         "sharing": {"healthy": not state.reason, "reason": state.reason},
         "pins": counts.pins,

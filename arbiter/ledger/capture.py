@@ -58,6 +58,7 @@ class Heard(msgspec.Struct):
     headers_out: Pairs
     size: int  # of all this, about
     left_out: int = 0  # bytes of the answer that were not held, behind its pieces
+    secrets: tuple[str, ...] = ()  # the caller's own
 
 
 class Capture:
@@ -70,7 +71,8 @@ class Capture:
         self.settings = settings
         self._state_dir = state_dir
         self._event_bytes = event_bytes
-        self._redact = Redactor(secrets, settings.redact)
+        self._secrets = secrets
+        self._redact = self._redact_all = Redactor(secrets, settings.redact)
         self._known = Known(settings.ttl_s)
         self._queue: queue.SimpleQueue[Heard | None] = queue.SimpleQueue()
         self._put_bytes = self._refused = 0  # written on the loop only
@@ -130,6 +132,9 @@ class Capture:
                 raise Full
             self._file = CaptureFile(self._state_dir, self.settings.max)
         captured = Captured(heard.request_id, heard.at_ms)
+        self._redact = self._redact_all
+        if heard.secrets:
+            self._redact = Redactor(self._secrets.union(heard.secrets), self.settings.redact)
         fresh: dict[bytes, Block] = {}
         if self.settings.content and heard.members is not None:
             self._take_request(captured, heard.members, fresh)

@@ -23,6 +23,13 @@ class Login:
     def label(self) -> str:
         return f"login-{self.mark.hex()[:12]}"
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What nobody else may read."""
+        return tuple(
+            [value.partition(" ")[2].strip() if name == "authorization" else value for name, value in self.sent]
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:

@@ -31,8 +31,8 @@ PROTOCOL_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
 """The caller's headers that reach every upstream of their format, whole."""
 
 NEVER_FORWARDED = FRAMING | CREDENTIALS | OURS
-"""Not even `forward_headers` lets these through, nor any name with `PREFIX`: a caller's credential, or word to us, never
-reaches an upstream. What a glob covers may look like a credential just as little."""
+"""Not even `forward_headers` lets these through, nor any name with `PREFIX`: a caller's credential, or word to us,
+never reaches an upstream. What a glob covers may look like a credential just as little."""
 
 OAUTH_BETA = "oauth-2025-04-20"
 """Anthropic takes a login as a bearer only beside this `anthropic-beta`; its API keys come as `x-api-key`."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from arbiter.ledger import blocks, redaction
 from arbiter.config.words import is_credential
+from arbiter.ledger import blocks, redaction
 from arbiter.ledger.redaction import OVERLAP, WINDOW, Redactor
 
 ROOT = Path(__file__).parents[3]
