@@ -34,18 +34,21 @@ class Keys:
         Errors: as `_identify`.
         """
         caller = self._identify(incoming)
-        login = self._login(incoming) if self._fingerprints is not None else None
+        login = self.login(incoming)
         return caller if login is None else Caller(caller.client, login)
 
-    def _login(self, incoming: Incoming) -> Login | None:
-        """What was sent for a provider: each credential but those that are ours, as it came."""
+    def login(self, incoming: Incoming) -> Login | None:
+        """What was sent for a provider: each credential but those that are ours, as it came; None where there is none,
+        or nobody who takes any."""
+        if self._fingerprints is None:
+            return None
         sent = []
         bearer, key = incoming.get("authorization") or "", incoming.get("x-api-key") or ""
         if bearer[:7].lower() == "bearer " and not self._is_ours(bearer[7:].strip()):
             sent.append(("authorization", bearer))
         if key and not self._is_ours(key.strip()):
             sent.append(("x-api-key", key))
-        if not sent or self._fingerprints is None:
+        if not sent:
             return None
         told = "\0".join([text for pair in sent for text in pair])
         digest = hmac.new(self._fingerprints, b"login\0" + told.encode("utf-8", "surrogateescape"), hashlib.sha256)

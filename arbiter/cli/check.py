@@ -277,6 +277,8 @@ def _providers(snapshot: Snapshot) -> str:
 
 
 def _keys(provider: Provider) -> str:
+    if provider.takes_logins:
+        return "the caller's"
     labels = [account.label for account in provider.accounts if account.label is not None]
     if labels:
         return ", ".join(labels)

@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from arbiter.attempt import lanes
+from arbiter.app.auth import Keys
+from arbiter.attempt import lanes, logins
 from arbiter.attempt.amounts import Amounts
 from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import number, plain, render, soft
@@ -16,7 +18,7 @@ from arbiter.config.load import Source
 from arbiter.config.snapshot import Client, Snapshot
 from arbiter.errors import ArbiterError, TooLarge
 from arbiter.ledger.tariffs import known_apart
-from arbiter.routing.plan import Asked, Caller, Rung
+from arbiter.routing.plan import Asked, Caller, Login, Rung
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.identity import identify
@@ -33,6 +35,11 @@ LIVE = (
     "a cooldown that the provider named takes a key out; an open breaker or a cooldown by our guess only puts last.\n"
     "What is under way and what was measured decides `least_busy` and `fastest_measured`."
 )
+LOGIN = (
+    "a target is sent its caller's own login, and none was given (--header 'Authorization: Bearer …'): without one it "
+    "is left out, and where no other is left the answer is 401"
+)
+NOBODYS = Login(bytes(16), ())
 ALONE = "Nothing tells which conversation this request belongs to: where a group draws, it draws anew for each of them."
 
 
@@ -67,7 +74,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     snapshot = Source(arguments.config, dict(os.environ), look_up=known_apart).load()
     caller = _caller(snapshot, arguments.client)
-    fields = Incoming(_pairs(arguments.header)).fields
+    incoming = Incoming(_pairs(arguments.header))
+    fields = incoming.fields
+    caller = replace(caller, login=Keys(snapshot).login(incoming))
     try:
         body = _read(arguments.request, snapshot.limits.body)
         found = report(snapshot, caller, body, fields, arguments.format)
@@ -93,12 +102,16 @@ def report(
     wire = FORMATS[format or next(told, "chat")]
     session, parent, agent, kind, source = identify(fields, opened.members, caller.client, snapshot.sessions)
     affinity = Affinity(snapshot.affinity)
-    found = affinity.slot(wire, opened.members, fields, session, caller.name)
+    found = affinity.slot(wire, opened.members, fields, session, caller.owner)
     is_pinned = found is not None and affinity.pins(kind)
     slot = found.key if found is not None and is_pinned else None
     amount = Amounts(Memory()).of(opened.members, "")
     asked = Asked(opened.model, caller, slot=slot, amount=amount)
     plan = Router(snapshot).plan(asked)
+    lacks_login = caller.login is None and any(rung.provider.takes_logins for rung in plan.rungs)
+    # Whoever tries out a request seldom has a login at hand: what becomes of it with one is the better answer.
+    asking = replace(caller, login=NOBODYS) if lacks_login else caller
+    plan = logins.admitted(plan, asking, wire, Memory())
     return {
         "model": opened.model,
         "format": wire,
@@ -115,7 +128,11 @@ def report(
             "source": found.source if found is not None else None,
             "pins": is_pinned,
         },
-        "warnings": [*([plan.warning] if plan.warning else []), *_warnings(snapshot, caller)],
+        "warnings": [
+            *([plan.warning] if plan.warning else []),
+            *([LOGIN] if lacks_login else []),
+            *_warnings(snapshot, caller),
+        ],
         "notes": [ALONE, LIVE] if slot is None and len(plan.rungs) > 1 else [LIVE],
     }
 
@@ -165,7 +182,9 @@ def _target(rung: Rung, wire: str) -> dict[str, Any]:
         "format": wire if spoken == "any" else spoken,
         "lane": "native" if is_native else "translated",
         "endpoint": provider.url,
-        "accounts": [account.label for account in provider.accounts if account.label is not None],
+        "accounts": ["the caller's"]
+        if provider.takes_logins
+        else [account.label for account in provider.accounts if account.label is not None],
     }
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from arbiter.config.snapshot import Account, Endpoint, Provider
+from arbiter.wire import headers
 from arbiter.wire.headers import TO_CLIENT_BYTES, TO_CLIENT_PAIRS, Pairs, to_client
 
 
@@ -43,3 +47,39 @@ def test_a_header_that_is_too_long_stays_behind_and_the_others_cross() -> None:
 def test_retry_after_is_whole_seconds_among_countless_others() -> None:
     """Its place does not matter."""
     assert ("retry-after", "2") in to_client([*[(f"quota{n}", "1") for n in range(1000)], ("retry-after", "1.5")])
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted", "said"),
+    [
+        (None, [], None),
+        ("a,b", [], "a,b"),
+        (None, ["x"], "x"),
+        ("a, b", ["b,c", "c", "a"], "a, b,c"),
+        ("", ["x"], "x"),
+        ("a,,b", ["", " ,z"], "a,,b,z"),
+    ],
+)
+def test_what_a_list_lacks_comes_behind_it_and_nothing_is_lost(asked, wanted, said):
+    assert headers.joined(asked, wanted) == said
+
+
+def test_a_glob_covers_no_credential_and_no_word_to_us():
+    """SPEC 2.13, 6.7: whatever the file says, these stay here; what is named itself, and is not refused, goes."""
+    every = ("*",)
+    for name in ("x-opencode-session", "user-agent", "x-codex-turn-state", "session_id", "chatgpt-account-id"):
+        assert headers.is_forwarded(name, every) and headers.is_forwarded(name, (name,)), name
+    for name in (*headers.NEVER_FORWARDED, *headers.PROTOCOL_HEADERS, "x-arbiter-label", "x-arbiter-anything"):
+        assert not headers.is_forwarded(name, every) and not headers.is_forwarded(name, (name,)), name
+    for name in ("x-auth-token", "x-amz-security-token", "x-secret", "proxy-password", "set-cookie2", "x-signature"):
+        assert not headers.is_forwarded(name, every) and headers.is_forwarded(name, (name,)), name
+    assert not headers.is_forwarded("x-opencode", ("x-opencode-*",))
+
+
+def test_what_connection_names_is_of_that_connection_alone():
+    provider = Provider(
+        "up", "openai", "openai-chat", Endpoint("https", "h", 443), (Account(None, "k"),), forward_headers=("x-*",)
+    )
+    incoming = headers.Incoming([("connection", "keep-alive, X-One"), ("x-one", "1"), ("x-two", "2")])
+    sent = dict(headers.to_upstream(provider, provider.accounts[0], "openai-chat", incoming, stream=False))
+    assert "x-one" not in sent and sent["x-two"] == "2"
