@@ -147,8 +147,8 @@ def fidelity(changed: tuple[str, ...]) -> str:
 
 
 def splice(opened: Opened, wire: str, model: str, target: Target, *, asks_usage: bool) -> Spliced:
-    """The upstream body for `opened`: the rung's `model`; usage asked for, where a stream is to tell it; attribution line
-    dropped and cache marks replaced where `target` says so.
+    """The upstream body for `opened`: the rung's `model`; usage asked for, where a stream is to tell it;
+    the attribution line dropped and cache marks replaced where `target` says so.
 
     The body is always written anew from its members, even when nothing changes: of duplicate keys only the last one,
     the one that routing saw, may go out.
