@@ -136,6 +136,7 @@ class Call:
         "secrets",
         "services",
         "snapshot",
+        "stream",
         "task",
     )
 
@@ -168,6 +169,7 @@ class Call:
         self.members: Mapping[str, Raw] | None = None  # of the body, once it was opened
         self.secrets: tuple[str, ...] = ()  # that the caller brought for somebody else
         self.answer: Overheard | None = None  # where it holds the title of a conversation
+        self.stream: StreamRelay | None = None  # which the client has seen something of
         self.task = asyncio.current_task()
         self.row = RequestRow(
             id=new_id(),
@@ -395,6 +397,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
         out.start(live.status, headers + _STREAM_HEADERS, call.format.keepalive)
     services = call.services
     services.streams.add(stream)
+    call.stream = stream
     presence.flowing(stream)
     try:
         error = await stream.flow(out)
@@ -428,7 +431,9 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
     # An upstream's words may repeat the key that we sent it.
     error.args = (blot(str(error)),)
     if out.started:
-        await _end_failed(call, out, call.format.write_error_event(error, row.trace_id))
+        stream = call.stream
+        event = call.format.write_error_event(error, row.trace_id) if stream is None else stream.failed(error)
+        await _end_failed(call, out, event)
         return
     is_theirs = isinstance(error, UpstreamStatus) and error.format == call.format.name and _is_json(error)
     if isinstance(error, UpstreamStatus) and is_theirs:

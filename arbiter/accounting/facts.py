@@ -310,7 +310,7 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | dict[str, msgspec
 
     Errors: Garbled where it is no JSON object, which is the upstream's fault.
     """
-    text = nesting.whole(body)
+    text = reduce.slim(nesting.whole(body))
     if not _is_too_wide(text):
         try:
             return decode(text)

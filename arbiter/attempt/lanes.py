@@ -28,6 +28,7 @@ from arbiter.wire.disguises import unmasked
 from arbiter.wire.format import FORMATS, Format, Wire, Writer
 from arbiter.wire.native import NativeStream
 from arbiter.wire.places import place_of
+from arbiter.wire.responses_errors import failed_after
 from arbiter.wire.translated import Heard, TranslatedStream
 
 EVENTS = "text/event-stream"
@@ -65,6 +66,13 @@ class Lane(Protocol):
 
     def course(self) -> Course:
         """What takes the upstream's stream to the client."""
+
+    def failed(self, course: Course, error: ArbiterError) -> bytes:
+        """How a client is told that its stream failed, which has come as far as `course`."""
+
+    def last_words(self, course: Course) -> bytes:
+        """The error with which the upstream itself ended the stream, as it is still to be sent; b"" where there is none
+        for this client."""
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         """What the stream said about itself, as far as it came."""
@@ -169,6 +177,22 @@ class NativeLane:
 
     def course(self) -> NativeStream:
         return NativeStream(self.format.name, drop_usage=self._drop_usage, limit=self._ask.limits.event)
+
+    def failed(self, course: Course, error: ArbiterError) -> bytes:
+        ask = self._ask
+        if self.format.name != native.RESPONSES:
+            return self.format.write_error_event(error, ask.trace_id)
+        assert isinstance(course, NativeStream)
+        return failed_after(error, ask.trace_id, course.begun(), ask.opened.members)
+
+    def last_words(self, course: Course) -> bytes:
+        assert isinstance(course, NativeStream)
+        said, error = course.last_words, course.fault()
+        if not said or error is None or self.format.name != native.RESPONSES or course.is_failed_response:
+            return said
+        # Agents read the response that failed; what some send before it, and others in its place, only SDKs raise.
+        ask = self._ask
+        return said + failed_after(error, ask.trace_id, course.begun(), ask.opened.members, is_told=True)
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         assert isinstance(course, NativeStream)
@@ -279,6 +303,13 @@ class TranslatedLane:
             include_usage=ask.request().include_usage,
             asked=ask.opened.members,
         )
+
+    def failed(self, course: Course, error: ArbiterError) -> bytes:
+        assert isinstance(course, TranslatedStream)
+        return course.failed(error)
+
+    def last_words(self, course: Course) -> bytes:
+        return b""  # the upstream's own would be none to this client
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         assert isinstance(course, TranslatedStream)

@@ -208,7 +208,15 @@ class StreamRelay:
     @property
     def last_words(self) -> bytes:
         """The error event with which the upstream itself ended the stream; still to be sent."""
-        return self.course.last_words
+        return self._lane.last_words(self.course)
+
+    def failed(self, error: ArbiterError) -> bytes:
+        """How the client is told that the stream failed with `error`, as what it has seen of it demands."""
+        try:
+            return self._lane.failed(self.course, error)
+        except Exception as bug:
+            _log.error("a stream that failed could not be ended in its own words", error=bug)
+            return b""
 
     def client_left(self) -> None:
         """The client hung up. Before the finish reason that stops the upstream at once; after it the answer was whole,

@@ -10,7 +10,7 @@ That the client left is not the stream's to say: `attempt.live` ends it then.
 from __future__ import annotations
 
 import enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from arbiter.errors import ArbiterError
 
@@ -24,6 +24,15 @@ class Ending(enum.Enum):
     COMPLETE = "complete"
     FAILED = "failed"  # the upstream sent an error event
     CUT = "cut"
+
+
+class Begun(NamedTuple):
+    """What a client was told of an answer that broke off, as far as its last words must agree with it."""
+
+    id: str | None
+    model: str | None
+    created_s: int | None
+    next_number: int  # of an event, where they are numbered
 
 
 class Course(Protocol):

@@ -21,12 +21,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import nesting, reduce
+from arbiter._speedups import nesting, reduce, sse
 from arbiter.errors import ArbiterError, BadRequest, Garbled
 from arbiter.model import Target
 from arbiter.wire import faults, native_marks
 from arbiter.wire.attribution import MARKER
-from arbiter.wire.course import OPENING_BYTES, Ending
+from arbiter.wire.course import OPENING_BYTES, Begun, Ending
 
 CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic-messages", "openai-responses"
 
@@ -237,10 +237,25 @@ def _closed(event: bytes) -> bytes:
 class NativeStream:
     """One upstream SSE stream on its way to a client of the same format (`wire.course.Course`)."""
 
-    __slots__ = ("_base", "_drop_usage", "_events_before", "_held", "_indices", "ending", "failure",
-                 "finish_inferred", "garbled", "is_bare", "last_words", "opening_bytes", "protocol_fault", "repairs",
-                 "tap",
-                 "wire")  # fmt: skip
+    __slots__ = (
+        "_base",
+        "_drop_usage",
+        "_events_before",
+        "_held",
+        "_indices",
+        "_latest",
+        "ending",
+        "failure",
+        "finish_inferred",
+        "garbled",
+        "is_bare",
+        "last_words",
+        "opening_bytes",
+        "protocol_fault",
+        "repairs",
+        "tap",
+        "wire",
+    )  # fmt: skip
 
     def __init__(self, wire: str, *, drop_usage: bool, limit: int) -> None:
         self.wire = wire
@@ -257,6 +272,7 @@ class NativeStream:
         self.protocol_fault: str | None = None  # what of the upstream's stream broke the format's rules, and went on
         self.repairs: list[str] = []
         self._drop_usage = drop_usage
+        self._latest = b""  # the events that were passed on last
         # The unfinished event at the end, as it came: joined only once it is whole, or every read would copy it again.
         self._held: list[bytes] = []
         self._base = 0  # absolute offset of _held
@@ -285,13 +301,35 @@ class NativeStream:
         return faults.in_stream(self.failure) if self.failure is not None else self.garbled
 
     @property
+    def is_failed_response(self) -> bool:
+        """Whether the error event is the response that failed, whole."""
+        try:
+            return _decode_typed(nesting.whole(self.failure or b"")).type in _FAILED_RESPONSES
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+
+    @property
     def has_event(self) -> bool:
         return self.tap.events > 0 or self.ending in (Ending.COMPLETE, Ending.FAILED)
+
+    def begun(self) -> Begun:
+        """What the client was told so far; only of Responses is it of any use."""
+        tap = self.tap
+        ident, model = (word.decode("utf-8", "replace") if word else None for word in (tap.response_id, tap.model))
+        created_s = tap.created_s if isinstance(tap, reduce.ResponsesTap) else None
+        number = _last_number(self._latest + self.last_words)
+        return Begun(ident, model, created_s, number + 1 if number is not None else tap.events)
 
     def feed(self, data: bytes) -> bytes:
         """Take what the socket gave. Bytes that are no event stream (SPEC 2.10) cut it after the events before them."""
         if self.ending is not Ending.OPEN:
             return b""
+        piece = self._feed(data)
+        if piece and self.tap.events > self._events_before:
+            self._latest = piece
+        return piece
+
+    def _feed(self, data: bytes) -> bytes:
         self._events_before = self.tap.events
         try:
             marks = self.tap.feed(data)
@@ -418,6 +456,38 @@ class NativeStream:
         place = self._indices.get(key, -1)
         if place >= 0:
             call["index"] = place
+
+
+class _Typed(msgspec.Struct):
+    type: object = None
+
+
+_FAILED_RESPONSES = ("response.failed", "response.cancelled")
+_decode_typed = msgspec.json.Decoder(_Typed).decode
+
+
+class _Numbered(msgspec.Struct):
+    sequence_number: int | None = None
+
+
+_decode_numbered = msgspec.json.Decoder(_Numbered).decode
+
+
+def _last_number(events: bytes) -> int | None:
+    """The number of the last of these events that has one."""
+    reader = sse.SSEReader()
+    reader.open(events)
+    found = None
+    try:
+        while (event := reader.next()) is not None:
+            try:
+                number = _decode_numbered(nesting.whole(event[1])).sequence_number
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+            found = number if number is not None else found
+    except Garbled:
+        pass
+    return found
 
 
 def _index(value: object) -> int | None:

@@ -23,7 +23,8 @@ from arbiter.wire.moulds import Carrier, Mould
 
 MAX_DEPTH = 200  # SPEC 14.1
 MAX_ANSWER_VALUES = 2_000_000
-"""Values of a whole answer: log probabilities of a long one are some 60 for each of its tokens."""
+"""Values of a whole answer, of which few become objects. Log probabilities, which stay text, are not counted: a token
+with twenty alternatives is some 130 values."""
 
 T = TypeVar("T")
 
@@ -141,9 +142,9 @@ def decoded(decoder: msgspec.json.Decoder[T], payload: bytes, what: str, max_val
     """Decode what an upstream sent. Half of a surrogate pair becomes U+FFFD: models do send half an emoji.
 
     Errors: Garbled, with a text that repeats nothing of the payload, where it is no JSON, not of this shape, no UTF-8,
-    nested too deeply, or of too many values.
+    nested too deeply, or of too many values beside its log probabilities.
     """
-    if len(payload) > max_values and nesting.commas(payload) >= max_values:
+    if len(payload) > max_values and nesting.commas(payload) >= max_values <= nesting.commas(reduce.slim(payload)):
         raise Garbled(f"the upstream sent a {what} of too many values")
     if nesting.fault(payload, MAX_DEPTH, len(payload) + 1) != nesting.FINE:
         raise Garbled(f"the upstream sent a {what} that is nested too deeply")

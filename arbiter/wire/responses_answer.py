@@ -83,8 +83,8 @@ _IF_SAID = ("prompt_cache_key", "safety_identifier", "user")
 class Head:
     """The response object of one answer, but for what comes of it: its status, its output and its usage."""
 
-    def __init__(self, trace_id: str, model: str, created_s: int, asked: Members) -> None:
-        self._first = {"id": f"resp_{trace_id}", "object": "response", "created_at": created_s}
+    def __init__(self, trace_id: str, model: str, created_s: int, asked: Members, *, id: str | None = None) -> None:
+        self._first = {"id": id or f"resp_{trace_id}", "object": "response", "created_at": created_s}
         self._model = model
         repeated = {name: _repeated(name, default, asked) for name, default in _REPEATED.items()}
         repeated.update((name, asked[name]) for name in _IF_SAID if bytes(asked.get(name, b"null")) != b"null")

@@ -6,8 +6,11 @@ response that failed, which agents read: Codex compacts at `context_length_excee
 
 from __future__ import annotations
 
+import msgspec
+
 from arbiter.errors import ArbiterError, ErrorClass
-from arbiter.wire.json import NO_MEMBERS, encode
+from arbiter.wire.course import Begun
+from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.openai_errors import code_of
 from arbiter.wire.responses_answer import Head
 
@@ -30,6 +33,18 @@ other class, and stop after most of these."""
 def write_error_event(error: ArbiterError, trace_id: str) -> bytes:
     """Return the events that end a stream which failed. No `response.completed` follows them (SPEC 2.7)."""
     return failed_events(error, Head(trace_id, "", 0, NO_MEMBERS), b"", 0)
+
+
+def failed_after(error: ArbiterError, trace_id: str, begun: Begun, asked: Members, *, is_told: bool = False) -> bytes:
+    """Return those events for a stream that passed by unread, as far as `begun`. `is_told`: its upstream has sent the
+    first of them."""
+    model = begun.model or ""
+    try:
+        head = Head(trace_id, model, begun.created_s or 0, asked, id=begun.id)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # what was asked here nobody has read either
+        head = Head(trace_id, model, begun.created_s or 0, NO_MEMBERS, id=begun.id)
+    both = failed_events(error, head, b"", begun.next_number - is_told)
+    return both[both.index(b"\n\n") + 2 :] if is_told else both
 
 
 def failed_events(error: ArbiterError, head: Head, output: bytes, number: int) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter._speedups import reduce, sse
+from arbiter._speedups import nesting, reduce, sse
 from arbiter.errors import Garbled
 from arbiter.fold import collect
 from arbiter.model import (
@@ -41,7 +41,7 @@ from arbiter.model import (
 )
 from arbiter.wire import faults
 from arbiter.wire.json import ABSENT, present
-from arbiter.wire.reading import MAX_ANSWER_VALUES, EventReader, Frames, decoded, is_said, word
+from arbiter.wire.reading import MAX_ANSWER_VALUES, MAX_DEPTH, EventReader, Frames, decoded, is_said, word
 from arbiter.wire.responses_answer import finish_of, read_logprobs, read_usage
 from arbiter.wire.responses_items import full_name
 
@@ -93,15 +93,23 @@ class _Event(msgspec.Struct):
     summary_index: int | None = None
     content_index: int | None = None
     delta: Any = None
-    text: Any = None
-    refusal: Any = None
-    arguments: Any = None
-    input: Any = None
     logprobs: Raw = ABSENT
     error: Raw = ABSENT
 
 
+class _Wide(msgspec.Struct):
+    """What is read of an event of very many values: one that repeats what was said."""
+
+    type: str | None = None
+    response: Raw = ABSENT
+    item: Raw = ABSENT
+    item_id: str | None = None
+    output_index: int | None = None
+    error: Raw = ABSENT
+
+
 _EVENT = msgspec.json.Decoder(_Event)
+_WIDE = msgspec.json.Decoder(_Wide)
 _ITEM = msgspec.json.Decoder(_Item)
 _TYPED = msgspec.json.Decoder(_Typed)
 _RESPONSE = msgspec.json.Decoder(_Response)
@@ -158,7 +166,7 @@ class ResponsesReader(EventReader):
         payload = payload.strip()
         if not payload or name == b"ping" or payload == b"[DONE]":  # the other format's word, from some façades
             return
-        event = decoded(_EVENT, payload, "event of a response")
+        event = _read_event(payload)
         kind = event.type if isinstance(event.type, str) else name.decode("utf-8", "replace")
         if kind in _DELTAS:
             said = word(event.delta)
@@ -333,8 +341,17 @@ class ResponsesReader(EventReader):
             events.append(RefusalDelta(said))
         else:
             raw = present(logprobs)
+            if raw is not None and nesting.fault(raw, MAX_DEPTH, reduce.MAX_VALUES) != nesting.FINE:
+                raise Garbled("the upstream sent log probabilities of more tokens than anybody writes")
             events.append(TextDelta(said, read_logprobs(raw) if raw is not None else None))
         self._thought = None
+
+
+def _read_event(payload: bytes) -> _Event:
+    if len(payload) <= reduce.MAX_VALUES or nesting.commas(payload) < reduce.MAX_VALUES:
+        return decoded(_EVENT, payload, "event of a response")
+    wide = decoded(_WIDE, payload, "event of a response", MAX_ANSWER_VALUES)
+    return _Event(wide.type, wide.response, wide.item, wide.item_id, wide.output_index, error=wide.error)
 
 
 def _number(event: _Event) -> int:

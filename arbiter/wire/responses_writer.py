@@ -143,13 +143,14 @@ class ResponsesWriter:
             return self._say(event.text) if event.text else b""
         if not self._order.admit(event):
             return b""
-        if self._head is not None:
-            return self._write(event)
-        opening = self._open(event)
+        is_first, number = self._head is None, self._number
+        opening = self._open(event) if is_first else b""
         try:
             return opening + self._write(event)
         except Garbled:
-            self._head, self._number = None, 0  # the client has seen nothing
+            self._number = number  # the client has seen nothing of it
+            if is_first:
+                self._head = None
             raise
 
     def moulds(self) -> Moulds:

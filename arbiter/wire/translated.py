@@ -169,6 +169,10 @@ class TranslatedStream:
             self.ending = Ending.CUT
         return b"".join(out)
 
+    def failed(self, error: ArbiterError) -> bytes:
+        """Return how the client is told that its stream failed with `error`, behind what it was told so far."""
+        return self._writer.write(Failed(error))
+
     def _pass(self, events: list[Event], out: list[bytes]) -> bool:
         """Write `events`; say whether the stream is still open.
 

@@ -14,7 +14,7 @@ ATTRIBUTES = (
     "done", "errored", "tool_names", "response_id", "model",
 )  # fmt: skip
 USAGE = {"ChatTap": ("usage", "service_tier"), "MessagesTap": ("usage_start", "usage_delta", "cleared_tokens"),
-         "ResponsesTap": ("usage", "service_tier")}  # fmt: skip
+         "ResponsesTap": ("usage", "service_tier", "created_s")}  # fmt: skip
 KINDS = ("USAGE_ONLY", "FINISH", "DONE", "ERROR", "CLASH", "AFTER_FINISH", "FOREIGN", "MALFORMED", "START", "RESTART",
          "EXCESS")  # fmt: skip
 

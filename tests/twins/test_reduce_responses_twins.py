@@ -31,6 +31,7 @@ def test_a_responses_stream_is_told(reduce: ModuleType) -> None:
         "model": b"m-3",
         "usage": compact(SPENT).encode(),
         "service_tier": b"default",
+        "created_s": None,
     }
 
 
@@ -124,3 +125,52 @@ def test_a_compaction_has_said_something(reduce: ModuleType) -> None:
     """It is no empty answer, though only its maker can read it."""
     stream = item(type="compaction") + item(done=True, type="compaction", encrypted_content="gAAAA") + END
     assert Story(reduce, "ResponsesTap", stream).tap.text_bytes == 5
+
+
+PROBABLE = {"token": "a", "bytes": [97, 98, 99], "logprob": -0.5}
+
+
+def spoken(tokens: int) -> dict[str, Any]:
+    """A message with the log probabilities of so many tokens, each with twenty others."""
+    probable = [{**PROBABLE, "top_logprobs": [PROBABLE] * 20}] * tokens
+    part = {"type": "output_text", "text": "a" * tokens, "annotations": [], "logprobs": probable}
+    return {"id": "msg_1", "type": "message", "role": "assistant", "content": [part]}
+
+
+def test_log_probabilities_do_not_make_an_answer_too_large(reduce: ModuleType) -> None:
+    """SPEC 2.10: 1,500 tokens with twenty alternatives each are more values than any event is decoded with."""
+    message = spoken(1500)
+    assert compact(message).count(",") > reduce.MAX_VALUES
+    events = [
+        response("created"),
+        said("output_text", "a" * 1500, logprobs=message["content"][0]["logprobs"]),
+        event("response.output_text.done", item_id="i", text="", logprobs=message["content"][0]["logprobs"]),
+        item(done=True, **message),
+        response("completed", output=[message], usage=SPENT),
+    ]
+    story = Story(reduce, "ResponsesTap", "".join(events), limit=16 << 20)
+    assert story.kinds == ["START", "FINISH", "DONE"]
+    assert (story.facts["text_bytes"], story.facts["usage"]) == (1500, compact(SPENT).encode())
+    whole = Story(reduce, "ResponsesTap", "".join([events[0], events[-1]]), limit=16 << 20)
+    assert whole.facts["text_bytes"] == 1500, "an answer without deltas is counted from its end"
+
+
+def test_other_values_do(reduce: ModuleType) -> None:
+    """In whatever they stand, and also where the text of a message looks like log probabilities."""
+    many = [1] * reduce.MAX_VALUES
+    for members in ({"output": many}, {"output": [{"text": '"logprobs":[', "more": many}]}, {"logprobs_": many}):
+        tap = reduce.ResponsesTap(16 << 20)
+        ((kind, _, _, _),) = tap.feed(response("completed", **members).encode())
+        assert kind == reduce.MALFORMED
+
+
+def test_slim_takes_log_probabilities_out(reduce: ModuleType) -> None:
+    many = compact([{"token": "]", "bytes": [1] * 50_000}] * 2)
+    text = compact({"text": 'a "logprobs":[1', "type": "x"})
+    before = f'{{"a":{text},"logprobs" : {many},"b":[{{"logprobs":{{"content":{many}}}}}]}}'
+    after = f'{{"a":{text},"logprobs" : [],"b":[{{"logprobs":{{}}}}]}}'
+    assert reduce.slim(before.encode()) == after.encode()
+    few = b'{"logprobs":[1,2]}'
+    assert reduce.slim(few) is few
+    endless = before.encode()[:-4]
+    assert reduce.slim(endless).startswith(b'{"a":') and len(reduce.slim(endless)) > len(many)

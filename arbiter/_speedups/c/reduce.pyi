@@ -20,3 +20,4 @@ from arbiter._speedups.py.reduce import called_by as called_by
 from arbiter._speedups.py.reduce import cleared_tokens as cleared_tokens
 from arbiter._speedups.py.reduce import merge as merge
 from arbiter._speedups.py.reduce import sizes_of as sizes_of
+from arbiter._speedups.py.reduce import slim as slim

@@ -41,6 +41,7 @@ from arbiter._speedups.py.reduce import (
     cleared_tokens,
     merge,
     sizes_of,
+    slim,
 )
 from arbiter._speedups.py.sse import LIMIT_BYTES
 
@@ -467,6 +468,10 @@ cdef class ResponsesTap:
     @property
     def tool_names(self):
         return self._state.tool_names
+
+    @property
+    def created_s(self):
+        return self._state.created_s
 
     @property
     def usage(self):

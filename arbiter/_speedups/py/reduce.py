@@ -43,6 +43,7 @@ from arbiter._speedups.py.reduce_state import (
     json_size,
     number_of,
     refuse,
+    slim,
     text_size,
     word_of,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "merge",
     "refuse",
     "sizes_of",
+    "slim",
 ]
 
 

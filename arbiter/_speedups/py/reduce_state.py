@@ -6,6 +6,7 @@ The stories themselves are in `reduce` (chat, messages) and `reduce_responses`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,39 @@ def decode(data: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+_LOGPROBS = re.compile(rb'"logprobs"\s*:\s*[\[{]')  # in a string, its quotes would stand behind backslashes
+
+
+def slim(data: bytes) -> bytes:
+    """`data` without what is in its log probabilities, where it has more than `MAX_VALUES` values.
+
+    Shapes: an empty list or object stands in their place; `data` itself where it has fewer values.
+    """
+    if len(data) <= MAX_VALUES or nesting.commas(data) < MAX_VALUES:
+        return data
+    kept: list[bytes] = []
+    start = 0
+    while (found := _LOGPROBS.search(data, start)) is not None:
+        end = _end_of(data, found.end() - 1)
+        if end < 0:
+            break
+        kept += (data[start : found.end()], data[end - 1 : end])
+        start = end
+    return b"".join((*kept, data[start:]))
+
+
+def _end_of(data: bytes, at: int) -> int:
+    """Where the list or object ends that begins at `at`; -1 where it does not."""
+    state, size = 0, 256
+    while at < len(data):
+        end, state = nesting.follow(data[at : at + size], state)
+        if end >= 0:
+            return at + end
+        at += size
+        size *= 2
+    return -1
+
+
 def text_size(text: object) -> int:
     """UTF-8 bytes of a string (a lone surrogate counts three, as its replacement would); 0 for anything else."""
     return len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else 0
@@ -160,7 +194,7 @@ class State:
             self._done(kinds)
         else:
             try:
-                value = decode(data)
+                value = self._decoded(data)
             except ValueError:
                 value = None
                 kinds.append(MALFORMED)
@@ -180,6 +214,10 @@ class State:
                     kinds = [EXCESS]
         for kind in kinds:
             marks.append((kind, start, end, payload))
+
+    def _decoded(self, data: bytes) -> Any:
+        """Errors: ValueError as `decode`."""
+        return decode(data)
 
     def _is_ping(self, name: bytes, members: dict[str, Any]) -> bool:
         return name == b"ping" or members.get("type") == "ping"

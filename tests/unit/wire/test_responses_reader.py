@@ -224,3 +224,38 @@ def test_log_probabilities_are_one_line() -> None:
         (told,) = whole(event.replace("\n", f"{end}data: ").encode())
         assert isinstance(told, TextDelta) and told.logprobs is not None and not {10, 13} & set(told.logprobs)
         assert json.loads(told.logprobs) == {"content": [entry], "refusal": None}
+
+
+# --- Very long ones ---------------------------------------------------------------------------------------------------
+
+
+PROBABLE = {"token": "a", "bytes": [97, 98, 99], "logprob": -0.5}
+
+
+def spoken(tokens: int) -> dict[str, Any]:
+    probable = [{**PROBABLE, "top_logprobs": [PROBABLE] * 20}] * tokens
+    part = {"type": "output_text", "text": "a" * tokens, "annotations": [], "logprobs": probable}
+    return {"id": "msg_1", "type": "message", "role": "assistant", "content": [part]}
+
+
+def test_log_probabilities_do_not_make_an_answer_too_large() -> None:
+    """Whether they come in one delta or with the item at its end, and in a whole answer of any length."""
+    message = spoken(1500)
+    probable = message["content"][0]["logprobs"]
+    delta = {"type": "response.output_text.delta", "output_index": 0, "item_id": "msg_1", "delta": "a" * 1500}
+    end = {"type": "response.completed", "response": {"status": "completed", "output": [message]}}
+    item = {"type": "response.output_item.done", "output_index": 0, "item": message}
+    for events in ([{**delta, "logprobs": probable}, item, end], [item, end], [end]):
+        answer = collect(read(START, *events))
+        assert answer.text() == "a" * 1500
+        assert answer.finish is Finish.STOP
+    whole = {"id": "resp_1", "status": "completed", "output": [spoken(16_000)]}
+    answer = openai_responses.parse_answer(json.dumps(whole).encode())
+    assert len(answer.text()) == 16_000 and len(answer.logprobs) == 1
+
+
+def test_log_probabilities_have_a_bound_of_their_own() -> None:
+    part = {"type": "output_text", "text": "a", "logprobs": [0] * 100_001}
+    whole = {"status": "completed", "output": [{"type": "message", "content": [part]}]}
+    with pytest.raises(Garbled, match="log probabilities"):
+        openai_responses.parse_answer(json.dumps(whole).encode())

@@ -235,6 +235,25 @@ def test_what_an_answer_amounts_to_has_a_bound(monkeypatch: pytest.MonkeyPatch) 
         writer.write(TextDelta("x" * 90))
 
 
+def test_what_could_not_be_written_takes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that fails inside of an event goes on behind what its client has seen."""
+    monkeypatch.setattr(responses_writer, "MAX_KEPT_BYTES", 100)
+    writer = openai_responses.writer("T", "m", 17)
+    out = writer.write(TextDelta("x" * 90))
+    with pytest.raises(Garbled) as fault:
+        writer.write(CallStarted(1, "c", "f"))
+    out += writer.write(Failed(fault.value))
+    numbers = [json.loads(data)["sequence_number"] for _, data in grammar.frames(out)]
+    assert numbers == list(range(len(numbers)))
+    writer = openai_responses.writer("T", "m", 17)
+    out = writer.write(TextDelta("x")) + writer.write(CallStarted(0, "c", "f"))
+    with pytest.raises(Garbled) as fault:
+        writer.write(TextDelta("x" * 200))
+    out += writer.write(Failed(fault.value))
+    numbers = [json.loads(data)["sequence_number"] for _, data in grammar.frames(out)]
+    assert numbers == list(range(len(numbers)))
+
+
 def test_log_probabilities_count_towards_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses_writer, "MAX_KEPT_BYTES", 100)
     writer = openai_responses.writer("T", "m", 17)
