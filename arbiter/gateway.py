@@ -21,7 +21,7 @@ from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder, logins
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.client_end import ClientEnd, Overheard, Room
-from arbiter.attempt.continuity import maker
+from arbiter.attempt.continuity import check_owner, maker
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.counting import Counting, Estimate
 from arbiter.attempt.ladder import Around, Doors
@@ -307,6 +307,7 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
         amount=amount,
         owner=caller.owner,
     )
+    check_owner(ask, services.around.state)
     conversation.goes_on_from(maker(ask, services.around.state))
     plan = call.router.plan(
         Asked(

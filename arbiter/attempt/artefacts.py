@@ -35,10 +35,15 @@ class Artefacts:
         self._keeper = keeper
         self._life_s = life_s
 
-    def watch(self, live: Live, lane: Lane) -> None:
-        """Read along with a stream. What is translated has none: artefacts do not cross formats."""
+    def watch(self, state: State, live: Live, lane: Lane) -> None:
+        """Read along with a stream. What is translated has none: artefacts do not cross formats.
+
+        A response is there from its first event on, for whoever would cancel it, or ask for it when the stream broke.
+        """
         if live.stream is not None and lane.name == "native" and lane.format.name == self._format:
             live.stream.signatures = self._keeper.reader()
+            if self._format == native.RESPONSES:
+                live.stream.on_first_marks = lambda marks: self._keep(state, live, marks)
 
     def remember(self, state: State, live: Live) -> None:
         """The answer is through, or broke off: who made what is in it may be asked later."""
@@ -47,8 +52,10 @@ class Artefacts:
         else:
             marks = self._keeper.of_answer(live.body) if live.kind is None else []
         if marks:
-            origin = Origin(live.rung.provider.name, live.account.label or "", live.rung.model)
-            state.remember(marks, origin, self._life_s)
+            self._keep(state, live, marks)
+
+    def _keep(self, state: State, live: Live, marks: list[bytes]) -> None:
+        state.remember(marks, Origin(live.rung.provider.name, live.account.label or "", live.rung.model), self._life_s)
 
 
 def artefacts_of(ask: Ask, plan: Plan, *, is_guarded: bool) -> Artefacts | None:
@@ -60,12 +67,13 @@ def artefacts_of(ask: Ask, plan: Plan, *, is_guarded: bool) -> Artefacts | None:
         return Artefacts(native.MESSAGES, Signatures(), REMEMBERED_S) if is_guarded else None
     if ask.format.name != native.RESPONSES:
         return None
+    members = ask.opened.members
     has_others = is_guarded or any(len(rung.provider.accounts) > 1 for rung in plan.rungs)
-    stored = not ask.is_bound_to_format and bytes(ask.opened.members.get("store", Raw(b"true"))) != b"false"
+    stored = not ask.is_bound_to_format and bytes(members.get("store", Raw(b"true"))) != b"false"
     if not has_others and not stored:
         return None
     return Artefacts(
         native.RESPONSES,
-        bound_responses.Keeper(ask.owner, has_others, stored),
+        bound_responses.Keeper(ask.owner, has_others, stored, bound_responses.conversation_of(members)),
         STORED_S if stored else REMEMBERED_S,
     )

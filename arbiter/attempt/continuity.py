@@ -15,6 +15,7 @@ from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.conversation import Conversation
 from arbiter.config.snapshot import Account
+from arbiter.errors import NotFound
 from arbiter.routing.plan import Plan, Rung
 from arbiter.state.base import Origin, State
 from arbiter.wire import bound, bound_responses, native
@@ -92,6 +93,27 @@ def maker(ask: Ask, state: State) -> Origin | None:
         return None
     mark = bound_responses.newest(ask.opened.members, ask.owner)
     return state.origins([mark])[0] if mark is not None else None
+
+
+def check_owner(ask: Ask, state: State) -> None:
+    """See that all the request refers to is the client's own, as far as anybody remembers: behind one account of a
+    provider's, one client could go on with another's conversation, which the model would tell it.
+
+    What nobody remembers was made outside of the gateway, or too long ago; its provider judges that.
+
+    Errors: NotFound in the vendor's words.
+    """
+    if ask.format.name != native.RESPONSES:
+        return
+    found = bound_responses.referred(ask.opened.members)
+    if not found:
+        return
+    owns = [bound_responses.id_mark(ask.owner, one.ident) for one in found]
+    known = [bound_responses.known_mark(one.ident) for one in found]
+    origins = state.origins([*owns, *known])
+    for one, is_own, is_known in zip(found, origins, origins[len(found) :], strict=False):
+        if is_known is not None and is_own is None:
+            raise NotFound(f"{one.what} with id {one.ident!r} not found.", param=one.param)
 
 
 class Continuity:

@@ -251,7 +251,7 @@ async def _try(
             live.stream = StreamRelay(lane, exchange, doors.watch, nudge_bytes=nudge_bytes)
             live.kind = lane.kind
             if artefacts is not None:
-                artefacts.watch(live, lane)
+                artefacts.watch(around.state, live, lane)
             exchange.stream(live.stream)
             await live.stream.first()
         else:

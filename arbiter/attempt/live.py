@@ -52,12 +52,14 @@ class StreamRelay:
     """One upstream stream: a sink for its bytes, and the waits that the spine needs."""
 
     __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_held", "_is_held", "_lane", "_nudge_bytes",
-                 "_out", "_watch", "course", "first_event_ns", "last_event_ns", "marks", "signatures")  # fmt: skip
+                 "_out", "_watch", "course", "first_event_ns", "last_event_ns", "marks", "on_first_marks",
+                 "signatures")  # fmt: skip
 
     def __init__(self, lane: Lane, exchange: Answering, watch: Watch, *, nudge_bytes: int = 0) -> None:
         self.course = lane.course()
         self.signatures: MarkReader | None = None  # reads along, where somebody wants to know
         self.marks: list[bytes] = []  # what it found
+        self.on_first_marks: Callable[[list[bytes]], None] | None = None  # hears what it found first, at once
         self._is_held = True
         self._nudge_bytes = nudge_bytes
         self.first_event_ns = 0
@@ -132,6 +134,9 @@ class StreamRelay:
     def _pass(self, piece: bytes) -> None:
         if self.signatures is not None:
             self.marks += self.signatures.feed(piece)
+            if self.marks and self.on_first_marks is not None:
+                tell, self.on_first_marks = self.on_first_marks, None
+                tell(self.marks)
         if self._out is not None:
             self._out.send(piece)
         elif self.first_event_ns or sum(map(len, self._held)) < _HELD_BYTES:

@@ -1,9 +1,10 @@
 """What of a Responses conversation is bound to the account that answered it (SPEC 4.7a), and how it is taken out.
 
 OpenAI encrypts what a model thought, and a compaction, for the account that asked; and what it stores (`store`, which
-is the default) only that account may refer to: an answer by `previous_response_id`, one of its items by its id. Each of
-these is remembered by *mark*: 16 bytes of xxh3-128 over the encrypted text, or over the owner and the id. An id is no
-secret, so it counts only for the client that was given it.
+is the default) only that account may refer to: an answer by `previous_response_id`, one of its items by its id, a
+`conversation` by its own. Each of these is remembered by *mark*: 16 bytes of xxh3-128 over the encrypted text, or over
+the owner and the id. An id is no secret, so it counts only for the client that was given it. That it was given to
+somebody is remembered, too: what is known, and not this client's own, is another's.
 
 What may go: the reasoning of turns that are closed, item by item. A turn is closed by a user's message behind it. What
 is in an open tool loop may not, nor a compaction, nor what is only referred to: the conversation stands in there.
@@ -25,12 +26,14 @@ from arbiter.wire import marked
 from arbiter.wire.bound import Stripped
 from arbiter.wire.marked import Cutter
 
-_INPUT, _PREVIOUS = "input", "previous_response_id"
+_INPUT, _PREVIOUS, _CONVERSATION = "input", "previous_response_id", "conversation"
 _ENCRYPTED = b'"encrypted_content"'
 _TELLING = (_ENCRYPTED, b'"item_reference"', b'"reasoning"')
 _ITEM_DONE = b'"response.output_item.done"'
-_ENDS = (b'"response.completed"', b'"response.incomplete"')
+_WHOLE = (b'"response.created"', b'"response.completed"', b'"response.incomplete"')
+_WHOLES = ("response.created", "response.completed", "response.incomplete")
 _NEWEST = re.compile(rb'"encrypted_content"\s*:\s*"([^"\\]+)"')
+_SEALED = re.compile(rb'"encrypted_content"\s*:\s*"')
 _BLANK = b" \t\r\n"
 
 _UNREADABLE = (BadRequest, msgspec.MsgspecError, RecursionError, UnicodeError)
@@ -68,12 +71,65 @@ def id_mark(owner: str | None, ident: str) -> bytes:
     return xxhash.xxh3_128_digest(b"id\0%b\0%b" % (who, ident.encode("utf-8", "replace")))
 
 
+def known_mark(ident: str) -> bytes:
+    """The mark of whatever anybody was given the id of."""
+    return xxhash.xxh3_128_digest(b"known\0%b" % ident.encode("utf-8", "replace"))
+
+
+class Referred(NamedTuple):
+    """Something that a request only refers to, and its provider keeps."""
+
+    what: str  # for people
+    ident: str
+    param: str  # the member of the request
+
+
+def referred(members: Mapping[str, Raw]) -> list[Referred]:
+    """Return what a request refers to by its id.
+
+    Errors: none; what cannot be read refers to nothing.
+    """
+    found = []
+    previous, conversation = _text(members.get(_PREVIOUS)), conversation_of(members)
+    if previous:
+        found.append(Referred("Previous response", previous, _PREVIOUS))
+    if conversation:
+        found.append(Referred("Conversation", conversation, _CONVERSATION))
+    if not _may_refer(bytes(members.get(_INPUT, b""))):
+        return found
+    try:
+        items = map(_item, _entries(Cutter(), members))
+        found += [Referred("Item", item.id, _INPUT) for item in items if item is not None and _is_reference(item)]
+    except _UNREADABLE:
+        pass
+    return found
+
+
+def _may_refer(raw: bytes) -> bool:
+    """Whether an input may hold references: a quick look, since nearly every request of an agent has thoughts in it, and
+    they are whole."""
+    return b'"item_reference"' in raw or raw.count(b'"reasoning"') > len(_SEALED.findall(raw))
+
+
+def conversation_of(members: Mapping[str, Raw]) -> str | None:
+    """Return the id of the conversation that a request belongs to, however it is written."""
+    raw = members.get(_CONVERSATION)
+    if raw is None or bytes(raw)[:1] != b"{":
+        return _text(raw) or None
+    try:
+        ident = _decode_item(nesting.whole(bytes(raw))).id
+    except _UNREADABLE:
+        return None
+    return ident if isinstance(ident, str) and ident else None
+
+
 def newest(members: Mapping[str, Raw], owner: str | None) -> bytes | None:
-    """The mark of what binds a request last: of the answer that it goes on from, else of the last that is encrypted.
+    """The mark of what binds a request last: of the answer or the conversation that it goes on from, else of the last
+    that is encrypted.
 
     Who made that is who should be asked, whatever else is known of the conversation. One quick look, without decoding.
     """
-    previous = _text(members.get(_PREVIOUS))
+    previous = _text(members.get(_PREVIOUS)) or conversation_of(members)
     if previous:
         return id_mark(owner, previous)
     raw = bytes(members.get(_INPUT, b""))
@@ -84,7 +140,8 @@ def newest(members: Mapping[str, Raw], owner: str | None) -> bytes | None:
 
 def refers(members: Mapping[str, Raw]) -> bool:
     """Whether the conversation stands elsewhere: only who keeps it can go on with it."""
-    return bool(_text(members.get(_PREVIOUS))) or b'"item_reference"' in bytes(members.get(_INPUT, b""))
+    stands_there = bool(_text(members.get(_PREVIOUS)) or conversation_of(members))
+    return stands_there or b'"item_reference"' in bytes(members.get(_INPUT, b""))
 
 
 def marks(members: Mapping[str, Raw], owner: str | None) -> list[bytes]:
@@ -92,8 +149,7 @@ def marks(members: Mapping[str, Raw], owner: str | None) -> list[bytes]:
 
     Errors: none; what cannot be read bears no mark.
     """
-    previous = _text(members.get(_PREVIOUS))
-    found = [id_mark(owner, previous)] if previous else []
+    found = _whole_marks(members, owner)
     try:
         for entry in _entries(Cutter(), members):
             mark = _mark(entry, owner)
@@ -104,13 +160,20 @@ def marks(members: Mapping[str, Raw], owner: str | None) -> list[bytes]:
     return found
 
 
+def _whole_marks(members: Mapping[str, Raw], owner: str | None) -> list[bytes]:
+    """The marks of the answer and of the conversation that a request goes on from."""
+    idents = (_text(members.get(_PREVIOUS)), conversation_of(members))
+    return [id_mark(owner, ident) for ident in idents if ident]
+
+
 class Keeper(NamedTuple):
-    """What of an answer is remembered: of its `items`, where somebody else might be asked to go on with them, and its
-    id, where it is `stored` for its `owner`."""
+    """What of an answer is remembered: what is encrypted of its `items`, where somebody else might be asked to go on
+    with them; and where it is `stored` for its `owner`, its id, those of its items, and of its `conversation`."""
 
     owner: str | None
     items: bool
     stored: bool
+    conversation: str | None = None
 
     def of_answer(self, body: bytes) -> list[bytes]:
         """Return the marks of a unary answer. Errors: none; what cannot be read bears no mark."""
@@ -118,7 +181,7 @@ class Keeper(NamedTuple):
             response = _decode_response(nesting.whole(body))
         except _UNREADABLE:
             return []
-        found = self.of_id(response.id)
+        found = self.of_response(response.id)
         for item in response.output or ():
             found += self.of_item(item)
         return found
@@ -126,14 +189,18 @@ class Keeper(NamedTuple):
     def reader(self) -> MarkReader:
         return MarkReader(self)
 
-    def of_id(self, ident: Any) -> list[bytes]:
-        return [id_mark(self.owner, ident)] if self.stored and isinstance(ident, str) and ident else []
+    def of_response(self, ident: Any) -> list[bytes]:
+        return self._of_id(ident) + self._of_id(self.conversation)
+
+    def _of_id(self, ident: Any) -> list[bytes]:
+        if not self.stored or not isinstance(ident, str) or not ident:
+            return []
+        # Where memory is short, what came first goes first: whose it is must not be forgotten before that it is one's.
+        return [known_mark(ident), id_mark(self.owner, ident)]
 
     def of_item(self, item: _Item) -> list[bytes]:
-        if not self.items:
-            return []
-        found = self.of_id(item.id)
-        if isinstance(item.encrypted_content, str) and item.encrypted_content:
+        found = self._of_id(item.id)
+        if self.items and isinstance(item.encrypted_content, str) and item.encrypted_content:
             found.append(_of_text(item.encrypted_content))
         return found
 
@@ -141,17 +208,18 @@ class Keeper(NamedTuple):
 class MarkReader:
     """The marks of an answer that streams, as its events pass by."""
 
-    __slots__ = ("_keeper",)
+    __slots__ = ("_ident", "_keeper")
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
+        self._ident: Any = None  # of the response, once it was told
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Return the marks of what the events in `piece` say; it holds whole events only.
 
         Errors: none; what cannot be read bears no mark.
         """
-        if _ITEM_DONE not in piece and not any(end in piece for end in _ENDS):
+        if _ITEM_DONE not in piece and not any(word in piece for word in _WHOLE):
             return []
         found: list[bytes] = []
         reader = sse.SSEReader()
@@ -171,8 +239,9 @@ class MarkReader:
             return
         if event.type == "response.output_item.done" and event.item is not None:
             found += self._keeper.of_item(event.item)
-        elif event.type in ("response.completed", "response.incomplete") and event.response is not None:
-            found += self._keeper.of_id(event.response.id)
+        elif event.type in _WHOLES and event.response is not None and event.response.id != self._ident:
+            self._ident = event.response.id
+            found += self._keeper.of_response(self._ident)
 
 
 def without_reasoning(members: Mapping[str, Raw], owner: str | None, foreign: set[bytes]) -> Stripped | None:
@@ -181,8 +250,7 @@ def without_reasoning(members: Mapping[str, Raw], owner: str | None, foreign: se
     Shapes: every other byte is as it came. None where something that may not go is foreign, and where there is more of
     the request than anybody may look through.
     """
-    previous = _text(members.get(_PREVIOUS))
-    if previous and id_mark(owner, previous) in foreign:
+    if not foreign.isdisjoint(_whole_marks(members, owner)):
         return None
     raw = bytes(members.get(_INPUT, b""))
     try:
@@ -254,5 +322,11 @@ def _mark_of(item: _Item, owner: str | None) -> bytes | None:
     """The mark of an item of the input; None where it is bound to nobody."""
     if isinstance(item.encrypted_content, str) and item.encrypted_content:
         return _of_text(item.encrypted_content)
-    refers = item.type == "item_reference" or item.type == "reasoning"
-    return id_mark(owner, item.id) if refers and isinstance(item.id, str) and item.id else None
+    return id_mark(owner, item.id) if _is_reference(item) else None
+
+
+def _is_reference(item: _Item) -> bool:
+    """Whether an item of the input is only a reference to one that is kept."""
+    if item.type != "item_reference" and (item.type != "reasoning" or item.encrypted_content):
+        return False
+    return isinstance(item.id, str) and bool(item.id)

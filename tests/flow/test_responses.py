@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from tests.fakes.client import ask, run
 from tests.fakes.gateway import ADMIN, Gateway, free_port, until
 from tests.fakes.origin import Origin, Peer, Request
-from tests.fakes.wires import CHAT, EVENT_STREAM, JSON, RESPONSES
+from tests.fakes.wires import CHAT, EVENT_STREAM, JSON, RESPONSES, begun
 
 PATH = "/v1/responses"
 KEYS = {
@@ -36,6 +37,7 @@ class Upstream:
     def __init__(self) -> None:
         self.port = free_port()
         self.says: dict[str, tuple[int, bytes]] = {}
+        self.kind = JSON  # of what it `says`
         self.seen: list[Request] = []
 
     async def script(self, peer: Peer, request: Request) -> None:
@@ -43,7 +45,7 @@ class Upstream:
         path = request.target.partition("?")[0]
         said = self.says.get(path)
         if said is not None:
-            await peer.send(reply(*said))
+            await peer.send(reply(*said, self.kind))
             return
         wire = CHAT if path.endswith("/chat/completions") else RESPONSES
         if request.body and json.loads(request.body).get("stream"):
@@ -306,6 +308,81 @@ def test_a_stored_answer_may_be_asked_for_as_a_stream(gateway: Gateway, ups: dic
             assert (found.status, found.body) == (200, b"".join(RESPONSES.events("again")))
         (attempt,) = gateway.row(found.trace_id)["attempts"]
         assert (attempt["input_tokens"], attempt["usage_source"]) == (None, "missing")
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["previous_response_id", "conversation", "item_reference"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_nobody_goes_on_with_what_was_given_to_another(
+    gateway: Gateway, ups: dict[str, Upstream], how: str, stream: bool
+) -> None:
+    """Behind one key of the provider's, the model would tell a client what another had said."""
+    ident = f"_{how}_{stream}"
+
+    def refer(number: str) -> dict[str, Any]:
+        if how == "item_reference":
+            return {"input": [{"type": "item_reference", "id": f"msg{number}"}, {"role": "user", "content": "go on"}]}
+        return {how: f"resp{number}" if how == "previous_response_id" else f"conv{number}"}
+
+    async def main() -> None:
+        async with Origin(ups["one"].script, port=ups["one"].port):
+            said = b"".join(RESPONSES.events("hello")) if stream else RESPONSES.answer()
+            renamed = said.replace(b"resp_1", b"resp" + ident.encode()).replace(b"msg_1", b"msg" + ident.encode())
+            made = body("m", stream=stream, **(refer(ident) if how == "conversation" else {}))
+            ups["one"].says["/v1/responses"] = 200, renamed
+            kind = EVENT_STREAM if stream else JSON
+            ups["one"].kind = kind
+            assert (await ask(gateway.port, PATH, made, headers=caller())).status == 200
+            ups["one"].says.clear()
+            ups["one"].kind = JSON
+            ups["one"].seen.clear()
+            theirs = body("m") | refer(ident)
+            assert (await ask(gateway.port, PATH, theirs, headers=caller())).status == 200
+            found = await ask(gateway.port, PATH, theirs, headers=caller("ben"))
+            error = found.json["error"]
+            what = {"previous_response_id": "Previous response", "conversation": "Conversation"}.get(how, "Item")
+            param = "input" if how == "item_reference" else how
+            assert (found.status, error["param"], error["type"]) == (404, param, "invalid_request_error")
+            assert error["message"].startswith(f"{what} with id '") and error["message"].endswith("' not found.")
+            assert len(ups["one"].asked()) == 1
+            # What nobody remembers was made outside of the gateway; its provider judges that.
+            outside = body("m") | refer("_made_elsewhere")
+            assert (await ask(gateway.port, PATH, outside, headers=caller("ben"))).status == 200
+        assert gateway.row(found.trace_id)["error_class"] == "not_found"
+
+    run(main)
+
+
+def test_an_answer_is_known_while_it_is_made(gateway: Gateway, ups: dict[str, Upstream]) -> None:
+    """From `response.created` on: a stream may be cancelled, and asked for again where it broke off."""
+    cancelled = asyncio.Event()
+
+    async def script(peer: Peer, request: Request) -> None:
+        if request.target.endswith("/cancel"):
+            cancelled.set()
+            await peer.send(reply(200, json.dumps({"id": "resp_made", "status": "cancelled"}).encode()))
+            return
+        opening = [one.replace(b"resp_1", b"resp_made") for one in RESPONSES.opening("hello")]
+        await peer.send(begun(*opening))
+        await cancelled.wait()
+        peer.close()
+
+    async def main() -> None:
+        async with Origin(script, port=ups["one"].port):
+            asked = body("m", stream=True, background=True)
+            stream = asyncio.create_task(ask(gateway.port, PATH, asked, headers=caller()))
+            url = f"{PATH}/resp_made/cancel"
+            for _ in range(200):
+                found = await ask(gateway.port, url, {}, headers=caller())
+                if found.status == 200:
+                    break
+                await asyncio.sleep(0.02)
+            assert (found.status, found.json["status"]) == (200, "cancelled")
+            await stream
+            # Broken off as it is, it is still there.
+            assert (await ask(gateway.port, url, {}, headers=caller())).status == 200
+            assert (await ask(gateway.port, url, {}, headers=caller("ben"))).status == 404
 
     run(main)
 

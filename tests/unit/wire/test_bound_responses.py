@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from arbiter.wire.bound_responses import Keeper, id_mark, marks, newest, nudged, refers, without_reasoning
+from arbiter.wire.bound_responses import (
+    Keeper,
+    conversation_of,
+    id_mark,
+    known_mark,
+    marks,
+    newest,
+    nudged,
+    referred,
+    refers,
+    without_reasoning,
+)
 from arbiter.wire.native import open_body
 
 ME = "ann"
@@ -52,7 +63,8 @@ def test_a_stream_has_the_marks_of_its_answer(items: bool, stored: bool) -> None
     keeper = Keeper(ME, items, stored)
     found = keeper.reader().feed(STREAM)
     assert sorted(found) == sorted(keeper.of_answer(json.dumps(ANSWER).encode()))
-    assert len(found) == (2 if items else 0) + (4 if items and stored else 1 if stored else 0)
+    # Of what is stored, each id is known to be somebody's, and to be this client's.
+    assert len(found) == (2 if items else 0) + (2 * 4 if stored else 0)
 
 
 def test_what_comes_back_has_the_mark_it_was_remembered_by() -> None:
@@ -64,6 +76,49 @@ def test_what_comes_back_has_the_mark_it_was_remembered_by() -> None:
     # An id is no secret: for somebody else it is another one. What is encrypted is the same for all.
     others = marks(members(asked, previous_response_id="resp_1"), "ben")
     assert len(set(others) & remembered) == 2
+
+
+def test_an_answer_is_known_from_its_first_event_on() -> None:
+    """Who would cancel it, or ask for it after its stream broke, has its id by then."""
+    reader = EVERYTHING.reader()
+    first = reader.feed(event("response.created", response={"id": "resp_1", "output": []}))
+    assert first == [known_mark("resp_1"), id_mark(ME, "resp_1")]
+    assert reader.feed(event("response.completed", response={"id": "resp_1"})) == []
+
+
+@pytest.mark.parametrize("written", ["conv_1", {"id": "conv_1"}])
+def test_a_conversation_is_bound_as_an_answer_is(written: Any) -> None:
+    asked = members([USER], conversation=written)
+    assert conversation_of(asked) == "conv_1" and refers(asked)
+    assert marks(asked, ME) == [id_mark(ME, "conv_1")] == [newest(asked, ME)]
+    assert without_reasoning(asked, ME, {id_mark(ME, "conv_1")}) is None
+    keeper = Keeper(ME, False, True, conversation_of(asked))
+    assert id_mark(ME, "conv_1") in keeper.of_answer(b'{"id":"resp_1"}')
+
+
+@pytest.mark.parametrize("written", [None, "", {}, {"id": ""}, {"id": 7}, [1], 7])
+def test_no_conversation_is_none(written: Any) -> None:
+    assert conversation_of(members([USER], conversation=written)) is None
+
+
+def test_what_is_only_referred_to_is_found() -> None:
+    """Not what is there whole: whoever shows what was encrypted has it."""
+    items = [
+        USER,
+        sealed("gAAAA1", "rs_0"),
+        {"type": "item_reference", "id": "msg_1"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None},
+        {"type": "message", "id": "msg_2", "role": "assistant", "content": "hi"},
+    ]
+    found = referred(members(items, previous_response_id="resp_1", conversation="conv_1"))
+    assert [(one.ident, one.param) for one in found] == [
+        ("resp_1", "previous_response_id"),
+        ("conv_1", "conversation"),
+        ("msg_1", "input"),
+        ("rs_1", "input"),
+    ]
+    assert referred(members([USER, sealed("gAAAA1", "rs_0")])) == []
+    assert [one.ident for one in referred(members([{"type": "reasoning", "id": "rs_2"}]))] == ["rs_2"]
 
 
 @pytest.mark.parametrize(
