@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from arbiter.errors import ArbiterError, Cut, Garbled
+from arbiter.errors import ArbiterError, Cut, Garbled, ProtocolUnsupported
 
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
@@ -184,12 +184,28 @@ class OpaqueTool(msgspec.Struct, frozen=True):
 class ToolChoice(msgspec.Struct, frozen=True):
     """Whether the model calls: `auto`, `none`, `required`, or `tool` with its `name`.
 
-    `allowed` names the tools it may call where that is not all of them.
+    `allowed` names the tools it may call where that is not all of them; `opaque` are those among them that only one
+    format knows, as raw JSON.
     """
 
     mode: Literal["auto", "none", "required", "tool"]
     name: str | None = None
     allowed: tuple[str, ...] = ()
+    opaque: tuple[bytes, ...] = ()
+
+    def elsewhere(self) -> ToolChoice:
+        """Return what is left of it where its `opaque` tools are not to be had.
+
+        Errors: ProtocolUnsupported where it is one of them that must be called.
+        """
+        if not self.opaque:
+            return self
+        if self.allowed:
+            return ToolChoice(self.mode, self.name, self.allowed)
+        if self.mode == "required":
+            what = "tool_choice: only tools are allowed that this upstream does not have"
+            raise ProtocolUnsupported(what, param="tool_choice")
+        return ToolChoice("none")
 
 
 class Reasoning(msgspec.Struct, frozen=True):
@@ -249,6 +265,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     previous_id: str | None = None
     stream: bool = False
     include_usage: bool = False
+
+    def elsewhere(self) -> Request:
+        """Return it for a format without the tools that only its client's knows, as far as one of them may be chosen.
+
+        Errors: ProtocolUnsupported where one of them must be called.
+        """
+        choice = self.tool_choice
+        if choice is None or not choice.opaque:
+            return self
+        return msgspec.structs.replace(self, tool_choice=choice.elsewhere())
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,8 +106,7 @@ def referred(members: Mapping[str, Raw]) -> list[Referred]:
 
 
 def _may_refer(raw: bytes) -> bool:
-    """Whether an input may hold references: a quick look, since nearly every request of an agent has thoughts in it, and
-    they are whole."""
+    """Whether an input may hold references. A quick look: most requests of agents have thoughts in them, whole ones."""
     return b'"item_reference"' in raw or raw.count(b'"reasoning"') > len(_SEALED.findall(raw))
 
 

@@ -34,6 +34,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     """
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
+    request = request.elsewhere()
     takes = dialect(request.model)
     if not takes.free_text:
         request = as_functions(request)

@@ -44,7 +44,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     """
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
-    request = as_functions(request)
+    request = as_functions(request.elsewhere())
     can = abilities_of(request.model)
     max_tokens = _max_tokens(request, target, can)
     settled = settle(request, can, max_tokens)

@@ -15,6 +15,7 @@ from arbiter import _speedups
 from arbiter.model import Answer, Finish, Refusal, Text, Thinking, ToolCall, Usage
 from arbiter.wire.json import NO_MEMBERS, Members, encode, one_line
 from arbiter.wire.responses_parse import namespaces
+from arbiter.wire.span import BLANK, Span
 
 COMPLETED, INCOMPLETE = "completed", "incomplete"
 
@@ -33,6 +34,21 @@ def finish_of(word: str, has_calls: bool) -> Finish:
 
 def status_of(finish: Finish) -> str:
     return INCOMPLETE if finish in REASONS else COMPLETED
+
+
+def status_of_call(finish: str, arguments: str | None, *, is_last: bool) -> str:
+    """Return the status of a call in an answer that ended with the status `finish`; None for `arguments` that are free
+    text, of which nobody can tell where they end.
+
+    A call is cut where its arguments are; and where it has none, or free text, if nothing came behind it.
+    """
+    if arguments is None or arguments.strip(BLANK) in ("", "{}"):
+        is_cut = is_last
+    else:
+        span = Span()
+        span.feed(arguments)
+        is_cut = not span.whole
+    return finish if is_cut else COMPLETED
 
 
 def read_usage(raw: bytes | None) -> Usage | None:
@@ -227,6 +243,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
     names = Names(trace_id, asked)
     logprobs = [one for raw in answer.logprobs for one in write_logprobs(raw)]
     items: list[dict[str, Any]] = []
+    calls: dict[int, ToolCall] = {}  # by place
     for part in answer.parts:
         place = len(items)
         if type(part) is Text or type(part) is Refusal:
@@ -236,15 +253,20 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
             if items and items[-1]["type"] == "message":
                 items[-1]["content"].append(said)
             else:
-                items.append(message_item(names.id(MESSAGE, place), status, [said]))
+                items.append(message_item(names.id(MESSAGE, place), COMPLETED, [said]))
         elif type(part) is Thinking:
             if part.text:
                 items.append(reasoning_item(names.id(REASONING, place), [summary_part(part.text)]))
         elif type(part) is ToolCall:
-            named = names.call(part.name)
+            named, calls[place] = names.call(part.name), part
             if part.is_free:
-                items.append(free_call_item(names.id(FREE_CALL, place), status, part.id, named, part.arguments))
+                items.append(free_call_item(names.id(FREE_CALL, place), COMPLETED, part.id, named, part.arguments))
             else:
-                items.append(call_item(names.id(CALL, place), status, part.id, named, part.arguments))
+                items.append(call_item(names.id(CALL, place), COMPLETED, part.id, named, part.arguments))
+    if items and items[-1]["type"] == "message":
+        items[-1]["status"] = status
+    for place, call in calls.items():
+        arguments = None if call.is_free else call.arguments
+        items[place]["status"] = status_of_call(status, arguments, is_last=place == len(items) - 1)
     head = Head(trace_id, answer.model or model, created_s, asked)
     return head.build(status, encode(items)[1:-1], finish=finish, usage=answer.usage)

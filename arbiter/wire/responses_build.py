@@ -126,15 +126,17 @@ def _choice(request: Request, takes: Dialect, *, tools: bool) -> dict[str, Any]:
             raise BadRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
         return {}
     built: dict[str, Any] = {}
-    free = {tool.name for tool in request.tools if isinstance(tool, Tool) and tool.is_free}
+    known = {tool.name: tool for tool in request.tools if isinstance(tool, Tool)}
 
     def named(name: str) -> dict[str, str]:
-        return {"type": "custom" if name in free else "function", "name": sent_name(name)}
+        tool = known.get(name)
+        kind = "custom" if tool is not None and tool.is_free else "function"
+        return {"type": kind, "name": sent_name(name) if tool is None or tool.namespace is None else short_name(tool)}
 
     if choice is not None and choice.mode == "tool":
         built["tool_choice"] = named(choice.name or "")
-    elif choice is not None and choice.allowed:
-        allowed = [named(name) for name in choice.allowed]
+    elif choice is not None and (choice.allowed or choice.opaque):
+        allowed = [*map(named, choice.allowed), *map(Raw, choice.opaque)]
         built["tool_choice"] = {"type": "allowed_tools", "mode": choice.mode, "tools": allowed}
     elif choice is not None:
         built["tool_choice"] = choice.mode

@@ -58,14 +58,17 @@ class _Typed(msgspec.Struct):
 
 
 class _Named(msgspec.Struct):
+    type: str = ""
     name: str | None = None
+    namespace: str | None = None
 
 
 class _ToolChoice(msgspec.Struct):
     type: str
     name: str | None = None
+    namespace: str | None = None
     mode: str = "auto"
-    tools: list[_Named] | None = None
+    tools: list[Raw] | None = None
 
 
 class _Reasoning(msgspec.Struct):
@@ -117,6 +120,7 @@ class _Request(msgspec.Struct):
 _REQUEST = msgspec.json.Decoder(_Request)
 _TOOL = msgspec.json.Decoder(_Tool)
 _TYPED = msgspec.json.Decoder(_Typed)
+_NAMED = msgspec.json.Decoder(_Named)
 _TOOLS = msgspec.json.Decoder(list[Raw] | None)
 
 
@@ -139,11 +143,13 @@ def _parse(body: _Request) -> Request:
     messages = tuple(messages_of(body.input))
     if body.instructions:
         messages = (Message("system", body.instructions), *messages)
+    tools = tuple(_tools(body.tools or [], "tools"))
+    _check_names(tools)
     return Request(
         model=body.model,
         messages=messages,
-        tools=tuple(_tools(body.tools or [], "tools")),
-        tool_choice=_choice(body.tool_choice) if body.tool_choice is not None else None,
+        tools=tools,
+        tool_choice=_choice(body.tool_choice, tools) if body.tool_choice is not None else None,
         parallel_tools=body.parallel_tool_calls,
         max_output=body.max_output_tokens,
         temperature=body.temperature,
@@ -177,7 +183,7 @@ def _refuse_stored(body: _Request) -> None:
 def namespaces(members: Members) -> dict[str, tuple[str, str]]:
     """Return the tools of a request that are in a namespace: by their whole name, that of it and their own in it."""
     raw = bytes(members.get("tools", b""))
-    if b'"namespace"' not in raw:
+    if b'"namespace"' not in raw and b"\\u" not in raw:  # which may spell it as well
         return {}
     found = {}
     for tool in _tools(_TOOLS.decode(raw) or [], "tools"):
@@ -189,6 +195,17 @@ def namespaces(members: Members) -> dict[str, tuple[str, str]]:
 def short_name(tool: Tool) -> str:
     """Return the name of a tool inside of its namespace."""
     return tool.name if tool.namespace is None else tool.name[len(full_name(tool.namespace.name, "")) :]
+
+
+def _check_names(tools: tuple[Tool | OpaqueTool, ...]) -> None:
+    """Errors: BadRequest where a tool of a namespace would have the name of another tool."""
+    seen: dict[str, str | None] = {}
+    for tool in tools:
+        if isinstance(tool, Tool):
+            group = tool.namespace.name if tool.namespace is not None else None
+            if seen.setdefault(tool.name, group) != group:
+                what = f"tools: two of them cannot be told apart, as both would be {tool.name}"
+                raise BadRequest(what, param="tools")
 
 
 def _tools(raws: list[Raw], path: str, namespace: Namespace | None = None) -> Iterator[Tool | OpaqueTool]:
@@ -229,21 +246,51 @@ def _tool(tool: _Tool, path: str, namespace: Namespace | None) -> Tool:
 _CHOICES = {"auto": ToolChoice("auto"), "none": ToolChoice("none"), "required": ToolChoice("required")}
 
 
-def _choice(choice: str | _ToolChoice) -> ToolChoice:
+def _choice(choice: str | _ToolChoice, tools: tuple[Tool | OpaqueTool, ...]) -> ToolChoice:
     if isinstance(choice, str):
         if choice not in _CHOICES:
             raise blame("tool_choice", "", "expected auto, none, required, or a tool")
         return _CHOICES[choice]
     if choice.type == "allowed_tools":
-        allowed = tuple(one.name for one in choice.tools or () if one.name is not None)
-        if choice.mode != "required":
-            return ToolChoice("auto", allowed=allowed)
-        return ToolChoice("tool", allowed[0]) if len(allowed) == 1 else ToolChoice("required", allowed=allowed)
+        return _allowed(choice, tools)
     if choice.type in ("function", "custom") and choice.name is not None:
-        return ToolChoice("tool", choice.name)
+        return ToolChoice("tool", _whole_name(choice.namespace, choice.name, tools))
     if choice.type in _CHOICES:
         return _CHOICES[choice.type]
     raise ProtocolUnsupported(f"tool_choice: {choice.type} is a tool of OpenAI's own", param="tool_choice")
+
+
+def _allowed(choice: _ToolChoice, tools: tuple[Tool | OpaqueTool, ...]) -> ToolChoice:
+    allowed: list[str] = []
+    opaque: list[bytes] = []
+    for i, raw in enumerate(choice.tools or ()):
+        one = decode(_NAMED, raw, f"tool_choice.tools[{i}].")
+        if one.type == "namespace":
+            allowed += [tool.name for tool in _grouped(tools) if tool.namespace.name == one.name]  # type: ignore[union-attr]
+        elif one.type in ("", "function", "custom") and one.name is not None:
+            allowed.append(_whole_name(one.namespace, one.name, tools))
+        else:
+            opaque.append(bytes(raw))
+    if not allowed and not opaque:
+        return _CHOICES["none"]  # nothing is allowed
+    if choice.mode == "required" and len(allowed) == 1 and not opaque:
+        return ToolChoice("tool", allowed[0])
+    mode = "required" if choice.mode == "required" else "auto"
+    return ToolChoice(mode, allowed=tuple(allowed), opaque=tuple(opaque))  # type: ignore[arg-type]
+
+
+def _whole_name(namespace: str | None, name: str, tools: tuple[Tool | OpaqueTool, ...]) -> str:
+    """Return the whole name of a tool that is chosen. The vendor's shape has no place for its namespace, so a name that
+    no tool has by itself is that of one in a namespace."""
+    if namespace is not None:
+        return full_name(namespace, name)
+    if any(isinstance(tool, Tool) and tool.name == name for tool in tools):
+        return name
+    return next((tool.name for tool in _grouped(tools) if short_name(tool) == name), name)
+
+
+def _grouped(tools: tuple[Tool | OpaqueTool, ...]) -> list[Tool]:
+    return [tool for tool in tools if isinstance(tool, Tool) and tool.namespace is not None]
 
 
 _SHAPES = {"text": OutputShape("text"), "json_object": OutputShape("json_object")}

@@ -66,6 +66,11 @@ class _Said:
     def __bool__(self) -> bool:
         return bool(self._slices)
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing was said, or no more than an empty object."""
+        return len(self._slices) < 64 and bytes(self._slices).strip(rb" \t\r\n") in (b"", b"{}")
+
     def whole(self) -> Raw:
         return Raw(b'"%b"' % bytes(self._slices))
 
@@ -87,6 +92,13 @@ class _Call:
     def is_whole(self) -> bool:
         """Whether nothing more can belong to it. Free text tells nobody where it ends."""
         return self.span.whole and not self.started.is_free
+
+    def status(self, finish: str, items: int) -> str:
+        """Return its status in an answer of so many items that ended with the status `finish`."""
+        if self.is_whole and not self.said.is_bare:
+            return COMPLETED
+        arguments = None if self.started.is_free else "{}" if self.said.is_bare else "{"
+        return answer.status_of_call(finish, arguments, is_last=self.place == items - 1)
 
     def item(self, status: str, arguments: Any) -> dict[str, Any]:
         build = answer.free_call_item if self.started.is_free else answer.call_item
@@ -308,12 +320,9 @@ class ResponsesWriter:
 
     def _close_calls(self, status: str) -> bytes:
         """End all calls. What the model was cut off in is incomplete; calls that it had ended are not."""
-        return b"".join(
-            [
-                self._close_call(number, COMPLETED if self._calls[number].is_whole else status)
-                for number in list(self._calls)
-            ]
-        )
+        items = len(self._done)
+        closed = [self._close_call(number, call.status(status, items)) for number, call in [*self._calls.items()]]
+        return b"".join(closed)
 
     def _close_call(self, number: int, status: str) -> bytes:
         call = self._calls.pop(number)

@@ -33,6 +33,7 @@ from arbiter.model import (
 )
 from arbiter.wire import anthropic_messages, openai_chat, openai_responses
 from arbiter.wire.places import place_of
+from arbiter.wire.responses_parse import namespaces
 
 FORMAT = openai_responses.name
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -56,6 +57,10 @@ def rebuilt(**body: Any) -> Any:
 
 def chat(**body: Any) -> Any:
     return json.loads(openai_chat.build_request(parse(**body)))
+
+
+def messages(**body: Any) -> Any:
+    return json.loads(anthropic_messages.build_request(parse(**body)))
 
 
 def call(id: str = "c", name: str = "f", **more: Any) -> dict[str, Any]:
@@ -333,10 +338,36 @@ def test_tools_of_openais_own_are_refused_elsewhere(kind: str) -> None:
         ("required", ToolChoice("required"), "required"),
         ({"type": "function", "name": "f"}, ToolChoice("tool", "f"), {"type": "function", "name": "f"}),
         ({"type": "custom", "name": "p"}, ToolChoice("tool", "p"), {"type": "custom", "name": "p"}),
+        ({"type": "allowed_tools", "mode": "auto", "tools": []}, ToolChoice("none"), "none"),
+        # The vendor names a tool in a namespace by its own name; some clients say both.
+        (
+            {"type": "function", "name": "close"},
+            ToolChoice("tool", "agents__close"),
+            {"type": "function", "name": "close"},
+        ),
+        (
+            {"type": "custom", "namespace": "agents", "name": "tell"},
+            ToolChoice("tool", "agents__tell"),
+            {"type": "custom", "name": "tell"},
+        ),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "namespace", "name": "agents"}]},
+            ToolChoice("auto", allowed=("agents__close", "agents__tell")),
+            {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "function", "name": "close"}, {"type": "custom", "name": "tell"}],
+            },
+        ),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "p"}, {"type": "mcp"}]},
+            ToolChoice("required", allowed=("p",), opaque=(b'{"type": "mcp"}',)),
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "p"}, {"type": "mcp"}]},
+        ),
         (
             {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}, {"type": "mcp"}]},
-            ToolChoice("auto", allowed=("f",)),
-            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+            ToolChoice("auto", allowed=("f",), opaque=(b'{"type": "mcp"}',)),
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}, {"type": "mcp"}]},
         ),
         (
             {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "p"}]},
@@ -353,6 +384,42 @@ def test_choices(choice: Any, found: ToolChoice, again: Any) -> None:
 def test_a_tool_of_openais_own_cannot_be_chosen() -> None:
     with pytest.raises(ProtocolUnsupported, match="web_search_preview"):
         parse(tools=TOOLS, tool_choice={"type": "web_search_preview"})
+
+
+def test_where_only_tools_of_openais_are_allowed_none_is_elsewhere() -> None:
+    """What the client forbade must not be called because another upstream lacks what it allowed."""
+    only: dict[str, Any] = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
+    assert rebuilt(tools=TOOLS, tool_choice=only)["tool_choice"] == only
+    assert chat(tools=TOOLS, tool_choice=only)["tool_choice"] == "none"
+    assert messages(tools=TOOLS, tool_choice=only)["tool_choice"] == {"type": "none"}
+    both = {**only, "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}
+    assert chat(tools=TOOLS, tool_choice=both)["tool_choice"]["allowed_tools"]["tools"] == [
+        {"type": "function", "function": {"name": "f"}}
+    ]
+    assert [tool["name"] for tool in messages(tools=TOOLS, tool_choice=both)["tools"]] == ["f"]
+    for build in (chat, messages):
+        with pytest.raises(ProtocolUnsupported, match="only tools are allowed"):
+            build(tools=TOOLS, tool_choice={**only, "mode": "required"})
+        assert "tool_choice" in build(tools=TOOLS, tool_choice={**both, "mode": "required"})
+
+
+def test_tools_that_would_have_one_name_are_refused() -> None:
+    """A call of one would be a call of the other."""
+
+    def group(name: str, tool: str) -> dict[str, Any]:
+        return {"type": "namespace", "name": name, "description": "", "tools": [{"type": "function", "name": tool}]}
+
+    plain = {"type": "function", "name": "a__b__c"}
+    for tools in ([group("a", "b__c"), group("a__b", "c")], [plain, group("a", "b__c")], [group("a__", "b__c"), plain]):
+        with pytest.raises(BadRequest, match="a__b__c") as caught:
+            parse(tools=tools)
+        assert caught.value.param == "tools"
+    parse(tools=[group("a", "b"), group("b", "a")])
+
+
+def test_a_namespace_may_be_spelled_as_json_allows() -> None:
+    raw = json.dumps([NAMESPACE]).replace('"namespace"', '"name\\u0073pace"')
+    assert namespaces({"tools": msgspec.Raw(raw.encode())})["agents__close"] == ("agents", "close")
 
 
 # --- Settings ---------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from arbiter.errors import ArbiterError, ErrorClass, Garbled, InStreamError, Unavailable
+from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -192,6 +193,51 @@ def test_what_is_repeated_is_one_line_of_an_event() -> None:
     told = sent(*ending, asked=msgspec.json.decode(laid_out, type=dict[str, msgspec.Raw]))
     assert told == sent(*ending, asked=raw(asked))
     assert told[-1]["response"]["metadata"] == {"k": "a\nb"}
+
+
+CUT = [
+    [TextDelta("He")],
+    [ThinkingDelta("Hm"), TextDelta("He")],
+    [TextDelta("He"), ThinkingDelta("Hm")],
+    [CallStarted(0, "a", "f"), CallDelta(0, '{"x":1}')],
+    [CallStarted(0, "a", "f"), CallDelta(0, '{"x":')],
+    [CallStarted(0, "a", "f")],
+    [CallStarted(0, "a", "f"), CallDelta(0, "{}")],
+    [CallStarted(0, "a", "f"), CallDelta(0, "{}"), TextDelta("He")],
+    [CallStarted(0, "a", "f"), CallDelta(0, '{"x":1}'), CallStarted(1, "b", "g"), CallDelta(1, '{"y')],
+    [CallStarted(0, "a", "f"), CallDelta(0, '{"x"'), CallStarted(1, "b", "g"), CallDelta(1, '{"y":2}')],
+    [CallStarted(0, "a", "f", True), CallDelta(0, "patch")],
+    [CallStarted(0, "a", "f", True), CallDelta(0, "patch"), TextDelta("He")],
+    [TextDelta("He"), CallStarted(0, "a", "f"), CallDelta(0, '"text"')],
+]
+
+
+@pytest.mark.parametrize("finish", Finish, ids=str)
+@pytest.mark.parametrize("said", CUT, ids=str)
+def test_an_answer_is_as_complete_whole_as_streamed(said: list[Event], finish: Finish) -> None:
+    """What was cut is incomplete, and nothing before it: a whole call stays one at whatever end (SPEC 2.6)."""
+    events = [Started("x", "up"), *said, Finished(finish), Ended()]
+    (*_, end) = sent(*events)
+    whole = json.loads(openai_responses.write_answer(collect(events), "T", "m", 17))
+    assert end["response"] == whole
+
+
+def test_a_whole_call_is_complete_where_the_answer_is_cut() -> None:
+    def statuses(*said: Event) -> list[str]:
+        answer = collect([*said, Finished(Finish.LENGTH), Ended()])
+        return [item["status"] for item in json.loads(openai_responses.write_answer(answer, "T", "m", 17))["output"]]
+
+    assert statuses(CallStarted(0, "a", "f"), CallDelta(0, '{"x":1}')) == ["completed"]
+    assert statuses(CallStarted(0, "a", "f"), CallDelta(0, '{"x":')) == ["incomplete"]
+    assert statuses(CallStarted(0, "a", "f")) == ["incomplete"]
+    assert statuses(TextDelta("He"), CallStarted(0, "a", "f", True), CallDelta(0, "p")) == ["completed", "incomplete"]
+
+
+def test_a_tier_is_not_told_that_nobody_knows() -> None:
+    """Neither where none was asked for nor where one was: whether it was given another upstream does not say."""
+    for asked in ({}, {"service_tier": "flex"}):
+        (*_, end) = sent(TextDelta("a"), Finished(Finish.STOP), Ended(), asked=raw(asked))
+        assert "service_tier" not in end["response"]
 
 
 # --- Failures ---------------------------------------------------------------------------------------------------------
