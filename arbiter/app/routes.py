@@ -41,6 +41,9 @@ API: dict[str, dict[str, Route]] = {
         "POST": Route("responses", "/responses", endpoints.generate, RESPONSES),
     },
     "/responses/compact": {"POST": Route("compact", "/responses/compact", endpoints.generate, RESPONSES)},
+    "/responses/input_tokens": {
+        "POST": Route("count_tokens", "/responses/input_tokens", endpoints.generate, RESPONSES)
+    },
     "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.generate, WIRES["embeddings"])},
 }
 SITE: dict[str, dict[str, Route]] = {

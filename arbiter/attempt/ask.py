@@ -58,7 +58,7 @@ class Ask:
 
     @property
     def counts_tokens(self) -> bool:
-        return self.path.endswith("/count_tokens")
+        return self.path.endswith(("/count_tokens", "/input_tokens"))
 
     @property
     def is_bound_to_format(self) -> bool:

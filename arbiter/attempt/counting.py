@@ -1,4 +1,4 @@
-"""Counting tokens (`/messages/count_tokens`): by the target itself where it can, else estimated.
+"""Counting tokens (`/messages/count_tokens`, `/responses/input_tokens`): by the target where it can, else estimated.
 
 Asked is the plan's first target and nobody else, since it is the one that would read the prompt. What keeps it from
 counting (an overload, a limit, a time-out, a pause) keeps the client from nothing: it gets an estimate, which says so.
@@ -23,8 +23,9 @@ from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.live import Live
 from arbiter.clock import monotonic
-from arbiter.errors import BadRequest, ErrorClass, Paused, Retry, UpstreamError, UpstreamStatus
+from arbiter.errors import BadRequest, ErrorClass, Paused, ProtocolUnsupported, Retry, UpstreamError, UpstreamStatus
 from arbiter.routing.plan import Plan, Rung
+from arbiter.wire import bound_responses, faults, native
 
 LACKING_S = 15 * 60.0  # how long a server that has no such endpoint is believed
 
@@ -37,10 +38,12 @@ class Estimate(msgspec.Struct, frozen=True):
     rung: Rung
     tokens: int
     why: Why
+    format: str
 
     @property
     def body(self) -> bytes:
-        return msgspec.json.encode({"input_tokens": self.tokens})
+        told = {"object": "response.input_tokens"} if self.format == native.RESPONSES else {}
+        return msgspec.json.encode({**told, "input_tokens": self.tokens})
 
 
 class _Counted(msgspec.Struct):
@@ -70,7 +73,11 @@ class Counting:
         rung = plan.rungs[0]
         provider = rung.provider
         endpoint = rung.url + ask.path
-        if not lanes.counts_tokens(rung) or around.state.standing().lacking.get(endpoint, 0.0) > monotonic():
+        lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung)
+        if (
+            not lanes.counts_tokens(ask.format.name, rung, lacks=lacks)
+            or around.state.standing().lacking.get(endpoint, 0.0) > monotonic()
+        ):
             return _estimated(rung, ask, amount, "unsupported")
         if self._under_way[provider.name] >= max(1, provider.max_connections // 2):
             return _estimated(rung, ask, amount, "busy")
@@ -94,16 +101,24 @@ class Counting:
 
 
 def _estimated(rung: Rung, ask: Ask, amount: Amount, why: Why) -> Estimate:
-    messages = bytes(ask.opened.members.get("messages", b""))
-    if messages[:1] != b"[" or not messages[1:-1].strip():
-        raise BadRequest("messages: there must be at least one", param="messages")
-    return Estimate(rung, max(1, amount.tokens(rung.name)), why)
+    members, format = ask.opened.members, ask.format.name
+    name = "input" if format == native.RESPONSES else "messages"
+    said = bytes(members.get(name, b""))
+    is_text = name == "input" and said[:1] == b'"'
+    if not (is_text or said[:1] == b"[") or not said[1:-1].strip():
+        raise BadRequest(f"{name}: there must be at least one", param=name)
+    if why == "unsupported" and format == native.RESPONSES and bound_responses.refers(members):
+        # Most of the prompt stands elsewhere, where this target could not go on with it either.
+        raise ProtocolUnsupported(lanes.NOT_KEPT, param="previous_response_id")
+    return Estimate(rung, max(1, amount.tokens(rung.name)), why, format)
 
 
 def _lacks(error: UpstreamError) -> bool:
     """Whether the server has no such endpoint. A 404 that speaks of a model means the model."""
     if not isinstance(error, UpstreamStatus) or error.status not in (404, 405, 501):
         return False
+    if error.format == native.RESPONSES:
+        return faults.lacks_endpoint(error)
     return error.status != 404 or b"model" not in error.body.lower()
 
 

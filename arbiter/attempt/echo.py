@@ -183,6 +183,9 @@ def _read(out: Outgoing, wire: Wire) -> _Play:
         request = format.parse_request(members)
         if path.endswith("/count_tokens"):
             return _whole(format, 200, msgspec.json.encode({"input_tokens": echo_script.count(request)}))
+        if path.endswith("/input_tokens"):
+            counted = {"object": "response.input_tokens", "input_tokens": echo_script.count(request)}
+            return _whole(format, 200, msgspec.json.encode(counted))
         if path.endswith("/compact"):
             return _whole(format, 200, msgspec.json.encode(_compaction(request)))
         prefix = "toolu_" if format.name == "anthropic-messages" else "call_"

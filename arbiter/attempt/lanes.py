@@ -135,9 +135,9 @@ def is_lacking(state: State, rung: Rung) -> bool:
     return state.standing().lacking.get(rung.url, 0.0) > monotonic()
 
 
-def counts_tokens(rung: Rung) -> bool:
-    """Whether the format that `rung` is asked in has an endpoint that counts tokens as Anthropic's clients ask it."""
-    return spoken(native.MESSAGES, rung) in (native.MESSAGES, "any")
+def counts_tokens(asked: str, rung: Rung, *, lacks: bool = False) -> bool:
+    """Whether it may be asked to count: whoever has the format `asked` is asked as that vendor's clients ask it."""
+    return spoken(asked, rung, lacks=lacks) in (asked, "any")
 
 
 _EMBEDDERS = (native.CHAT, native.RESPONSES, "any")
@@ -220,7 +220,7 @@ _READ = {
 }
 
 
-_NOT_KEPT = (
+NOT_KEPT = (
     "previous_response_id: this model is asked in another API, which keeps no answers; send the whole conversation in "
     "`input`, or ask for a model whose provider has Responses (`responses_api: native`, or `api: responses`)"
 )
@@ -273,7 +273,7 @@ class TranslatedLane:
         self.fidelity = "rebuilt" if self.format is self._ours else "translated"
         asked = ask.request()
         if asked.previous_id is not None and self.format is not self._ours:
-            raise ProtocolUnsupported(_NOT_KEPT, param="previous_response_id")
+            raise ProtocolUnsupported(NOT_KEPT, param="previous_response_id")
         request = msgspec.structs.replace(
             asked,
             model=rung.model,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import openai
 import pytest
 
 from tests.fakes.client import Answer, ask, run
@@ -326,5 +327,83 @@ def test_a_count_under_way_is_no_load(make_front: MakeFront) -> None:
             assert found.header("x-arbiter-provider") == "messages"
             release.set()
             assert (await waiting).body == b'{"input_tokens": 42}'
+
+    run(main)
+
+
+# --- OpenAI's own count -----------------------------------------------------------------------------------------------
+
+
+OWN = "/v1/responses/input_tokens"
+OWN_COUNT = b'{"object": "response.input_tokens", "input_tokens": 42}'
+
+
+def test_responses_are_counted_by_who_has_them(front: Front) -> None:
+    """The body as it came but for its model; the answer passes as it came."""
+
+    async def main() -> None:
+        async with Origin(answer(OWN_COUNT, headers=[JSON]), port=front.upstream) as origin:
+            asked = {"model": RESPONSES.model, "input": "hello", "personality": "friendly", "truncation": "auto"}
+            found = await ask(front.port, OWN, asked)
+            assert (found.status, found.body, found.header("x-arbiter-estimate")) == (200, OWN_COUNT, None)
+            (sent,) = origin.requests
+            assert (sent.target, json.loads(sent.body)) == (OWN, asked)
+            counted = openai.OpenAI(base_url=f"http://127.0.0.1:{front.port}/v1", api_key="x", max_retries=0)
+            sdk = counted.responses.input_tokens.count
+            told = await asyncio.to_thread(sdk, model=RESPONSES.model, input="hello")
+            assert (told.object, told.input_tokens) == ("response.input_tokens", 42)
+        row = front.row(found.trace_id)
+        (attempt,) = row["attempts"]
+        assert (row["endpoint"], row["format_in"], attempt["input_tokens"]) == (
+            "count_tokens",
+            "openai-responses",
+            None,
+        )
+
+    run(main)
+
+
+@pytest.mark.parametrize("wire", [CHAT, MESSAGES], ids=str)
+def test_others_are_estimated_in_openais_shape(front: Front, wire: Wire) -> None:
+    async def main() -> None:
+        async with Origin(COUNTED, port=front.upstream) as origin:
+            items = [{"role": "user", "content": [{"type": "input_text", "text": TEXT}]}]
+            found = await ask(front.port, OWN, {"model": wire.model, "input": items})
+            assert (found.status, found.header("x-arbiter-estimate")) == (200, "unsupported")
+            assert found.json["object"] == "response.input_tokens"
+            assert found.json["input_tokens"] == pytest.approx(len(TEXT) / 4, rel=0.03)
+            text = await ask(front.port, OWN, {"model": wire.model, "input": TEXT, "instructions": TEXT})
+            assert text.json["input_tokens"] == pytest.approx(len(TEXT) / 2, rel=0.03)
+            for bad in ({}, {"input": []}, {"input": ""}, {"input": 7}):
+                refused = await ask(front.port, OWN, {"model": wire.model, **bad})
+                assert (refused.status, refused.json["error"]["param"]) == (400, "input")
+            referring = {"model": wire.model, "input": "go on", "previous_response_id": "resp_0"}
+            refused = await ask(front.port, OWN, referring)
+            assert (refused.status, refused.json["error"]["param"]) == (400, "previous_response_id")
+            assert origin.requests == []
+
+    run(main)
+
+
+def test_a_server_without_openais_count_is_remembered(make_front: MakeFront) -> None:
+    """A 404 of the path is the path's; one of what the request refers to passes as it came."""
+    front = make_front(limits={"answer": "75MiB"})
+    about = {"message": "Previous response with id 'resp_0' not found.", "param": "previous_response_id", "code": None}
+
+    async def main() -> None:
+        missing = answer(json.dumps({"error": about}).encode(), status="404 Not Found", headers=[JSON])
+        asked = {"model": RESPONSES.model, "input": TEXT}
+        async with Origin(missing, port=front.upstream) as origin:
+            found = await ask(front.port, OWN, {**asked, "previous_response_id": "resp_0"})
+            assert (found.status, found.json["error"]) == (404, about)
+            origin.answer_with(answer(b'{"detail":"Not Found"}', status="404 Not Found", headers=[JSON]))
+            for _ in range(2):
+                found = await ask(front.port, OWN, asked)
+                assert (found.status, found.header("x-arbiter-estimate")) == (200, "unsupported")
+            assert len(origin.requests) == 2
+            origin.answer_with(answer(RESPONSES.answer(), headers=[JSON]))
+            assert (await ask(front.port, RESPONSES.path, RESPONSES.ask())).status == 200, (
+                "it has Responses all the same"
+            )
 
     run(main)

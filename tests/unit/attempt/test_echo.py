@@ -213,6 +213,9 @@ def test_tokens_are_counted() -> None:
     status, body = run(count("x" * 400))
     assert status == 200 and set(body) == {"input_tokens"} and 90 < body["input_tokens"] < 120
     assert run(count("x" * 800))[1]["input_tokens"] > 190
+    out = Outgoing("POST", "/v1/responses/input_tokens", [], outgoing(RESPONSES, "x" * 400).body)
+    body = run(answered(out, RESPONSES))
+    assert body["object"] == "response.input_tokens" and 90 < body["input_tokens"] < 120
 
 
 @WIRES
