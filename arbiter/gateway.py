@@ -20,6 +20,7 @@ from arbiter import stored
 from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder, logins
 from arbiter.attempt.ask import Ask
+from arbiter.attempt.auto_models import AutoModels
 from arbiter.attempt.client_end import ClientEnd, Overheard, Room
 from arbiter.attempt.continuity import check_owner, maker
 from arbiter.attempt.conversation import Conversation
@@ -107,6 +108,7 @@ class Services:
     capture: Capture | None = None  # None: nothing is kept of what is asked and answered
     room: Room = field(default_factory=Room)  # for answers under way that are to be kept
     counting: Counting = field(default_factory=Counting)
+    auto_models: AutoModels = field(default_factory=AutoModels)
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -259,6 +261,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     presence = _Presence(call, out)
     try:
         around = services.around
+        if plan.is_auto and ("provider", plan.rungs[0].provider.name) not in conversation.standing.pauses:
+            await _check_model(call, plan, book)
         if ask.counts_tokens and ask.amount is not None:
             live = await services.counting.count(plan, ask, book, call.doors, around, conversation, ask.amount)
             if isinstance(live, Estimate):
@@ -320,6 +324,7 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
             amount=amount,
         )
     )
+    ask.window = plan.window
     return logins.admitted(plan, caller, call.format.name, services.around.state), ask, conversation
 
 
@@ -343,6 +348,16 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
     row.compaction, row.follows_compaction = compaction(fields)
     book.conversation = found.key.hex() if found is not None else None
     return slot
+
+
+async def _check_model(call: Call, plan: Plan, book: Book) -> None:
+    """Errors: NoRoute where the provider says that it has no such model."""
+    rung, services = plan.rungs[0], call.services
+    warning = await services.auto_models.check(
+        rung, rung.provider.accounts[0], call.incoming, call.doors, services.around.state
+    )
+    if warning is not None:
+        book.warn(warning)
 
 
 def _tell_estimate(call: Call, out: ClientEnd, book: Book, found: Estimate) -> None:

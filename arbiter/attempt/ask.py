@@ -24,7 +24,7 @@ class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
     __slots__ = ("_request", "amount", "edits", "format", "incoming", "is_of_stored", "limits", "method", "opened",
-                 "owner", "path", "stream", "trace_id")  # fmt: skip
+                 "owner", "path", "stream", "trace_id", "window")  # fmt: skip
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Ask:
         method: str = "POST",
         is_of_stored: bool = False,
         edits: tuple[str, ...] = (),
+        window: str = "",
     ) -> None:
         self.format = format
         self.path = path
@@ -54,6 +55,7 @@ class Ask:
         self.is_of_stored = is_of_stored  # it is about an answer that a provider keeps, and has no body
         self.owner = owner  # the client that asks; None where it is unattributed
         self.edits = edits  # JSON paths that were changed since the client sent it
+        self.window = window  # that the model's name asks for, as it stands there (`routing.undeclared`)
         self._request: Request | None = None
 
     @property
@@ -80,6 +82,7 @@ class Ask:
             method=self.method,
             is_of_stored=self.is_of_stored,
             edits=self.edits + changed,
+            window=self.window,
         )
 
     def request(self) -> Request:

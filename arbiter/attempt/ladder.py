@@ -44,6 +44,7 @@ from arbiter.errors import (
 )
 from arbiter.log import Blotter, Log
 from arbiter.routing.plan import Plan, Rung
+from arbiter.routing.undeclared import betas_of
 from arbiter.state.base import State
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
@@ -214,7 +215,7 @@ async def _try(
     provider = rung.provider
     lane = lanes.choose(ask, rung, lacks=lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung))
     format = lane.format
-    headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream)
+    headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream, betas=betas_of(ask.window))
     conversation.dispatched(rung, account)
     attempt = book.open(
         rung,

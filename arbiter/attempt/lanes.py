@@ -144,7 +144,7 @@ _EMBEDDERS = (native.CHAT, native.RESPONSES, "any")
 """Who has embeddings: they stand beside OpenAI's other APIs, on every server of that vendor's formats."""
 
 
-def _target(provider: Provider, format: Wire, path: str) -> str:
+def target_of(provider: Provider, format: Wire, path: str) -> str:
     """Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either."""
     base = provider.endpoint.path
     if (format.name == native.MESSAGES or provider.type == "anthropic") and not base.endswith("/v1"):
@@ -164,14 +164,16 @@ class NativeLane:
         self._provider = rung.provider
         self.format = ask.format
         asks_usage = ask.stream and not rung.provider.takes_logins
-        spliced = native.splice(ask.opened, ask.format.name, rung.model, rung.target, asks_usage=asks_usage)
+        # To whom a login goes, its request goes as it came, with the window that stands in the model's name.
+        model = rung.model + ask.window if rung.provider.takes_logins else rung.model
+        spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage)
         self.body = spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
         self.sets_marks = rung.target.prompt_cache in ("arbiter", "off")
         self._drop_usage = spliced.asked_usage
 
     def target(self) -> str:
-        target = _target(self._provider, self.format, self._ask.path)
+        target = target_of(self._provider, self.format, self._ask.path)
         query = self._ask.incoming.query
         return f"{target}?{query}" if query else target
 
@@ -289,7 +291,7 @@ class TranslatedLane:
 
     def target(self) -> str:
         # The query string is the client's format's own (`?beta=true`).
-        return _target(self._provider, self.format, self.format.path)
+        return target_of(self._provider, self.format, self.format.path)
 
     def course(self) -> TranslatedStream:
         return TranslatedStream(self.format.reader(self._ask.limits.event), self._writer(), self._disguises)

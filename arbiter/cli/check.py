@@ -20,6 +20,7 @@ from arbiter.config.rates import Rate
 from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import APIS, Alias, Member, Model, Provider, Snapshot
 from arbiter.ledger.tariffs import known_apart
+from arbiter.routing import undeclared
 
 SPARE = {"cap": 4, "base": 3, "before fallback": 2, "accepted timeout": 1}
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
@@ -172,6 +173,10 @@ def _models(snapshot: Snapshot) -> str:
                     f"alias of {only.name}",
                 )
             )
+    for provider in snapshot.providers.values():
+        if provider.auto_models:
+            shown = undeclared.SHOWN[provider.type]
+            names.append((f"({shown})", provider.name, provider.wire, "the same name", "auto_models"))
     if snapshot.routing.default_provider:
         default = snapshot.providers[snapshot.routing.default_provider]
         names.append(("(any other)", default.name, default.wire, "the same name", "routing.default_provider"))

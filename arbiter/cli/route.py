@@ -40,6 +40,7 @@ LOGIN = (
     "is left out, and where no other is left the answer is 401"
 )
 NOBODYS = Login(bytes(16), ())
+UNDECLARED = "Nobody declared this model: before the first request for it, its provider is asked whether it has one."
 ALONE = "Nothing tells which conversation this request belongs to: where a group draws, it draws anew for each of them."
 
 
@@ -133,7 +134,11 @@ def report(
             *([LOGIN] if lacks_login else []),
             *_warnings(snapshot, caller),
         ],
-        "notes": [ALONE, LIVE] if slot is None and len(plan.rungs) > 1 else [LIVE],
+        "notes": [
+            *([ALONE] if slot is None and len(plan.rungs) > 1 else []),
+            *([UNDECLARED] if plan.is_auto else []),
+            LIVE,
+        ],
     }
 
 

@@ -340,6 +340,8 @@ class _Resolver:
                 f"{join(path, 'endpoint')}: no path; most servers of OpenAI's format live under /v1, as in "
                 "http://localhost:8000/v1"
             )
+        if written.auto_models == "on" and written.type not in logins.TYPES:
+            raise self.error(join(path, "auto_models"), f"no names are {written.type}'s own; declare its models")
         self._warn_of_idle(written, path)
         models: dict[str, Model] = {}
         for index, entry in enumerate(written.models):
@@ -399,6 +401,7 @@ class _Resolver:
             speechless=written.speechless,
             billing=written.billing or ("subscription" if takes_logins else "metered"),
             auth=written.auth,
+            auto_models=written.auto_models == "on" or (takes_logins and written.auto_models == "auto"),
             priced_as=written.priced_as,
         )
 

@@ -113,6 +113,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
             }
             for model in provider.models
         ],
+        "auto_models": "on" if provider.auto_models else "off",
         "relay": provider.relay,
         "api": provider.api,
         "responses_api": provider.responses_api,

@@ -239,7 +239,6 @@ class RequestLimits(Section):
 
 
 class Provider(Section):
-    not_built = frozenset({"auto_models"})
     hints: ClassVar[dict[str, str]] = {
         "max_output_tokens": "it stands with a model: `models: [{ id: …, max_output_tokens: … }]`",
         **instead("endpoint", "base_url", "baseURL", "url", "api_base"),
@@ -302,6 +301,14 @@ class Provider(Section):
         list[str | Model],
         doc("Models it serves: a name, or `{ id: …, upstream: … }` where the provider's name differs."),
     ] = field(default_factory=list)
+    auto_models: Annotated[
+        Literal["auto", "on", "off"],
+        doc(
+            "Whether names of its vendor's that nobody declares go to it: `claude-*` to an `anthropic` provider, "
+            "`gpt-*`, `chatgpt-*`, `codex-*` and `o1` to `o9…` to an `openai` one. It is asked first whether it has "
+            "such a model. `auto`: with `auth: passthrough`."
+        ),
+    ] = "auto"
     relay: Annotated[
         Literal["native", "rebuild"],
         doc(

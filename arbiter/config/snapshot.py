@@ -192,6 +192,7 @@ class Provider:
     billing: Literal["metered", "subscription"] = "metered"
     priced_as: str | None = None
     auth: Literal["key", "passthrough"] = "key"
+    auto_models: bool = False
 
     @property
     def takes_logins(self) -> bool:

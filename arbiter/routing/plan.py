@@ -140,6 +140,8 @@ class Plan(msgspec.Struct, frozen=True):
     `rationale` is one line for people, `alias` the alias that was named, if any, and `warning` what the caller should
     know about the name it used (SPEC 9.6). `is_explicit`: the caller named this very model, and gets no other.
     `pinned` is who served the conversation before, where it is still among the rungs; its rung then comes first.
+    `window` is what the name asked for besides, as it stands in it (`[1m]`). `is_auto`: nobody declared the model, and
+    its provider is to be asked whether there is one.
     """
 
     rungs: tuple[Rung, ...]
@@ -148,3 +150,5 @@ class Plan(msgspec.Struct, frozen=True):
     warning: str | None = None
     is_explicit: bool = False
     pinned: Pinned | None = None
+    window: str = ""
+    is_auto: bool = False

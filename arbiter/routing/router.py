@@ -15,6 +15,7 @@ import msgspec
 
 from arbiter.config.snapshot import Client, Snapshot
 from arbiter.errors import Forbidden, NoRoute
+from arbiter.routing import undeclared
 from arbiter.routing.groups import Order, Target, Way, Ways, rung_of
 from arbiter.routing.plan import Asked, Caller, Pinned, Plan, Rung
 
@@ -29,6 +30,7 @@ class _Route:
     behind: Sequence[Way | Target] = ()
     alias: str | None = None
     warning: str | None = None
+    is_auto: bool = False
     settled: Plan | None = field(init=False)
     pinned: dict[Pinned, Plan] = field(default_factory=dict)  # `settled` for each pin that came along
 
@@ -54,7 +56,7 @@ class _Route:
             why += f"; fallback {', '.join(list(rungs)[chosen:])}"
         # Whoever named a model gets that one, unless the operator said that there is another behind it.
         is_explicit = self.alias is None and len(rungs) == 1
-        return Plan(tuple(rungs.values()), why, self.alias, self.warning, is_explicit)
+        return Plan(tuple(rungs.values()), why, self.alias, self.warning, is_explicit, is_auto=self.is_auto)
 
 
 class Router:
@@ -94,6 +96,10 @@ class Router:
         model, client = asked.model, asked.caller.client
         if client is not None and not is_allowed(model, asked.caller):
             raise Forbidden(f"the key {client.name!r} may not use the model {model!r}", param="model")
+        base, window = undeclared.windowed(model)
+        if window and model not in self._routes:
+            plan = self.plan(msgspec.structs.replace(asked, model=base))
+            return msgspec.structs.replace(plan, window=window, rationale=f"{plan.rationale}, window {window}")
         if client is not None and client.overrides and (used := _override(client, model)) is not None:
             plan = self._plan(msgspec.structs.replace(asked, model=used))
             return msgspec.structs.replace(plan, rationale=f"override {model} -> {used}; {plan.rationale}")
@@ -121,12 +127,17 @@ class Router:
         if slash and rest and provider is not None and not provider.models:
             # A provider that lists no models serves whatever it is asked by its own name.
             return self._explicit(Rung(provider, rest), f"model {model} -> {provider.name}/{rest}")
+        for owner in self._snapshot.providers.values():
+            name = rest if slash and named == owner.name else model
+            if undeclared.takes(owner, name):
+                rung = Rung(owner, name)
+                return self._explicit(rung, f"auto model {model} -> {rung.name}", is_auto=True)
         if self._default is not None:
             return self._explicit(Rung(self._default, model), f"default provider -> {self._default.name}/{model}")
         raise NoRoute(self._said_of(model, asked.caller), param="model")
 
-    def _explicit(self, rung: Rung, why: str, warning: str | None = None) -> _Route:
-        return _Route(Target(Order((rung,), why)), self._behind_models, warning=warning)
+    def _explicit(self, rung: Rung, why: str, warning: str | None = None, *, is_auto: bool = False) -> _Route:
+        return _Route(Target(Order((rung,), why)), self._behind_models, warning=warning, is_auto=is_auto)
 
     def _said_of(self, model: str, caller: Caller) -> str:
         """What a caller is told of a model that nobody serves. Names that its key may not use stay unsaid."""
@@ -147,9 +158,13 @@ class Router:
 
 
 def is_allowed(model: str, caller: Caller) -> bool:
-    """May this caller name this model? A client without an `allow` list may name any; an entry may be a glob."""
+    """May this caller name this model? A client without an `allow` list may name any; an entry may be a glob. A window
+    behind a name is no other model."""
     client = caller.client
-    return client is None or not client.allow or any(fnmatchcase(model, pattern) for pattern in client.allow)
+    if client is None or not client.allow:
+        return True
+    names = {model, undeclared.windowed(model)[0]}
+    return any(fnmatchcase(name, pattern) for pattern in client.allow for name in names)
 
 
 def _override(client: Client, model: str) -> str | None:
@@ -171,12 +186,12 @@ def _with_pin(plan: Plan, pinned: Pinned) -> Plan:
         at -= 1
     if at < 0 or (at and plan.alias is None):
         why = f"{plan.rationale}; the pin to {pinned.provider}/{pinned.model} does not fit"
-        return Plan(rungs, why, plan.alias, plan.warning, plan.is_explicit)
+        return msgspec.structs.replace(plan, rationale=why)
     if at:
         rungs = (rungs[at], *rungs[:at], *rungs[at + 1 :])
     on = f" on {pinned.account}" if pinned.account else ""
     why = f"pin -> {rungs[0].name}{on} ({plan.rationale})"
-    return Plan(rungs, why, plan.alias, plan.warning, plan.is_explicit, pinned)
+    return msgspec.structs.replace(plan, rungs=rungs, rationale=why, pinned=pinned)
 
 
 def _collision(model: str, owners: Sequence[str], is_alias: bool) -> str | None:

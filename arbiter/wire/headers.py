@@ -104,12 +104,20 @@ class Incoming:
         return found
 
 
-def to_upstream(provider: Provider, account: Account, wire: str, incoming: Incoming, *, stream: bool) -> Pairs:
-    """The headers of a request to `provider` on `account`, not to be changed. `Host`, `Content-Length` and the
-    connection's own are the transport's."""
+def to_upstream(
+    provider: Provider,
+    account: Account,
+    wire: str,
+    incoming: Incoming,
+    *,
+    stream: bool,
+    betas: tuple[str, ...] = (),
+) -> Pairs:
+    """The headers of a request to `provider` on `account`, not to be changed; of `betas` what its `anthropic-beta`
+    lacks is put there. `Host`, `Content-Length` and the connection's own are the transport's."""
     fields = incoming.fields
-    if provider.forward_headers or provider.takes_logins or provider.type == "echo":
-        return _to_upstream(provider, account, wire, fields, stream=stream)
+    if betas or provider.forward_headers or provider.takes_logins or provider.type == "echo":
+        return _to_upstream(provider, account, wire, fields, stream=stream, betas=betas)
     # Of a caller no more than these matters, and agents send the same ones with every request.
     key = (id(provider), id(account), wire, stream, *map(fields.get, PROTOCOL_HEADERS))
     known = _sent.get(key)
@@ -126,7 +134,15 @@ _SENT, _LONG = 256, 1024  # entries, and characters of a value that is not kept
 _sent: dict[tuple[object, ...], tuple[Provider, Pairs]] = {}
 
 
-def _to_upstream(provider: Provider, account: Account, wire: str, fields: dict[str, str], *, stream: bool) -> Pairs:
+def _to_upstream(
+    provider: Provider,
+    account: Account,
+    wire: str,
+    fields: dict[str, str],
+    *,
+    stream: bool,
+    betas: tuple[str, ...] = (),
+) -> Pairs:
     headers: Pairs = [
         ("content-type", "application/json"),
         ("accept", "text/event-stream" if stream else "application/json"),
@@ -136,9 +152,9 @@ def _to_upstream(provider: Provider, account: Account, wire: str, fields: dict[s
     ]
     if wire == "anthropic-messages":
         headers.append(("anthropic-version", fields.get("anthropic-version", ANTHROPIC_VERSION)))
-        betas = _betas(provider, account, fields)
-        if betas is not None:
-            headers.append(("anthropic-beta", betas))
+        told = _betas(provider, account, fields, betas)
+        if told is not None:
+            headers.append(("anthropic-beta", told))
         if account.key:
             headers.append(("x-api-key", account.key))
     else:
@@ -168,12 +184,13 @@ def _to_upstream(provider: Provider, account: Account, wire: str, fields: dict[s
     return headers
 
 
-def _betas(provider: Provider, account: Account, fields: dict[str, str]) -> str | None:
+def _betas(provider: Provider, account: Account, fields: dict[str, str], betas: tuple[str, ...]) -> str | None:
     """The caller's `anthropic-beta`, and behind it what else must be in it; None where there is nothing to say."""
     asked = fields.get("anthropic-beta")
     if not provider.takes_logins:
-        return asked
-    wanted = [value for name, value in provider.headers if name.lower() == "anthropic-beta"]
+        return joined(asked, betas) if betas else asked
+    wanted = [*betas]
+    wanted += [value for name, value in provider.headers if name.lower() == "anthropic-beta"]
     if any(name == "authorization" for name, _ in account.sent):
         wanted.append(OAUTH_BETA)
     return joined(asked, wanted)

@@ -517,6 +517,12 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (titles("fast") + "storage: { url: none }\n", 1, "sessions.titles.alias", "nothing is kept"),
         ("sessions: { titles: { model: m } }\n" + ONE, 1, "sessions.titles.model", 'it is called "alias" here'),
         ("sessions: { titles: { per_day: 0 } }\n" + ONE, 1, "sessions.titles.per_day", "must be at least 1"),
+        (
+            "providers: { up: { type: ollama, auto_models: on } }\n",
+            1,
+            "providers.up.auto_models",
+            "declare its models",
+        ),
         (provider("auth: oauth"), 4, "providers.up.auth", "not built yet"),
         (provider("auth: subscription"), 4, "providers.up.auth", "passthrough"),
         (provider("auth: passthrough\n    key: sk-1"), 5, "providers.up.key", "the caller's own credential is sent"),
