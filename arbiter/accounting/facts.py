@@ -38,6 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     first_event_ns: int = 0  # on the monotonic clock; 0 where no event came
     last_event_ns: int = 0
     cleared_tokens: int | None = None  # taken out of the prompt by the provider, as the request had asked
+    compacted: bool = False  # a part of the answer stands for the context before it from now on
     finish_inferred: bool = False  # the stream ended without saying why
     protocol_fault: str | None = None  # what broke the format's rules and was passed on all the same
 
@@ -65,14 +66,15 @@ def of_stream(
     protocol_fault: str | None,
 ) -> Facts:
     """The facts of a stream, as far as it came."""
-    cleared_tokens = None
+    cleared_tokens, compacted = None, False
     if isinstance(tap, reduce.ChatTap):
         usage = usages.chat(tap.usage, _text(tap.service_tier))
     elif isinstance(tap, reduce.ResponsesTap):
         usage = usages.responses(tap.usage, _text(tap.service_tier))
+        compacted = tap.compacted
     else:
         usage = usages.messages(tap.usage_start, tap.usage_delta)
-        cleared_tokens = tap.cleared_tokens
+        cleared_tokens, compacted = tap.cleared_tokens, tap.compacted
     return Facts(
         response_id=_text(tap.response_id),
         model=_text(tap.model),
@@ -86,6 +88,7 @@ def of_stream(
         first_event_ns=first_event_ns,
         last_event_ns=last_event_ns,
         cleared_tokens=cleared_tokens,
+        compacted=compacted,
         finish_inferred=finish_inferred,
         protocol_fault=protocol_fault,
     )
@@ -235,6 +238,7 @@ def of_messages_answer(body: bytes) -> Facts:
         output_bytes=output,
         tool_names=tuple(names),
         cleared_tokens=reduce.cleared_tokens(answer.context_management),
+        compacted=any(block.type == "compaction" for block in answer.content or ()),
         error=_error(answer.error, answer.content is not None),
     )
 
@@ -266,6 +270,7 @@ def of_responses_answer(body: bytes) -> Facts:
         thinking_bytes=thinking,
         output_bytes=output,
         tool_names=tuple(names),
+        compacted=any(map(reduce.is_compaction, answer.output or ())),
         error=_error(answer.error, answer.output is not None and answer.status not in _FAILED),
     )
 

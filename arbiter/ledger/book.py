@@ -246,7 +246,7 @@ def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
     row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes
     row.tool_names = [name[:WORD_CHARS] for name in facts.tool_names[:TOOL_NAMES]] or None
     row.usage_source = facts.usage_source
-    row.cleared_tokens = facts.cleared_tokens
+    row.cleared_tokens, row.compacted = facts.cleared_tokens, facts.compacted
     usage = facts.usage
     if usage is not None:
         row.input_tokens, row.cached_tokens = usage.input, usage.cache_read

@@ -11,6 +11,9 @@ the history, then time, then what the provider itself left out of the prompt. On
 the history was rewritten where it should have been repeated (`drift`), or nothing differs and the provider forgot
 (`miss`), or there is nothing to tell the two apart by (`undetermined`). A client's drift goes before a cold
 predecessor: whoever rewrites its history in each call has cold predecessors only, and would never be told.
+
+A new history need not show in the old one. Where the provider compacts, the client repeats all that it had, and behind
+it a part that stands in its place: only the answer that brought the part tells of it.
 """
 
 from __future__ import annotations
@@ -97,6 +100,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     replaced: int | None = None
     projection_hash: str | None = None
     cleared_tokens: int | None = None
+    compacted: bool = False
 
     @property
     def prompt(self) -> int | None:
@@ -151,6 +155,7 @@ def judge(
     tokens = min(left, now.prompt) - now.cached_tokens
     if not counts(tokens, now, cache):
         return None
+    is_compacted = is_compacted or before.compacted or now.compacted
     histories = _compare(before, now, earlier)
     cause = _cause(before, now, cache, histories, earlier, is_compacted=is_compacted)
     if cause in _BY_HISTORY and not histories.agrees_at and not is_compacted and not _may_be_one(before, now):
@@ -238,7 +243,8 @@ def _cause(
         return "below_minimum"
     if _model(before, now):
         return "model"
-    if is_compacted and not histories.is_continued:
+    # The provider's own stands within a history that goes on as if nothing were.
+    if before.compacted or now.compacted or (is_compacted and not histories.is_continued):
         return "compaction"
     if before.head_hash is not None and now.head_hash is not None:
         if before.tools_hash != now.tools_hash:

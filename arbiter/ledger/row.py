@@ -162,6 +162,7 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     cost_asked_ms: int | None = None  # when the provider was last asked what it cost, and did not say
     cleared_tokens: int | None = None  # taken out of the prompt by the provider, as the request had asked
     web_searches: int | None = None  # that the provider ran itself
+    compacted: bool = False  # the provider compacted the context: its answer stands for what came before it
 
     @property
     def all_input(self) -> int | None:

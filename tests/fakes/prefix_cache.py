@@ -6,7 +6,8 @@ looked for from each mark back over twenty blocks. OpenAI's way (`/chat/completi
 what is read, and cache no prompt below `minimum` tokens. A token is a byte here: small requests are long prompts.
 
 With `thinks` its answers on `/v1/messages` begin with a thought, and once the user speaks again the thoughts before
-that are no part of a prompt any more, as it is with Claude's older models.
+that are no part of a prompt any more, as it is with Claude's older models. With `compacts` they begin with a
+compaction, and what stands before the newest of those in a request is no part of the prompt.
 
 It knows nothing of the gateway, nor the gateway of it. `calls` are what it was asked; `refused` are keys that wait.
 """
@@ -49,7 +50,7 @@ class PrefixCache:
         self.calls: list[Served] = []
         self.refused: set[str] = set()
         self.tool_calls = 0
-        self.thinks = False
+        self.thinks = self.compacts = False
         self.hold: asyncio.Event | None = None  # answers wait for it
         self._kept: dict[tuple[str, str, str], tuple[int, int]] = {}  # -> until, lasts
 
@@ -69,8 +70,16 @@ class PrefixCache:
         number, calls = len(self.calls), self.tool_calls
         if self.hold is not None:
             await self.hold.wait()
-        say = _say_chat if is_chat else _say_messages
-        await peer.send(say(served, number, calls, is_stream=bool(body.get("stream")), thinks=self.thinks))
+        is_stream = bool(body.get("stream"))
+        if is_chat:
+            await peer.send(_say_chat(served, number, calls, is_stream=is_stream, thinks=self.thinks))
+            return
+        before: list[dict[str, Any]] = []
+        if self.compacts:
+            before.append({"type": "compaction", "content": f"Summary {number}. " * 1200})
+        if self.thinks:
+            before.append({"type": "thinking", "thinking": f"Thought {number}. " * 9, "signature": f"signed-{number}"})
+        await peer.send(_say_messages(served, number, calls, before, is_stream=is_stream))
 
     def serve(self, key: str, body: dict[str, Any], *, is_chat: bool) -> Served:
         """What one call reads and writes."""
@@ -147,9 +156,15 @@ def _blocks(body: dict[str, Any]) -> Any:
         for at, message in enumerate(body["messages"])
         if message["role"] == "user" and not all(block["type"] == "tool_result" for block in _content(message))
     ]
+    compacted = [
+        (at, place)
+        for at, message in enumerate(body["messages"])
+        for place, block in enumerate(_content(message))
+        if block["type"] == "compaction"
+    ]
     for at, message in enumerate(body["messages"]):
-        for block in _content(message):
-            if block["type"] == "thinking" and at < spoken[-1]:
+        for place, block in enumerate(_content(message)):
+            if (block["type"] == "thinking" and at < spoken[-1]) or (compacted and (at, place) < compacted[-1]):
                 continue
             text, lasts = _block(block)
             yield f"{message['role']}{thinking}{text}", lasts
@@ -173,10 +188,8 @@ def _refusal() -> bytes:
     return answer(json.dumps(error).encode(), status="429 Too Many Requests", headers=headers)
 
 
-def _say_messages(served: Served, number: int, calls: int, *, is_stream: bool, thinks: bool) -> bytes:
-    content: list[dict[str, Any]] = [{"type": "text", "text": f"Answer {number}."}]
-    if thinks:
-        content.insert(0, {"type": "thinking", "thinking": f"Thought {number}. " * 9, "signature": f"signed-{number}"})
+def _say_messages(served: Served, number: int, calls: int, before: list[dict[str, Any]], *, is_stream: bool) -> bytes:
+    content: list[dict[str, Any]] = [*before, {"type": "text", "text": f"Answer {number}."}]
     content += [
         {"type": "tool_use", "id": f"toolu_{number}_{n}", "name": "read", "input": {"path": f"f{n}"}}
         for n in range(calls)
@@ -204,6 +217,8 @@ def _say_messages(served: Served, number: int, calls: int, *, is_stream: bool, t
             empty, delta = block | {"text": ""}, {"type": "text_delta", "text": block["text"]}
         elif block["type"] == "thinking":
             empty, delta = block | {"thinking": ""}, {"type": "thinking_delta", "thinking": block["thinking"]}
+        elif block["type"] == "compaction":
+            empty, delta = block | {"content": None}, {"type": "compaction_delta", "content": block["content"]}
         else:
             empty = block | {"input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}

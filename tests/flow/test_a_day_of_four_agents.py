@@ -196,7 +196,8 @@ class Claude:
         for event in events:
             if event["type"] == "content_block_delta":
                 block, delta = content[event["index"]], event["delta"]
-                said = {name: value for name, value in delta.items() if name in ("text", "thinking", "signature")}
+                words = ("text", "thinking", "signature", "content")
+                said = {name: value for name, value in delta.items() if name in words}
                 block |= said or {"input": json.loads(delta["partial_json"])}
         self.messages.append({"role": "assistant", "content": content})
         results = [
@@ -352,6 +353,12 @@ async def _claude(day: Day) -> None:
     claude.messages = [{"role": "user", "content": [summary]}]
     await claude.turn("compaction", headers=[("x-claude-code-context-compacted", "1")])
     await claude.work(8)
+    # The provider compacts it: the history goes on, and most of it is no part of the prompt any more.
+    day.anthropic.compacts = True
+    await claude.turn()
+    day.anthropic.compacts = False
+    await claude.turn("compaction")
+    await claude.work(4)
     # Marks that last an hour.
     claude.lasts = "1h"
     await claude.turn(minutes=1)

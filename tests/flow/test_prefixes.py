@@ -251,3 +251,54 @@ def test_what_the_provider_cleared_by_itself_is_no_miss(front: Front, stream: bo
         assert [row["cache_verdict"] for row in rows] == [None, "cleared", "miss"]
 
     run(main)
+
+
+@pytest.mark.parametrize("way", ["stream", "unary", "compact"])
+def test_what_openai_compacted_is_no_miss(front: Front, way: str) -> None:
+    """On the way, in an answer; or asked for, and handed back as the next request's whole history."""
+    item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "gAAAA"}
+    reads = iter((60_000, 61_000, 0, 20_000))
+
+    async def main() -> None:
+        async def script(peer: Peer, request: Request) -> None:
+            read = next(reads)
+            spent = {"input_tokens": 62_000 if read > 20_000 else 21_000, "output_tokens": 9, "total_tokens": 70_000}
+            spent["input_tokens_details"] = {"cached_tokens": read}  # type: ignore[assignment]
+            is_compacting = read == 61_000
+            whole = {**json.loads(RESPONSES.answer()), "usage": spent}
+            if is_compacting:
+                whole["output"] = [item] if way == "compact" else [item, *whole["output"]]
+            if way == "compact" and is_compacting:
+                whole = {"id": "resp_c", "object": "response.compaction", "output": [item], "usage": spent}
+            if way != "stream":
+                await peer.send(answer(json.dumps(whole).encode(), headers=[JSON]))
+                return
+            *events, end = RESPONSES.events("hello")
+            last = {**json.loads(end.partition(b"data: ")[2]), "response": {**whole, "status": "completed"}}
+            said = [b"event: response.completed\ndata: %s\n\n" % json.dumps(last).encode()]
+            if is_compacting:
+                done = {"type": "response.output_item.done", "output_index": 0, "item": item}
+                said.insert(0, b"event: response.output_item.done\ndata: %s\n\n" % json.dumps(done).encode())
+            await peer.send(sse(*events, *said))
+
+        said: dict[str, Any] = {"role": "user", "content": f"What is in all of these files? {way}"}
+        more = {"role": "user", "content": "Go on."}
+        history: list[dict[str, Any]] = [said]
+        headers = [("x-arbiter-session-id", f"compacted-{way}")]
+        rows = []
+        async with Origin(script, port=front.upstream):
+            for number in range(4):
+                is_asked = way == "compact" and number == 1
+                body = asked(RESPONSES, *history, stream=way == "stream")
+                path = f"{RESPONSES.path}/compact" if is_asked else RESPONSES.path
+                found = await ask(front.port, path, body, headers=headers)
+                assert found.status == 200, found.body
+                rows.append(front.row(found.trace_id)["attempts"][0])
+                if is_asked:
+                    history = [item, more]
+                else:
+                    history = [*history, *([item] if number == 1 else ()), ANSWER, more]
+        assert [row["compacted"] for row in rows] == [0, 1, 0, 0]
+        assert [row["cache_verdict"] for row in rows] == [None, None, "compaction", None]
+
+    run(main)

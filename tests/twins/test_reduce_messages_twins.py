@@ -32,6 +32,7 @@ def test_a_messages_stream_is_told(reduce: ModuleType) -> None:
         "usage_start": b'{"input_tokens":9,"output_tokens":1}',
         "usage_delta": b'{"output_tokens":15}',
         "cleared_tokens": None,
+        "compacted": False,
     }
 
 
@@ -84,6 +85,16 @@ def test_odd_words_of_what_was_cleared_cost_no_more_than_the_count(
     reduce: ModuleType, said: object, tokens: int | None
 ) -> None:
     assert reduce.cleared_tokens(said) == tokens
+
+
+def test_a_compaction_is_told(reduce: ModuleType) -> None:
+    """It begins like any block; its text is for the prompt after this one, and none of the answer's."""
+    started = event("content_block_start", index=0, content_block={"type": "compaction", "content": None})
+    delta = event("content_block_delta", index=0, delta={"type": "compaction_delta", "content": "so far"})
+    words = event("content_block_start", index=1, content_block={"type": "text", "text": "compaction"})
+    tap = Story(reduce, "MessagesTap", started + delta + words).tap
+    assert (tap.compacted, tap.text_bytes) == (True, 10)
+    assert not Story(reduce, "MessagesTap", words).tap.compacted
 
 
 STOP = event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 1})

@@ -32,6 +32,7 @@ def test_a_responses_stream_is_told(reduce: ModuleType) -> None:
         "usage": compact(SPENT).encode(),
         "service_tier": b"default",
         "created_s": None,
+        "compacted": False,
     }
 
 
@@ -124,7 +125,11 @@ def test_an_answer_without_deltas_is_counted_from_its_end(reduce: ModuleType) ->
 def test_a_compaction_has_said_something(reduce: ModuleType) -> None:
     """It is no empty answer, though only its maker can read it."""
     stream = item(type="compaction") + item(done=True, type="compaction", encrypted_content="gAAAA") + END
-    assert Story(reduce, "ResponsesTap", stream).tap.text_bytes == 5
+    tap = Story(reduce, "ResponsesTap", stream).tap
+    assert (tap.text_bytes, tap.compacted) == (5, True)
+    for output, is_told in (([{"type": "compaction"}], True), ([{"type": "message", "content": "compaction"}], False)):
+        whole = response("created") + response("completed", output=["compaction", *output])
+        assert Story(reduce, "ResponsesTap", whole).tap.compacted is is_told
 
 
 PROBABLE = {"token": "a", "bytes": [97, 98, 99], "logprob": -0.5}

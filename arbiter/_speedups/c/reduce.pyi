@@ -18,6 +18,7 @@ from arbiter._speedups.py.reduce import MessagesTap as MessagesTap
 from arbiter._speedups.py.reduce import ResponsesTap as ResponsesTap
 from arbiter._speedups.py.reduce import called_by as called_by
 from arbiter._speedups.py.reduce import cleared_tokens as cleared_tokens
+from arbiter._speedups.py.reduce import is_compaction as is_compaction
 from arbiter._speedups.py.reduce import merge as merge
 from arbiter._speedups.py.reduce import sizes_of as sizes_of
 from arbiter._speedups.py.reduce import slim as slim

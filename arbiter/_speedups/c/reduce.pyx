@@ -39,6 +39,7 @@ from arbiter._speedups.py.reduce import (
     ResponsesState,
     called_by,
     cleared_tokens,
+    is_compaction,
     merge,
     sizes_of,
     slim,
@@ -345,6 +346,10 @@ cdef class MessagesTap:
         return self._state.cleared_tokens
 
     @property
+    def compacted(self):
+        return self._state.compacted
+
+    @property
     def response_id(self):
         return self._state.response_id
 
@@ -476,6 +481,10 @@ cdef class ResponsesTap:
     @property
     def usage(self):
         return self._state.usage
+
+    @property
+    def compacted(self):
+        return self._state.compacted
 
     @property
     def service_tier(self):

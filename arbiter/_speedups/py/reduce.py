@@ -40,6 +40,7 @@ from arbiter._speedups.py.reduce_state import (
     check_size,
     compact,
     decode,
+    is_compaction,
     json_size,
     number_of,
     refuse,
@@ -76,6 +77,7 @@ __all__ = [
     "check_size",
     "cleared_tokens",
     "decode",
+    "is_compaction",
     "merge",
     "refuse",
     "sizes_of",
@@ -313,6 +315,7 @@ class MessagesState(State):
         self.usage_start: bytes | None = None
         self.usage_delta: bytes | None = None
         self.cleared_tokens: int | None = None
+        self.compacted = False
         self.finish: bytes | None = None
         self.started = False
 
@@ -350,6 +353,7 @@ class MessagesState(State):
                     named = word_of(block.get("name"))
                     if named is not None:
                         self._name(named)
+                    self.compacted = self.compacted or is_compaction(block)
                 if not self.plain and not kinds:
                     kinds.append(AFTER_FINISH)
             case "content_block_stop":

@@ -23,6 +23,7 @@ from arbiter._speedups.py.reduce_state import (
     START,
     State,
     bytes_of,
+    is_compaction,
     json_size,
     number_of,
     slim,
@@ -59,6 +60,7 @@ class ResponsesState(State):
         self.usage: bytes | None = None
         self.service_tier: bytes | None = None
         self.created_s: int | None = None
+        self.compacted = False
         self.finish: bytes | None = None
         self.started = False
 
@@ -145,7 +147,8 @@ class ResponsesState(State):
 
     def _compacted(self, item: object) -> None:
         """A compaction has no words of its own: what it says is in there for its maker alone."""
-        if isinstance(item, dict) and item.get("type") == "compaction":
+        if isinstance(item, dict) and is_compaction(item):
+            self.compacted = True
             self.text_bytes += text_size(item.get("encrypted_content"))
 
     def _end(self, kind: str, data: bytes, members: dict[str, Any], kinds: list[int]) -> None:
@@ -160,6 +163,8 @@ class ResponsesState(State):
         self.finish = (reason if kind == "response.incomplete" else None) or kind[len("response.") :].encode()
         self.done = True
         output = response.get("output")
+        if isinstance(output, list):
+            self.compacted = self.compacted or any(map(is_compaction, output))
         if isinstance(output, list) and not (self.text_bytes or self.thinking_bytes or self.argument_bytes):
             self._whole(output)
         kinds += (FINISH, DONE)
@@ -193,7 +198,7 @@ def sizes_of(item: dict[str, Any]) -> tuple[int, int, int]:
     """Bytes of text, thinking and arguments in a whole item of the output."""
     if item.get("type") == "reasoning":
         return 0, _texts(item.get("summary")) or _texts(item.get("content")), 0
-    if item.get("type") == "compaction":
+    if is_compaction(item):
         return text_size(item.get("encrypted_content")), 0, 0
     arguments = json_size(item.get("arguments")) + text_size(item.get("input")) + text_size(item.get("code"))
     return _texts(item.get("content")), 0, arguments

@@ -135,6 +135,11 @@ def json_size(value: object) -> int:
     return text_size(value)
 
 
+def is_compaction(part: object) -> bool:
+    """Whether a part of an answer stands for the context before it from now on: Anthropic's block, OpenAI's item."""
+    return isinstance(part, dict) and part.get("type") == "compaction"
+
+
 def compact(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 

@@ -129,6 +129,21 @@ def test_what_the_provider_cleared_from_the_prompt_is_told() -> None:
     assert all(one.usage is not None and one.finish == "tool_use" for one in facts)
 
 
+def test_a_compaction_by_the_provider_is_told() -> None:
+    """A block of Anthropic's answer, an item of OpenAI's; also of the answer that is nothing but that."""
+    block = {"type": "compaction", "content": "so far"}
+    said = {**MESSAGES, "content": [block, *MESSAGES["content"]]}
+    assert [of_messages_answer(json.dumps(one).encode()).compacted for one in (said, MESSAGES)] == [True, False]
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"}
+    message = {"type": "message", "content": [{"type": "output_text", "text": "compaction"}]}
+    for kind in ("response", "response.compaction"):
+        told = [
+            of_responses_answer(json.dumps({"object": kind, "status": "completed", "output": output}).encode())
+            for output in ([message, item], [message])
+        ]
+        assert [one.compacted for one in told] == [True, False]
+
+
 def test_an_error_in_a_200_is_seen() -> None:
     assert of_chat_answer(b'{"error":{"message":"no"}}').error is not None
     assert of_chat_answer(b'{"error":null,"choices":[]}').error is None

@@ -120,6 +120,15 @@ def test_what_is_cleared_as_before_explains_nothing():
     assert cause(before(), now(cleared_tokens=0)) == "cleared"  # it does not say how much
 
 
+def test_what_the_provider_compacted_explains_the_calls_beside_it():
+    """The one whose answer brought the compaction, and the one after it; from there on the prompt is as it was."""
+    assert cause(before(), now()) == "miss"
+    assert cause(before(compacted=True), now()) == cause(before(), now(compacted=True)) == "compaction"
+    # A history made anew of what was handed back, also where it begins like the old one.
+    for new in (turns(3), [f"handed back {number}" for number in range(60)]):
+        assert cause(before(compacted=True), now(inputs=new)) == "compaction"
+
+
 def test_tools_that_are_gone_are_other_tools():
     """A request without any has no hash of them, which is not the same as not knowing it."""
     assert cause(before(), now(tools_hash=None)) == "tools"
