@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 from urllib.parse import parse_qs
 
@@ -13,7 +14,7 @@ from arbiter.errors import NotFound
 from arbiter.routing.plan import Caller, Plan, Rung
 from arbiter.state.base import State
 from arbiter.wire import native
-from arbiter.wire.bound_responses import id_mark
+from arbiter.wire.bound_responses import id_mark, owed_mark
 from arbiter.wire.format import Wire
 from arbiter.wire.headers import Incoming
 
@@ -58,6 +59,7 @@ def understood(asked: Asked, caller: Caller, state: State, trace_id: str) -> tup
         trace_id=trace_id,
         owner=caller.owner,
         method=asked.method,
+        claim=partial(state.forget, owed_mark(caller.name, ident)),
         is_of_stored=True,
     )
 

@@ -151,6 +151,8 @@ class _Messages(msgspec.Struct):
     error: msgspec.Raw = _NOTHING
 
 
+UNFINISHED = ("queued", "in_progress")
+"""The states of a response that is still being made: what it costs is told when it is over."""
 _FAILED = ("failed", "cancelled")
 """The states of a response that is no answer, whatever there is of its output."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
+from arbiter.accounting.facts import UNFINISHED
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.lanes import Lane
 from arbiter.attempt.live import Live
@@ -53,6 +54,14 @@ class Artefacts:
             marks = self._keeper.of_answer(live.body) if live.kind is None else []
         if marks:
             self._keep(state, live, marks)
+        if isinstance(self._keeper, bound_responses.Keeper) and self._keeper.stored:
+            self._owe(state, live, self._keeper)
+
+    def _owe(self, state: State, live: Live, keeper: bound_responses.Keeper) -> None:
+        """What goes on in the background has yet to be counted, by whoever first sees it whole."""
+        facts = live.facts
+        if facts is not None and facts.finish in UNFINISHED and facts.response_id is not None:
+            self._keep(state, live, [bound_responses.owed_mark(keeper.owner, facts.response_id)])
 
     def _keep(self, state: State, live: Live, marks: list[bytes]) -> None:
         state.remember(marks, Origin(live.rung.provider.name, live.account.label or "", live.rung.model), self._life_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -23,8 +23,8 @@ MAX_VALUES = 100_000
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_request", "amount", "edits", "format", "incoming", "is_of_stored", "limits", "method", "opened",
-                 "owner", "path", "stream", "trace_id", "window")  # fmt: skip
+    __slots__ = ("_request", "amount", "claim", "edits", "format", "incoming", "is_of_stored", "limits", "method",
+                 "opened", "owner", "path", "stream", "trace_id", "window")  # fmt: skip
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Ask:
         owner: str | None = None,
         method: str = "POST",
         is_of_stored: bool = False,
+        claim: Callable[[], bool] = lambda: False,
         edits: tuple[str, ...] = (),
         window: str = "",
     ) -> None:
@@ -53,6 +54,7 @@ class Ask:
         self.amount = amount  # of input
         self.method = method
         self.is_of_stored = is_of_stored  # it is about an answer that a provider keeps, and has no body
+        self.claim = claim  # whether the tokens of the stored answer are yet to be counted; they are then
         self.owner = owner  # the client that asks; None where it is unattributed
         self.edits = edits  # JSON paths that were changed since the client sent it
         self.window = window  # that the model's name asks for, as it stands there (`routing.undeclared`)
@@ -61,6 +63,11 @@ class Ask:
     @property
     def counts_tokens(self) -> bool:
         return self.path.endswith(("/count_tokens", "/input_tokens"))
+
+    @property
+    def is_background(self) -> bool:
+        """Whether the answer is made also where nobody waits for it."""
+        return self.format.name == native.RESPONSES and bytes(self.opened.members.get("background", b"")) == b"true"
 
     @property
     def is_bound_to_format(self) -> bool:
@@ -81,6 +88,7 @@ class Ask:
             owner=self.owner,
             method=self.method,
             is_of_stored=self.is_of_stored,
+            claim=self.claim,
             edits=self.edits + changed,
             window=self.window,
         )

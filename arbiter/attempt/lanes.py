@@ -17,7 +17,7 @@ from arbiter.accounting.facts import Facts
 from arbiter.attempt.ask import Ask
 from arbiter.clock import monotonic, now_ms
 from arbiter.config.snapshot import Provider
-from arbiter.errors import ArbiterError, PartUnsupported, ProtocolUnsupported
+from arbiter.errors import ArbiterError, Garbled, PartUnsupported, ProtocolUnsupported
 from arbiter.fold import collect, unfold
 from arbiter.model import Event
 from arbiter.routing.plan import Rung
@@ -198,13 +198,16 @@ class NativeLane:
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         assert isinstance(course, NativeStream)
-        return facts.of_stream(
+        found = facts.of_stream(
             course.tap,
             first_event_ns=first_event_ns,
             last_event_ns=last_event_ns,
             finish_inferred=course.finish_inferred,
             protocol_fault=course.protocol_fault,
         )
+        if found.finish is None and self._ask.is_background and course.failure is None:
+            return msgspec.structs.replace(found, finish=facts.UNFINISHED[1])  # it goes on without us
+        return found
 
     async def whole(self, body: bytes, kind: str) -> Whole:
         if self._ask.counts_tokens:
@@ -229,11 +232,13 @@ NOT_KEPT = (
 
 
 class StoredLane(NativeLane):
-    """An answer that the provider keeps is asked for, or done away with. It was paid for when it was made."""
+    """An answer that the provider keeps is asked for, or done away with. It was paid for when it was made; what was
+    made in the background is when it is first seen whole."""
 
-    __slots__ = ()
+    __slots__ = ("_is_claimed",)
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
+        self._is_claimed: bool | None = None
         self._ask = ask
         self._provider = rung.provider
         self.format = ask.format
@@ -244,6 +249,8 @@ class StoredLane(NativeLane):
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         found = super().facts(course, first_event_ns, last_event_ns)
+        if self._is_owed(found):
+            return found
         return Facts(
             response_id=found.response_id,
             model=found.model,
@@ -254,7 +261,19 @@ class StoredLane(NativeLane):
         )
 
     async def whole(self, body: bytes, kind: str) -> Whole:
-        return Whole(body, None)
+        try:
+            found = facts.of_responses_answer(body)
+        except Garbled:
+            return Whole(body, None)
+        return Whole(body, found if self._is_owed(found) else None)
+
+    def _is_owed(self, found: Facts) -> bool:
+        """Whether these are the tokens of an answer that nobody has counted yet. Of several who see it, one counts."""
+        if found.usage is None or not found.usage.is_stated or found.finish is None or found.finish in facts.UNFINISHED:
+            return False
+        if self._is_claimed is None:
+            self._is_claimed = self._ask.claim()
+        return self._is_claimed
 
 
 class TranslatedLane:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from arbiter.accounting.facts import UNFINISHED
 from arbiter.ledger.database import Database
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow
@@ -96,13 +97,15 @@ class Estimates:
 
 
 def is_owed(row: AttemptRow) -> bool:
-    """Whether tokens were used that nobody counted: the model answered, wholly or until it was cut."""
+    """Whether tokens were used that nobody counted: the model answered, wholly or until it was cut. What it goes on
+    with in the background has its usage when it is asked for."""
     return (
         row.usage_source in ("missing", "partial")
         and row.sample is not None
         and row.status is not None
         and 200 <= row.status < 300
         and row.outcome != "interrupted"
+        and row.finish_reason not in UNFINISHED
     )
 
 

@@ -262,6 +262,12 @@ class LmdbState:
             found = [txn.get(mark, db=self._artefacts) for mark in marks]
         return [records.read_origin(raw, now_ms) for raw in found]
 
+    def forget(self, mark: bytes) -> bool:
+        if self.origins([mark]) == [None]:
+            return False
+        with self._env.begin() as txn:
+            return bool(txn.delete(mark, db=self._artefacts))
+
     # --- counters and measures ----------------------------------------------------------------------------------------
 
     def admit(self, name: str, per_minute: int, per_day: int) -> float:

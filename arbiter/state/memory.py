@@ -141,6 +141,10 @@ class Memory:
         records = map(self.artefacts.get, marks)
         return [record.value if record is not None and record.expires_ms > now_ms else None for record in records]
 
+    def forget(self, mark: bytes) -> bool:
+        record = self.artefacts.pop(mark, None)
+        return record is not None and record.expires_ms > self._now_ms()
+
     def share(self, worker: str, busy: Mapping[str, int], samples: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         self._busy[worker] = (self._monotonic(), dict(busy))
         if samples:

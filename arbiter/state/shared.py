@@ -277,6 +277,10 @@ class Shared:
             found = [own or other for own, other in zip(found, kept, strict=True)]
         return found
 
+    def forget(self, mark: bytes) -> bool:
+        found = self._ask(lambda state: state.forget(mark))
+        return found or (self._left is not None and self._ask_left(lambda left: left.forget(mark), False))
+
     def share(self, worker: str, busy: Mapping[str, int], samples: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         self._ask(lambda state: state.share(worker, busy, samples))
 

@@ -76,6 +76,11 @@ def known_mark(ident: str) -> bytes:
     return xxhash.xxh3_128_digest(b"known\0%b" % ident.encode("utf-8", "replace"))
 
 
+def owed_mark(owner: str | None, ident: str) -> bytes:
+    """The mark of an answer that was still being made when it was given to `owner`: nobody has counted its tokens."""
+    return xxhash.xxh3_128_digest(b"owed\0%b" % id_mark(owner, ident))
+
+
 class Referred(NamedTuple):
     """Something that a request only refers to, and its provider keeps."""
 

@@ -72,7 +72,7 @@ def shared(ups: dict[str, Upstream], tmp_path_factory: pytest.TempPathFactory) -
         return {**made, "retry": {"attempts": 1}, **more}
 
     pool = [{"label": "work", "key": "sk-work"}, {"label": "home", "key": "sk-home"}]
-    one, two = provider("one", models=["m"]), provider("two", models=["n"])
+    one, two = provider("one", models=["m", "slow"]), provider("two", models=["n"])
     pooled = {name: value for name, value in provider("two", models=["p"], keys=pool).items() if name != "key"}
     config = {
         **KEYS,
@@ -88,6 +88,7 @@ def shared(ups: dict[str, Upstream], tmp_path_factory: pytest.TempPathFactory) -
                 "one", models=[{"id": "by-chat", "api": "chat"}, {"id": "by-responses", "api": "responses"}]
             ),
         },
+        "models": [{"model": "one/slow", "input_usd_per_mtok": 3, "output_usd_per_mtok": 15}],
         "aliases": {"either": {"group": ["one/m", "two/n"], "select": "random"}},
     }
     with Gateway(config, tmp_path_factory.mktemp("responses")) as made:
@@ -383,6 +384,61 @@ def test_an_answer_is_known_while_it_is_made(gateway: Gateway, ups: dict[str, Up
             # Broken off as it is, it is still there.
             assert (await ask(gateway.port, url, {}, headers=caller())).status == 200
             assert (await ask(gateway.port, url, {}, headers=caller("ben"))).status == 404
+
+    run(main)
+
+
+BILL = {"input_tokens": 1000, "output_tokens": 200, "total_tokens": 1200}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_what_was_made_in_the_background_is_paid_for_once(
+    gateway: Gateway, ups: dict[str, Upstream], stream: bool
+) -> None:
+    """By whoever first sees it whole; what asked for it has nothing to count, and no estimate either."""
+    ident = f"resp_background_{stream}"
+
+    def told(status: str, **more: Any) -> bytes:
+        return (
+            RESPONSES.answer().replace(b"resp_1", ident.encode())
+            if not more
+            else json.dumps(
+                {"id": ident, "object": "response", "model": "served", "status": status, "output": [], **more}
+            ).encode()
+        )
+
+    over = told("completed", usage=BILL)
+
+    async def script(peer: Peer, request: Request) -> None:
+        up = ups["one"]
+        up.seen.append(request)
+        if request.method == "POST":
+            if stream:
+                await peer.send(begun(*[one.replace(b"resp_1", ident.encode()) for one in RESPONSES.opening("hel")]))
+                peer.close()
+            else:
+                await peer.send(reply(200, told("queued", usage=None)))
+        elif len(up.seen) == 2:
+            await peer.send(reply(200, told("in_progress", usage=None)))
+        elif "stream=true" in request.target:
+            event = {"type": "response.completed", "sequence_number": 9, "response": json.loads(over)}
+            await peer.send(reply(200, f"data: {json.dumps(event)}\n\n".encode(), EVENT_STREAM))
+        else:
+            await peer.send(reply(200, over))
+
+    async def main() -> None:
+        async with Origin(script, port=ups["one"].port):
+            made = await ask(gateway.port, PATH, body("slow", background=True, stream=stream), headers=caller())
+            until(lambda: gateway.row(made.trace_id)["finished_ms"] is not None)
+            urls = [f"{PATH}/{ident}", *([f"{PATH}/{ident}?stream=true"] if stream else []), *[f"{PATH}/{ident}"] * 2]
+            seen = [await ask(gateway.port, url, method="GET", headers=caller()) for url in urls]
+            assert {found.status for found in seen} == {200}
+        first, *rows = [gateway.row(found.trace_id)["attempts"][0] for found in (made, *seen)]
+        assert first["finish_reason"] == ("in_progress" if stream else "queued")
+        assert (first["usage_source"], first["estimated_input_tokens"]) == ("missing", None)
+        assert [row["input_tokens"] for row in rows] == [None, 1000, *[None] * (len(rows) - 2)]
+        assert rows[1]["usage_source"] == "provider" and rows[1]["output_tokens"] == 200
+        assert [row["cost_pd"] for row in (first, *rows) if row["cost_pd"]] == [1000 * 3 * 10**6 + 200 * 15 * 10**6]
 
     run(main)
 

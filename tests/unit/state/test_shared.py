@@ -51,6 +51,7 @@ def use_all(state):
     state.admit("agent", 1, 1)
     state.remember(iter([SLOT]), MINE, 60)
     state.origins([SLOT, OTHER_SLOT])
+    state.forget(OTHER_SLOT)
     state.share("worker-1", {"a/m": 1}, {"a/m": [(1.0, 1.0)]})
     state.busy("worker-2")
     state.measures()

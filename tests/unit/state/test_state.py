@@ -297,6 +297,17 @@ def test_who_has_no_limit_is_not_counted(state):
 # -------------------------------------------------------------------------------------------------------- artefacts
 
 
+def test_of_several_who_forget_an_artefact_one_hears_that_it_was_there(state, time):
+    mine, mark = Origin("anthropic", "work", "claude"), b"m" * 16
+    assert not state.forget(mark)
+    state.remember([mark], mine, 100)
+    assert [state.forget(mark) for _ in range(3)] == [True, False, False]
+    assert state.origins([mark]) == [None]
+    state.remember([mark], mine, 100)
+    time.passes(101)
+    assert not state.forget(mark)
+
+
 def test_an_artefact_is_known_by_who_made_it(state, time):
     mine, other = Origin("anthropic", "work", "claude"), Origin("openai", "", "gpt")
     marks = [bytes([number]) * 16 for number in range(4)]
