@@ -304,7 +304,7 @@ def _retry_of(code: ErrorClass, status: int = 0) -> Retry:
         return Retry.LARGER
     if status in _PASSING or (not status and code is ErrorClass.OVERLOADED):
         return Retry.SAME
-    if status >= 500 or code is ErrorClass.UPSTREAM_ERROR:
+    if status >= 500 or code in (ErrorClass.UPSTREAM_ERROR, ErrorClass.OVERLOADED):
         return Retry.NEXT
     return Retry.NEVER
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Literal
 from urllib.parse import quote
 
-from arbiter.attempt import lanes
 from arbiter.attempt.ladder import Doors
 from arbiter.config.snapshot import Account, Provider
 from arbiter.errors import ArbiterError, NoRoute
@@ -21,6 +20,7 @@ from arbiter.log import Log
 from arbiter.routing.plan import Rung
 from arbiter.state.base import Origin, State
 from arbiter.upstream.exchange import Outgoing
+from arbiter.wire.dialects import dialect_of
 from arbiter.wire.format import FORMATS
 from arbiter.wire.headers import Incoming, to_upstream
 
@@ -84,7 +84,8 @@ async def _asked(rung: Rung, account: Account, incoming: Incoming, doors: Doors)
     headers = [
         pair for pair in to_upstream(provider, account, rung.wire, incoming, stream=False) if pair[0] != "content-type"
     ]
-    target = lanes.target_of(provider, format, f"/models/{quote(rung.model, safe='')}")
+    path = f"/models/{quote(rung.model, safe='')}"
+    target = dialect_of(provider).target(provider, format.name, path, rung.model, stream=False)
     budgets = replace(
         provider.budgets, queue_s=PATIENCE_S, connect_s=PATIENCE_S, headers_s=PATIENCE_S, unary_s=PATIENCE_S
     )

@@ -16,7 +16,6 @@ from arbiter.accounting import facts, usage
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.ask import Ask
 from arbiter.clock import monotonic, now_ms
-from arbiter.config.snapshot import Provider
 from arbiter.errors import ArbiterError, Garbled, PartUnsupported, ProtocolUnsupported
 from arbiter.fold import collect, unfold
 from arbiter.model import Event
@@ -24,6 +23,7 @@ from arbiter.routing.plan import Rung
 from arbiter.state.base import State
 from arbiter.wire import embeddings, faults, native
 from arbiter.wire.course import Course
+from arbiter.wire.dialects import dialect_of
 from arbiter.wire.disguises import unmasked
 from arbiter.wire.format import FORMATS, Format, Wire, Writer
 from arbiter.wire.native import NativeStream
@@ -140,16 +140,13 @@ def counts_tokens(asked: str, rung: Rung, *, lacks: bool = False) -> bool:
     return spoken(asked, rung, lacks=lacks) in (asked, "any")
 
 
+def _target(rung: Rung, format: Wire, ask: Ask, path: str, query: str = "") -> str:
+    dialect = dialect_of(rung.provider)
+    return dialect.target(rung.provider, format.name, path, rung.model, stream=ask.stream, query=query)
+
+
 _EMBEDDERS = (native.CHAT, native.RESPONSES, "any")
 """Who has embeddings: they stand beside OpenAI's other APIs, on every server of that vendor's formats."""
-
-
-def target_of(provider: Provider, format: Wire, path: str) -> str:
-    """Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either."""
-    base = provider.endpoint.path
-    if (format.name == native.MESSAGES or provider.type == "anthropic") and not base.endswith("/v1"):
-        path = "/v1" + path
-    return base + path
 
 
 class NativeLane:
@@ -157,25 +154,26 @@ class NativeLane:
 
     name = "native"
     kind: str | None = None
-    __slots__ = ("_ask", "_drop_usage", "_provider", "body", "fidelity", "format", "sets_marks")
+    __slots__ = ("_ask", "_drop_usage", "_rung", "body", "fidelity", "format", "sets_marks")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
         self._ask = ask
-        self._provider = rung.provider
+        self._rung = rung
         self.format = ask.format
         asks_usage = ask.stream and not rung.provider.takes_logins
         # To whom a login goes, its request goes as it came, with the window that stands in the model's name.
         model = rung.model + ask.window if rung.provider.takes_logins else rung.model
-        spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage)
+        changes = dialect_of(rung.provider).changes(ask.format.name, ask.incoming.fields)
+        spliced = native.splice(
+            ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes
+        )
         self.body = spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
         self.sets_marks = rung.target.prompt_cache in ("arbiter", "off")
         self._drop_usage = spliced.asked_usage
 
     def target(self) -> str:
-        target = target_of(self._provider, self.format, self._ask.path)
-        query = self._ask.incoming.query
-        return f"{target}?{query}" if query else target
+        return _target(self._rung, self.format, self._ask, self._ask.path, self._ask.incoming.query)
 
     def course(self) -> NativeStream:
         return NativeStream(self.format.name, drop_usage=self._drop_usage, limit=self._ask.limits.event)
@@ -240,7 +238,7 @@ class StoredLane(NativeLane):
     def __init__(self, ask: Ask, rung: Rung) -> None:
         self._is_claimed: bool | None = None
         self._ask = ask
-        self._provider = rung.provider
+        self._rung = rung
         self.format = ask.format
         self.body = b""
         self.fidelity = "verbatim"
@@ -283,11 +281,11 @@ class TranslatedLane:
     kind: str | None = EVENTS
     sets_marks = True
     format: Format
-    __slots__ = ("_ask", "_disguises", "_model", "_ours", "_provider", "body", "fidelity", "format")
+    __slots__ = ("_ask", "_disguises", "_model", "_ours", "_rung", "body", "fidelity", "format")
 
     def __init__(self, ask: Ask, rung: Rung, wire: str) -> None:
         self._ask = ask
-        self._provider = rung.provider
+        self._rung = rung
         self._model = rung.model
         self._ours = FORMATS[ask.format.name]
         self.format = self._ours if wire == "any" else FORMATS[wire]
@@ -302,7 +300,9 @@ class TranslatedLane:
             include_usage=ask.stream,  # SPEC 2.5; the writer knows what the client asked for
         )
         try:
-            self.body = self.format.build_request(request, rung.target)
+            changes = dialect_of(rung.provider).changes(self.format.name, ask.incoming.fields)
+            body = self.format.build_request(request, rung.target)
+            self.body = changes.in_body(body) if changes is not None else body
             self._disguises = self.format.disguised(request)
         except PartUnsupported as error:
             place = place_of(error.part, ask.opened.members, self._ours.parse_request)
@@ -310,7 +310,7 @@ class TranslatedLane:
 
     def target(self) -> str:
         # The query string is the client's format's own (`?beta=true`).
-        return target_of(self._provider, self.format, self.format.path)
+        return _target(self._rung, self.format, self._ask, self.format.path)
 
     def course(self) -> TranslatedStream:
         return TranslatedStream(self.format.reader(self._ask.limits.event), self._writer(), self._disguises)

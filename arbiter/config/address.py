@@ -18,8 +18,12 @@ from arbiter.config.source import ConfigError, Fail
 ENDPOINTS = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com",
+    "openrouter": "https://openrouter.ai/api/v1",
     "ollama": "http://localhost:11434/v1",
 }
+_OWN = {"azure": "an Azure resource"}
+_EXAMPLES = {"azure": "https://NAME.openai.azure.com"}
+"""Who has no address that is everybody's."""
 CALLS = ("/chat/completions", "/completions", "/messages", "/responses")
 PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
@@ -66,7 +70,9 @@ def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], e
     if written.host is not None and not _AUTHORITY.fullmatch(written.host):
         raise error(join(path, "host"), "expected a host name, with a port where needed")
     tls = _tls(written.tls, join(path, "tls"), base, error)
-    url = written.endpoint if written.endpoint is not None else ENDPOINTS[written.type]
+    url = written.endpoint if written.endpoint is not None else ENDPOINTS.get(written.type)
+    if url is None:
+        raise error(here, f"{_OWN[written.type]} needs one, as in {_EXAMPLES[written.type]}")
     if url.startswith("unix:"):
         if http2:
             raise error(
@@ -77,7 +83,7 @@ def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], e
     if parts.scheme not in ("http", "https"):
         known = ("http", "https", "unix")
         if "://" not in url:
-            example = ENDPOINTS[written.type]
+            example = ENDPOINTS.get(written.type) or _EXAMPLES[written.type]
             raise error(here, f"expected a URL; write https:// (or http://) in front of the host, as in {example}")
         raise error(here, f"expected a URL with http, https or unix{nearest(parts.scheme, known)}")
     if parts.username is not None or parts.password is not None:

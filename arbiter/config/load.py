@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import deployment, keyring, logins, schema, units
+from arbiter.config import clouds, deployment, keyring, logins, schema, units
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, passwords, state_dir, store
 from arbiter.config.aliases import Names
@@ -62,7 +62,14 @@ from arbiter.config.words import (
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
 DEFAULT_PATH = "arbiter.yaml"
-_WIRES = {"openai": "openai-chat", "ollama": "openai-chat", "anthropic": "anthropic-messages", "echo": "any"}
+_WIRES = {
+    "openai": "openai-chat",
+    "azure": "openai-chat",
+    "openrouter": "openai-chat",
+    "ollama": "openai-chat",
+    "anthropic": "anthropic-messages",
+    "echo": "any",
+}
 _HEADERS_S = {"anthropic": 120.0}
 NO_CLIENTS = "auth.mode is require and there are no clients: every request will be refused"
 _WHERE = frozenset({"bind", "port", "socket", "workers"})
@@ -335,13 +342,14 @@ class _Resolver:
             self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
         if written.api == "responses" and _WIRES[written.type] != "openai-chat":
             raise self.error(join(path, "api"), f"only OpenAI has two of them; {written.type} has one")
-        if _WIRES[written.type] == "openai-chat" and place.path == "":
+        if _WIRES[written.type] == "openai-chat" and place.path == "" and written.type != "azure":
             self.warnings.append(
                 f"{join(path, 'endpoint')}: no path; most servers of OpenAI's format live under /v1, as in "
                 "http://localhost:8000/v1"
             )
         if written.auto_models == "on" and written.type not in logins.TYPES:
             raise self.error(join(path, "auto_models"), f"no names are {written.type}'s own; declare its models")
+        clouds.check(written, path, self.error)
         self._warn_of_idle(written, path)
         models: dict[str, Model] = {}
         for index, entry in enumerate(written.models):
@@ -380,6 +388,7 @@ class _Resolver:
             type=written.type,
             wire=_WIRES[written.type],
             api=written.api,
+            api_version=written.api_version,
             endpoint=place,
             accounts=pool,
             models=tuple(models.values()),

@@ -116,6 +116,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
         "auto_models": "on" if provider.auto_models else "off",
         "relay": provider.relay,
         "api": provider.api,
+        **({"api_version": provider.api_version} if provider.api_version is not None else {}),
         "responses_api": provider.responses_api,
         "prompt_cache": provider.prompt_cache,
         "prompt_cache_ttl": provider.prompt_cache_ttl,

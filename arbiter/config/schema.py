@@ -15,7 +15,8 @@ from msgspec import Meta, field
 
 from arbiter.config.callers import Auth, Client, SessionAffinity, Sessions
 from arbiter.config.price_schema import CatalogRow, PriceSources
-from arbiter.config.sections import Duration, Number, Secret, Section, Size, Ttl, doc, instead
+from arbiter.config.sections import Duration, Number, Secret, Section, Size, doc, instead
+from arbiter.config.storage_schema import Search, Storage
 
 _PRICED = ("input", "cached_input", "cache_write_5m", "cache_write_1h", "output")
 _PRICES_STAND = "prices stand at the top level: `models: [{ model: provider/model, input_usd_per_mtok: … }]`"
@@ -121,8 +122,8 @@ class Model(Section):
     api: Annotated[
         Literal["chat", "responses", "messages"] | None,
         doc(
-            "The API that it is asked through, whatever the client speaks. Default: chat completions for `openai` and "
-            "`ollama`, and for Responses as `responses_api` says; Messages for `anthropic`."
+            "The API that it is asked through, whatever the client speaks. Default: chat completions for `openai`, "
+            "`azure`, `openrouter` and `ollama`, and for Responses as `responses_api` says; Messages for `anthropic`."
         ),
     ] = None
 
@@ -248,22 +249,22 @@ class Provider(Section):
     }
 
     type: Annotated[
-        Literal["openai", "anthropic", "ollama", "echo"],
+        Literal["openai", "anthropic", "azure", "openrouter", "ollama", "echo"],
         Meta(
             extra={
-                "not_built": ("gemini", "bedrock", "azure", "openrouter", "vertex", "decisions"),
+                "not_built": ("gemini", "bedrock", "vertex", "decisions"),
                 "meant": {"claude": "anthropic", "gpt": "openai", "openai-compatible": "openai", "vllm": "openai"},
             }
         ),
         doc(
-            "What it speaks: `openai` and `ollama` OpenAI Chat Completions, `anthropic` Messages; "
+            "What it speaks: `openai`, `azure`, `openrouter` and `ollama` OpenAI Chat Completions, `anthropic` Messages; "
             "`echo` is built in, needs no network and speaks them all."
         ),
     ]
     api: Annotated[
         Literal["chat", "responses"],
         doc(
-            "Which of OpenAI's two APIs an `openai` or `ollama` provider is asked in where the client's is neither: "
+            "Which of OpenAI's two APIs a provider that has both is asked in where the client's is neither: "
             "`chat` is what every server has; in `responses` OpenAI's own models also think where there are tools."
         ),
     ] = "chat"
@@ -271,7 +272,15 @@ class Provider(Section):
         str | None,
         doc(
             "Base URL (`http`, `https`, or `unix:///path.sock:/base`). Default: `https://api.openai.com/v1`, "
-            "`https://api.anthropic.com`, `http://localhost:11434/v1`. `echo` has none."
+            "`https://api.anthropic.com`, `https://openrouter.ai/api/v1`, `http://localhost:11434/v1`. `azure` needs its "
+            "own, `https://NAME.openai.azure.com`; `echo` has none."
+        ),
+    ] = None
+    api_version: Annotated[
+        str | None,
+        doc(
+            "Of `azure`: the dated version of its older API, as in `2024-10-21`, which has a model's deployment in the "
+            "path. Default: the API without versions, `/openai/v1`."
         ),
     ] = None
     key: Annotated[
@@ -486,70 +495,6 @@ class Admin(Section):
     forward_auth_header: Annotated[
         str | None, doc("Header in which a proxy of `server.trusted_proxies` names the user it has let in.")
     ] = None
-
-
-class Capture(Section):
-    hints: ClassVar[dict[str, str]] = {
-        **instead("content", "enabled", "bodies", "capture_content", "messages"),
-        **instead("ttl", "content_ttl", "retention"),
-    }
-
-    content: Annotated[
-        bool, doc("Keep what is asked and answered: messages, system prompts, tools, answers; without secrets.")
-    ] = False
-    headers: Annotated[
-        bool, doc("Keep the headers of each request and of its answer. Those that look like credentials are masked.")
-    ] = False
-    ttl_s: Annotated[Duration, doc("How long that is kept. `0`: for ever.")] = field(name="ttl", default=72 * 3600.0)
-    redact: Annotated[
-        list[str],
-        doc(
-            "Regular expressions (Python's) for what else must not be kept; what they match becomes `***`. Keys and "
-            "tokens of known shapes, and this configuration's secrets, become that anyway."
-        ),
-    ] = field(default_factory=list)
-    preview_chars: Annotated[
-        int, doc("How much of a message the request page shows before its link to the whole.", ge=1, le=32_768)
-    ] = 4096
-    max: Annotated[
-        Size,
-        doc("What may wait to be stored; beyond it requests are served, and their content is dropped.", ge=1 << 20),
-    ] = 256 << 20
-
-
-class Search(Section):
-    not_built = frozenset({"embed"})
-    hints: ClassVar[dict[str, str]] = instead("index", "enabled", "on", "text")
-
-    index: Annotated[
-        bool,
-        doc(
-            "Keep an index for `arbiter search`: of captured content, titles, summaries, notes and names of tools. It "
-            "is made and dropped in the background when this changes."
-        ),
-    ] = False
-
-
-class Storage(Section):
-    url: Annotated[
-        str | None,
-        doc(
-            "Where rows go: `sqlite:///relative.db`, `sqlite:////absolute.db`, "
-            "`postgresql://user:password@host/name`, or `none`. "
-            "Default: `arbiter.db` in the data directory."
-        ),
-    ] = None
-    journal_max: Annotated[Size, doc("Rows waiting to be stored, at most.", ge=1 << 20)] = 1 << 30
-    on_full: Annotated[
-        Literal["serve", "refuse"], doc("Then, or on a full disk: serve unrecorded and count, or refuse requests.")
-    ] = "serve"
-    capture: Annotated[Capture, doc("What is kept of the traffic itself. By default nothing.")] = field(
-        default_factory=Capture
-    )
-    rows_ttl: Annotated[
-        Literal["never"] | Ttl,
-        doc("Delete requests, attempts and sessions that are older than this, once an hour."),
-    ] = "never"
 
 
 class Log(Section):

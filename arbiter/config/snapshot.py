@@ -171,6 +171,7 @@ class Provider:
     models: tuple[Model, ...] = ()
     relay: Literal["native", "rebuild"] = "native"
     api: Literal["chat", "responses"] = "chat"
+    api_version: str | None = None
     responses_api: Literal["auto", "native", "transcode"] = "auto"
     prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
     prompt_cache_ttl: Literal["5m", "1h"] = "5m"

@@ -30,7 +30,9 @@ _BY_STATUS = {
     403: ErrorClass.FORBIDDEN,
     404: ErrorClass.NOT_FOUND,
     413: ErrorClass.TOO_LARGE,
+    424: ErrorClass.UPSTREAM_ERROR,  # Bedrock: the model itself failed
     429: ErrorClass.RATE_LIMITED_TRANSIENT,
+    498: ErrorClass.OVERLOADED,  # Groq: no room in the tier
     503: ErrorClass.OVERLOADED,
     529: ErrorClass.OVERLOADED,
 }
@@ -42,9 +44,18 @@ _BY_WORD = {
     "billing_not_active": ErrorClass.QUOTA_EXHAUSTED,
     "billing_error": ErrorClass.QUOTA_EXHAUSTED,
     "usage_limit_reached": ErrorClass.QUOTA_EXHAUSTED,
+    "exceeded_current_quota_error": ErrorClass.QUOTA_EXHAUSTED,  # Moonshot
+    "servicequotaexceededexception": ErrorClass.QUOTA_EXHAUSTED,  # Bedrock
+    "1113": ErrorClass.QUOTA_EXHAUSTED,  # z.ai has numbers: no balance, a day's calls, a plan's window, no plan
+    "1304": ErrorClass.QUOTA_EXHAUSTED,
+    "1308": ErrorClass.QUOTA_EXHAUSTED,
+    "1309": ErrorClass.QUOTA_EXHAUSTED,
+    "1310": ErrorClass.QUOTA_EXHAUSTED,
     "context_length_exceeded": ErrorClass.CONTEXT_LENGTH,
     "exceed_context_size_error": ErrorClass.CONTEXT_LENGTH,
     "string_above_max_length": ErrorClass.CONTEXT_LENGTH,
+    "1261": ErrorClass.CONTEXT_LENGTH,
+    "1301": ErrorClass.CONTENT_POLICY,
     "content_filter": ErrorClass.CONTENT_POLICY,
     "content_policy": ErrorClass.CONTENT_POLICY,
     "content_policy_violation": ErrorClass.CONTENT_POLICY,
@@ -52,6 +63,18 @@ _BY_WORD = {
     "overloaded_error": ErrorClass.OVERLOADED,
     "overloaded": ErrorClass.OVERLOADED,
     "engine_overloaded": ErrorClass.OVERLOADED,
+    "engine_overloaded_error": ErrorClass.OVERLOADED,  # Moonshot, with a 429
+    "1312": ErrorClass.OVERLOADED,
+    "modelnotreadyexception": ErrorClass.OVERLOADED,  # Bedrock, with a 429
+    "serviceunavailableexception": ErrorClass.OVERLOADED,
+    "throttlingexception": ErrorClass.RATE_LIMITED_TRANSIENT,
+    "modelerrorexception": ErrorClass.UPSTREAM_ERROR,
+    "modelstreamerrorexception": ErrorClass.UPSTREAM_ERROR,
+    "modeltimeoutexception": ErrorClass.UPSTREAM_ERROR,
+    "expiredtokenexception": ErrorClass.UNAUTHORIZED,
+    "unrecognizedclientexception": ErrorClass.UNAUTHORIZED,
+    "invalidsignatureexception": ErrorClass.UNAUTHORIZED,
+    "incompletesignatureexception": ErrorClass.UNAUTHORIZED,
     "server_is_overloaded": ErrorClass.OVERLOADED,
     "slow_down": ErrorClass.OVERLOADED,
 }
@@ -65,6 +88,7 @@ _INSTEAD_OF_STATUS = {
     "not_found_error": ErrorClass.NOT_FOUND,
     "request_too_large": ErrorClass.TOO_LARGE,
     "invalid_request_error": ErrorClass.BAD_REQUEST,
+    "validationexception": ErrorClass.BAD_REQUEST,
     "invalid_prompt": ErrorClass.CONTENT_POLICY,
 }
 
@@ -80,12 +104,19 @@ _STATUS = {
     ErrorClass.OVERLOADED: 503,
 }
 
-# Anthropic, vLLM and others name an overlong prompt in their prose alone.
+# Anthropic, vLLM and others name an overlong prompt in their prose alone: so do Moonshot, xAI, Together, Bedrock.
 _TOO_LONG = re.compile(
     r"prompt is too long|maximum context length|exceeds? the (?:available )?context|context (?:window|length) exceeded"
-    r"|input length and `?max_tokens`? exceed",
+    r"|input length and `?max_tokens`? exceed|exceeded model token limit|maximum prompt length|context length is only"
+    r"|less than the context length|input is too long for requested model",
     re.IGNORECASE,
 )
+# And so is an account that has nothing left named by Anthropic (a 400), xAI (a 429 or 403) and Together.
+_SPENT = re.compile(
+    r"credit balance is too low|used all available credits|does(?:n't| not) have any credits|insufficient balance",
+    re.IGNORECASE,
+)
+_SPENT_STATUS = (400, 402, 403, 429)
 _PAGE = re.compile(rb"\A\s*(?:<!doctype\s+html|<html|<\?xml|<head|<body)", re.IGNORECASE)
 
 
@@ -114,8 +145,11 @@ def read(status: int, headers: Sequence[tuple[str, str]], body: bytes) -> Upstre
     message, words = _read_json(body)
     if message is None:
         message = _read_text(status, headers, body)
-    code = _classify(status, words, message)
     lowered = tuple((name.lower(), value) for name, value in headers)
+    kind = next((value for name, value in lowered if name == "x-amzn-errortype"), "")
+    if kind:  # Bedrock's bodies hold a message and nothing else: `ThrottlingException:http://...`
+        words = [kind.partition(":")[0].lower(), *words]
+    code = _classify(status, words, message)
     return UpstreamStatus(code, status, body, lowered, message)
 
 
@@ -163,6 +197,8 @@ def _classify(status: int, words: Sequence[str], message: str) -> ErrorClass:
     # Some say "maximum context length" in a 500; nobody means anything else by it.
     if status != 429 and _TOO_LONG.search(message):
         return ErrorClass.CONTEXT_LENGTH
+    if status in _SPENT_STATUS and _SPENT.search(message):
+        return ErrorClass.QUOTA_EXHAUSTED
     if status in _BY_STATUS:
         return _BY_STATUS[status]
     return ErrorClass.BAD_REQUEST if 400 <= status < 500 else ErrorClass.UPSTREAM_ERROR
@@ -192,11 +228,37 @@ def _read_json(body: bytes) -> tuple[str | None, list[str]]:
     innererror = inner.get("innererror")
     if isinstance(innererror, dict) and isinstance(innererror.get("code"), str):
         words.insert(0, innererror["code"].lower())  # Azure hides the policy violation in there
+    metadata = inner.get("metadata")
+    if isinstance(metadata, dict):  # OpenRouter: what its moderation flagged, or what the server behind it said
+        if "flagged_input" in metadata or "reasons" in metadata:
+            words.insert(0, "content_policy_violation")
+        raw = metadata.get("raw")
+        if isinstance(raw, str) and (behind := _behind(raw, inner.get("message"))) is not None:
+            return behind[0], words + behind[1]
     for text in (inner.get("message"), outer.error, outer.message, outer.detail):
         said = _say(text)
         if said:
             return said, words
     return None, words
+
+
+def _behind(raw: str, message: object) -> tuple[str, list[str]] | None:
+    """Return what an error in an error says: the server behind a router that itself says no more than that it failed.
+
+    It is read once, however deep they are put into each other.
+    """
+    if len(raw) > MAX_HEAD:
+        return None
+    try:
+        found = msgspec.json.decode(nesting.whole(raw.encode()), type=_Outer)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return (_one_line(f"{message}: {raw}"), []) if raw.strip() and isinstance(message, str) else None
+    inner = found.error if isinstance(found.error, dict) else {}
+    said = _say(inner.get("message")) or _say(found.error) or _say(found.message)
+    words = [
+        word.lower() for word in (inner.get("code"), inner.get("type"), found.code, found.type) if isinstance(word, str)
+    ]
+    return (_one_line(f"{message}: {said}"), words) if said else None
 
 
 def _say(value: object) -> str | None:

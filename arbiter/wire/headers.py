@@ -19,6 +19,7 @@ from arbiter.config.snapshot import Account, Provider
 from arbiter.config.words import CREDENTIALS, FRAMING, OURS, PREFIX, is_credential
 from arbiter.errors import HeadersTooLarge
 from arbiter.wire import waits
+from arbiter.wire.dialects import dialect_of
 
 Pairs = list[tuple[str, str]]
 
@@ -119,10 +120,11 @@ def to_upstream(
     if betas or provider.forward_headers or provider.takes_logins or provider.type == "echo":
         return _to_upstream(provider, account, wire, fields, stream=stream, betas=betas)
     # Of a caller no more than these matters, and agents send the same ones with every request.
-    key = (id(provider), id(account), wire, stream, *map(fields.get, PROTOCOL_HEADERS))
+    crossing = PROTOCOL_HEADERS + dialect_of(provider).forwards
+    key = (id(provider), id(account), wire, stream, *map(fields.get, crossing))
     known = _sent.get(key)
     if known is None or known[0] is not provider:
-        if any(len(value) > _LONG for value in map(fields.get, PROTOCOL_HEADERS) if value is not None):
+        if any(len(value) > _LONG for value in map(fields.get, crossing) if value is not None):
             return _to_upstream(provider, account, wire, fields, stream=stream)
         if len(_sent) >= _SENT:
             _sent.clear()
@@ -155,14 +157,12 @@ def _to_upstream(
         told = _betas(provider, account, fields, betas)
         if told is not None:
             headers.append(("anthropic-beta", told))
-        if account.key:
-            headers.append(("x-api-key", account.key))
-    else:
-        if "openai-beta" in fields:
-            headers.append(("openai-beta", fields["openai-beta"]))
-        if account.key:
-            headers.append(("authorization", f"Bearer {account.key}"))
+    elif "openai-beta" in fields:
+        headers.append(("openai-beta", fields["openai-beta"]))
+    dialect = dialect_of(provider)
+    headers += dialect.credential(account, wire)
     headers += account.sent
+    headers += [(name, fields[name]) for name in dialect.forwards if name in fields]
     if provider.type == "echo":
         headers += [(name, value) for name, value in fields.items() if name == "x-echo" or name.startswith("x-echo-")]
     if provider.forward_headers:

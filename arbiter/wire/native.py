@@ -15,8 +15,8 @@ line. Declared repairs (SPEC 2.1) are named in `repairs`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -146,9 +146,17 @@ def fidelity(changed: tuple[str, ...]) -> str:
     return "model-only" if changed == ("$.model",) else ",".join(changed)
 
 
-def splice(opened: Opened, wire: str, model: str, target: Target, *, asks_usage: bool) -> Spliced:
+class Changing(Protocol):
+    """What a provider wants otherwise in every body."""
+
+    def applied(self, members: Mapping[str, Raw]) -> tuple[Mapping[str, Raw], tuple[str, ...]]: ...
+
+
+def splice(
+    opened: Opened, wire: str, model: str, target: Target, *, asks_usage: bool, changes: Changing | None = None
+) -> Spliced:
     """The upstream body for `opened`: the rung's `model`; usage asked for, where a stream is to tell it;
-    the attribution line dropped and cache marks replaced where `target` says so.
+    the attribution line dropped and cache marks replaced where `target` says so; then what the provider wants otherwise.
 
     The body is always written anew from its members, even when nothing changes: of duplicate keys only the last one,
     the one that routing saw, may go out.
@@ -175,6 +183,10 @@ def splice(opened: Opened, wire: str, model: str, target: Target, *, asks_usage:
         settled, replaced = native_marks.settled(members, target)
         members = dict(settled)
         changed += [f"$.{name}" for name in replaced]
+    if changes is not None:
+        taken, names = changes.applied(members)
+        members = dict(taken)
+        changed += [path for name in names if (path := f"$.{name}") not in changed]
     return Spliced(_encode(members), tuple(changed), asked_usage)
 
 

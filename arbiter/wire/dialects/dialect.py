@@ -1,0 +1,69 @@
+"""The plain dialect: a server of a vendor's format, as the vendor has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from arbiter.config.snapshot import Account, Provider
+from arbiter.wire.native import MESSAGES
+
+Pairs = list[tuple[str, str]]
+
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_decode = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What every body to a provider has in place of the client's members, and what none has."""
+
+    more: Mapping[str, Raw] = {}
+    without: tuple[str, ...] = ()
+
+    def applied(self, members: Mapping[str, Raw]) -> tuple[Mapping[str, Raw], tuple[str, ...]]:
+        """Return the members as they leave, and the names of those that changed."""
+        changed = [name for name in self.without if name in members]
+        changed += [name for name, raw in self.more.items() if bytes(members.get(name, b"")) != bytes(raw)]
+        if not changed:
+            return members, ()
+        kept = {name: raw for name, raw in members.items() if name not in self.without}
+        return {**kept, **self.more}, tuple(changed)
+
+    def in_body(self, body: bytes) -> bytes:
+        """Return a body that we built, changed."""
+        return _encode(self.applied(_decode(body))[0])
+
+
+class Dialect:
+    """What a type of provider does around the formats that it speaks."""
+
+    forwards: tuple[str, ...] = ()
+    """Headers of the caller's that mean something to it, in lower case."""
+
+    def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
+        """Return the request target of a call in the format `wire`; `path` is the format's own, `query` the client's.
+
+        Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either.
+        """
+        base = provider.endpoint.path
+        if (wire == MESSAGES or provider.type == "anthropic") and not base.endswith("/v1"):
+            path = "/v1" + path
+        return f"{base}{path}?{query}" if query else base + path
+
+    def credential(self, account: Account, wire: str) -> Pairs:
+        """Return the headers that show an account's key; none where it has none."""
+        if not account.key:
+            return []
+        return [("x-api-key", account.key) if wire == MESSAGES else ("authorization", f"Bearer {account.key}")]
+
+    def changes(self, wire: str, fields: Mapping[str, str]) -> Changes | None:
+        """Return what is changed in every body of the format `wire`, if anything; `fields` are the caller's headers."""
+        return None
+
+
+def quoted(text: str) -> str:
+    """Return `text` as one segment of a path. Source: RFC 3986, section 2.3."""
+    return "".join([chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode()])
