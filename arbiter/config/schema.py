@@ -257,8 +257,8 @@ class Provider(Section):
             }
         ),
         doc(
-            "What it speaks: `openai`, `azure`, `openrouter` and `ollama` OpenAI Chat Completions, `anthropic` Messages; "
-            "`echo` is built in, needs no network and speaks them all."
+            "What it speaks: `openai`, `azure`, `openrouter` and `ollama` OpenAI Chat Completions, `anthropic` "
+            "Messages; `echo` is built in, needs no network and speaks them all."
         ),
     ]
     api: Annotated[
@@ -272,8 +272,8 @@ class Provider(Section):
         str | None,
         doc(
             "Base URL (`http`, `https`, or `unix:///path.sock:/base`). Default: `https://api.openai.com/v1`, "
-            "`https://api.anthropic.com`, `https://openrouter.ai/api/v1`, `http://localhost:11434/v1`. `azure` needs its "
-            "own, `https://NAME.openai.azure.com`; `echo` has none."
+            "`https://api.anthropic.com`, `https://openrouter.ai/api/v1`, `http://localhost:11434/v1`. `azure` needs "
+            "its own, `https://NAME.openai.azure.com`; `echo` has none."
         ),
     ] = None
     api_version: Annotated[

@@ -55,7 +55,9 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 def is_openrouter(provider: Provider) -> bool:
     host = provider.endpoint.host
-    return provider.type == "openrouter" or provider.priced_as == "openrouter" or host == "openrouter.ai" or host.endswith(".openrouter.ai")
+    if "openrouter" in (provider.type, provider.priced_as):
+        return True
+    return host == "openrouter.ai" or host.endswith(".openrouter.ai")
 
 
 def waiting(db: Database, providers: Mapping[str, Provider], since_ms: int) -> list[Row]:

@@ -455,8 +455,8 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         ("providers: { up: { type: openia } }\n", 1, "providers.up.type", 'got "openia"'),
         ("providers: { up: { type: gemini } }\n", 1, "providers.up.type", '"gemini" is not built yet'),
         ("providers: { a/b: { type: ollama } }\n", 1, 'providers."a/b"', "a name is"),
-        ("providers: { up: { type: azure } }\n", 1, "providers.up.endpoint", "an Azure resource needs one, as in https"),
-        (provider("api_version: 2024-10-21"), 4, "providers.up.api_version", "only azure has versions; openai has none"),
+        ("providers: { up: { type: azure } }\n", 1, "providers.up.endpoint", "an Azure resource needs one, as in"),
+        (provider("api_version: '2024-10-21'"), 4, "providers.up.api_version", "only azure has versions; openai has"),
         (
             "providers: { up: { type: azure, endpoint: 'https://a.test', api_version: v1 } }\n",
             1,

@@ -68,9 +68,10 @@ def test_azure_is_shown_its_key_in_a_header_of_its_own() -> None:
     assert headers(at, CHAT)["api-key"] == "sk" and "authorization" not in headers(at, CHAT)
     assert headers(at, "embeddings")["api-key"] == "sk"
     assert headers(at, MESSAGES)["x-api-key"] == "sk"
-    assert not {"api-key", "authorization"} & dict(
-        to_upstream(at.provider, Account(), CHAT, Incoming(()), stream=True)
-    ).keys()
+    assert (
+        not {"api-key", "authorization"}
+        & dict(to_upstream(at.provider, Account(), CHAT, Incoming(()), stream=True)).keys()
+    )
 
 
 @pytest.mark.parametrize("wire", [CHAT, MESSAGES])
