@@ -164,9 +164,7 @@ class NativeLane:
         # To whom a login goes, its request goes as it came, with the window that stands in the model's name.
         model = rung.model + ask.window if rung.provider.takes_logins else rung.model
         changes = dialect_of(rung.provider).changes(ask.format.name, ask.incoming.fields)
-        spliced = native.splice(
-            ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes
-        )
+        spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes)
         self.body = spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
         self.sets_marks = rung.target.prompt_cache in ("arbiter", "off")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import clouds, deployment, keyring, logins, schema, units
+from arbiter.config import deployment, keyring, logins, schema, units, vendors
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, passwords, state_dir, store
 from arbiter.config.aliases import Names
@@ -62,15 +62,6 @@ from arbiter.config.words import (
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
 DEFAULT_PATH = "arbiter.yaml"
-_WIRES = {
-    "openai": "openai-chat",
-    "azure": "openai-chat",
-    "openrouter": "openai-chat",
-    "ollama": "openai-chat",
-    "anthropic": "anthropic-messages",
-    "echo": "any",
-}
-_HEADERS_S = {"anthropic": 120.0}
 NO_CLIENTS = "auth.mode is require and there are no clients: every request will be refused"
 _WHERE = frozenset({"bind", "port", "socket", "workers"})
 _SMALLEST = """the smallest useful file is:
@@ -340,16 +331,16 @@ class _Resolver:
             self.warnings.append(f"{path}: no key; {place.host} will refuse every request")
         elif pool[0].key and place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
             self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
-        if written.api == "responses" and _WIRES[written.type] != "openai-chat":
+        if written.api == "responses" and vendors.WIRES[written.type] != "openai-chat":
             raise self.error(join(path, "api"), f"only OpenAI has two of them; {written.type} has one")
-        if _WIRES[written.type] == "openai-chat" and place.path == "" and written.type != "azure":
+        if vendors.WIRES[written.type] == "openai-chat" and place.path == "" and written.type != "azure":
             self.warnings.append(
                 f"{join(path, 'endpoint')}: no path; most servers of OpenAI's format live under /v1, as in "
                 "http://localhost:8000/v1"
             )
         if written.auto_models == "on" and written.type not in logins.TYPES:
             raise self.error(join(path, "auto_models"), f"no names are {written.type}'s own; declare its models")
-        clouds.check(written, path, self.error)
+        vendors.check(written, path, self.error)
         self._warn_of_idle(written, path)
         models: dict[str, Model] = {}
         for index, entry in enumerate(written.models):
@@ -370,7 +361,7 @@ class _Resolver:
                 raise self.error(here, f'"{model.id}" is listed twice')
             models[model.id] = model
         timeouts = written.timeouts
-        headers_s = timeouts.headers_s if timeouts.headers_s is not None else _HEADERS_S.get(written.type, 60.0)
+        headers_s = timeouts.headers_s if timeouts.headers_s is not None else vendors.HEADERS_S.get(written.type, 60.0)
         written_s = {**msgspec.structs.asdict(timeouts), "headers_s": headers_s}
         budgets = Budgets(**{phase: _capped(budget_s, cap_s) for phase, budget_s in written_s.items()})
         headers = []
@@ -386,7 +377,7 @@ class _Resolver:
         return Provider(
             name=name,
             type=written.type,
-            wire=_WIRES[written.type],
+            wire=vendors.WIRES[written.type],
             api=written.api,
             api_version=written.api_version,
             endpoint=place,
@@ -431,11 +422,11 @@ class _Resolver:
             self.warnings.append(
                 f"{join(path, 'timeouts.headers')}: has no effect; first_event is set, and is the limit of both"
             )
-        if _WIRES[written.type] != "openai-chat" and written.responses_api != "auto":
+        if vendors.WIRES[written.type] != "openai-chat" and written.responses_api != "auto":
             self.warnings.append(
                 f"{join(path, 'responses_api')}: has no effect; only providers of OpenAI's format have a choice"
             )
-        if _WIRES[written.type] == "openai-chat":
+        if vendors.WIRES[written.type] == "openai-chat":
             for option, default in (("prompt_cache", "auto"), ("prompt_cache_ttl", "5m")):
                 if getattr(written, option) != default:
                     self.warnings.append(

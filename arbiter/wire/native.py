@@ -156,7 +156,7 @@ def splice(
     opened: Opened, wire: str, model: str, target: Target, *, asks_usage: bool, changes: Changing | None = None
 ) -> Spliced:
     """The upstream body for `opened`: the rung's `model`; usage asked for, where a stream is to tell it;
-    the attribution line dropped and cache marks replaced where `target` says so; then what the provider wants otherwise.
+    the attribution line dropped and cache marks replaced where `target` says so; then what `changes` wants otherwise.
 
     The body is always written anew from its members, even when nothing changes: of duplicate keys only the last one,
     the one that routing saw, may go out.
