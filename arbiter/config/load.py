@@ -33,6 +33,7 @@ from arbiter.config.snapshot import (
     CacheFacts,
     Capture,
     Client,
+    Embed,
     Limits,
     Model,
     Network,
@@ -244,13 +245,14 @@ class _Resolver:
             plugins=self._plugins(),
             epoch="",
             affinity=affinity,
-            search=Search(config.search.index),
+            search=self._search(),
             sessions=self._sessions(),
             data_dir=data,
             pricing=pricing,
         )
         self._check_overrides(snapshot)
         self._check_titles(snapshot)
+        self._check_embed(snapshot)
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
         resolved = redacted(snapshot)
         resolved["server"] = {key: value for key, value in resolved["server"].items() if key not in _WHERE}
@@ -506,6 +508,22 @@ class _Resolver:
             raise self.error(path, f'there is no alias "{titles.alias}"{nearest(titles.alias, snapshot.aliases)}')
         if snapshot.storage.url == "none":
             raise self.error(path, "titles are kept with the sessions, and `storage.url` is `none`: nothing is kept")
+
+    def _search(self) -> Search:
+        written = self.config.search
+        embed = written.embed
+        if embed.alias is None:
+            return Search(written.index)
+        return Search(written.index, Embed(embed.alias, embed.dimensions, embed.per_day))
+
+    def _check_embed(self, snapshot: Snapshot) -> None:
+        embed, path = snapshot.search.embed, "search.embed.alias"
+        if embed is None:
+            return
+        if embed.alias not in snapshot.aliases:
+            raise self.error(path, f'there is no alias "{embed.alias}"{nearest(embed.alias, snapshot.aliases)}')
+        if snapshot.storage.url == "none":
+            raise self.error(path, "vectors are kept in the store, and `storage.url` is `none`: nothing is kept")
 
     def _check_overrides(self, snapshot: Snapshot) -> None:
         """An override to what nobody serves would be met by its client first."""

@@ -72,7 +72,10 @@ def redacted(snapshot: Snapshot) -> dict[str, Any]:
             },
             "rows_ttl": "never" if snapshot.storage.rows_ttl_s is None else units.duration(snapshot.storage.rows_ttl_s),
         },
-        "search": {"index": snapshot.search.index},
+        "search": {
+            "index": snapshot.search.index,
+            "embed": {} if snapshot.search.embed is None else asdict(snapshot.search.embed),
+        },
         "admin": {"token": _mask(snapshot.admin.token), "forward_auth_header": snapshot.admin.forward_auth_header},
         "telemetry": {
             "log": {"level": snapshot.telemetry.log_level, "format": snapshot.telemetry.log_format},

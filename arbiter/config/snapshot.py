@@ -376,10 +376,20 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
+class Embed:
+    """Who is asked for vectors, how wide these are to be, and how often on one day (SPEC 8.5)."""
+
+    alias: str
+    dimensions: int | None = None
+    per_day: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
-    """Whether there is an index to search (SPEC 8.5)."""
+    """Whether there is an index to search, and one of meanings (SPEC 8.5)."""
 
     index: bool = False
+    embed: Embed | None = None
 
 
 @dataclass(frozen=True, slots=True)

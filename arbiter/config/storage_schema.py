@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
 from arbiter.config.sections import Duration, Section, Size, Ttl, doc, instead
 
@@ -38,8 +38,32 @@ class Capture(Section):
     ] = 256 << 20
 
 
+class Embed(Section):
+    hints: ClassVar[dict[str, str]] = instead("alias", "model", "to", "by")
+
+    alias: Annotated[
+        str | None,
+        doc(
+            "An alias for an embedding model. It is sent what users and models said in captured content, titles, "
+            "summaries and notes, without secrets. By default nobody is asked, and nothing is sent."
+        ),
+    ] = None
+    dimensions: Annotated[
+        Annotated[int, Meta(ge=1, le=4096)] | None,
+        doc("How many numbers a vector is to have, of models that can be told. Fewer take less room, and less time."),
+    ] = None
+    per_day: Annotated[
+        int,
+        doc(
+            "So often it is asked on one day (UTC) for what was said, up to 32 pieces of text at once, and no more. A "
+            "search asks once; that counts too, and is never refused.",
+            ge=1,
+            le=10_000,
+        ),
+    ] = 1000
+
+
 class Search(Section):
-    not_built = frozenset({"embed"})
     hints: ClassVar[dict[str, str]] = instead("index", "enabled", "on", "text")
 
     index: Annotated[
@@ -49,6 +73,9 @@ class Search(Section):
             "is made and dropped in the background when this changes."
         ),
     ] = False
+    embed: Annotated[
+        Embed, doc("Who makes the vectors by which `arbiter search --meaning` finds what was said in other words.")
+    ] = field(default_factory=Embed)
 
 
 class Storage(Section):

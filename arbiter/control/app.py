@@ -21,7 +21,7 @@ from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.control.quotas import Quotas
-from arbiter.control.searches import Searches
+from arbiter.control.searches import Embeds, Searches
 from arbiter.control.session_acts import Acts
 from arbiter.control.session_pages import SessionPages
 from arbiter.control.sessions import Sessions
@@ -38,12 +38,13 @@ def make_app(
     actions: Sequence[BaseRoute] = (),
     changer: Changer | None = None,
     audit: Audit | None = None,
+    embeds: Embeds | None = None,
 ) -> Starlette:
     """The administration. `store` None: nothing is recorded, and the answers say so.
 
     `snapshot` gives the current one. `extra` tells the state that the workers share, as `actions.describe` does;
     without it they share none. `actions` are the routes that change something there, `changer` changes the store, and
-    `audit` writes down what was done.
+    `audit` writes down what was done. `embeds` makes the vector of what a search by meaning looks for.
     """
     audit = audit if audit is not None else Audit(store, changer)
     acts = Acts(changer, audit) if changer is not None else None
@@ -58,7 +59,7 @@ def make_app(
             *Sessions(store, acts).routes(),
             *audit.routes(),
             *actions,
-            *Searches(store).routes(),
+            *Searches(store, snapshot, embeds).routes(),
             *Contents(store, snapshot, pages.render).routes(),
             *Limits(standing, snapshot, pages.render).routes(),
             *SessionPages(store, acts, pages.render).routes(),

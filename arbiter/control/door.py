@@ -41,11 +41,19 @@ class Door:
         self._run_dir = run_dir
 
     def post(
-        self, path: str, body: bytes, what: Own, *, timeout_s: float, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        body: bytes,
+        what: Own,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        limit_bytes: int = MAX_ANSWER_BYTES,
     ) -> Answered:
         """What a worker answers, whatever its status.
 
-        Errors: NoAnswer, also where it takes longer than `timeout_s` from here to the answer's last byte.
+        Errors: NoAnswer, also where it takes longer than `timeout_s` from here to the answer's last byte, or is over
+        `limit_bytes`.
         """
         asked = {"content-type": "application/json", **(headers or {}), **own.headers(what, own.key_of(self._run_dir))}
         was_sent = False
@@ -55,11 +63,11 @@ class Door:
                 was_sent = True
                 connection.request("POST", path, body, asked)
                 with connection.getresponse() as answer:
-                    read = answer.read(MAX_ANSWER_BYTES + 1)
+                    read = answer.read(limit_bytes + 1)
             except (OSError, http.client.HTTPException) as error:
                 raise NoAnswer(f"no worker answered: {error or type(error).__name__}", was_sent=was_sent) from error
-        if len(read) > MAX_ANSWER_BYTES:
-            raise NoAnswer(f"the answer is over {MAX_ANSWER_BYTES} bytes", was_sent=True)
+        if len(read) > limit_bytes:
+            raise NoAnswer(f"the answer is over {limit_bytes} bytes", was_sent=True)
         return Answered(answer.status, read)
 
 

@@ -26,6 +26,7 @@ from arbiter.control.actions import Actions
 from arbiter.control.app import make_app
 from arbiter.control.audit import Audit
 from arbiter.control.door import Door
+from arbiter.control.embedding import Embedding
 from arbiter.control.price_refresh import PriceRefresh
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
@@ -84,6 +85,7 @@ def run(
     changer: Changer | None = None
     sweeper: Sweeper | None = None
     titling: Titling | None = None
+    embedding: Embedding | None = None
     # The run's own directory names the run, and holds what `/metrics` adds up.
     run_dir = socket_path.parent
     numbers = Metrics(run_dir / "metrics-control.bin" if snapshot.telemetry.metrics else None)
@@ -94,7 +96,9 @@ def run(
     prices = PriceRefresh(current, tariffs, changer)
     if changer is not None:
         reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
-        titling = Titling(current, reader, changer, Door(snapshot.server, run_dir))
+        door = Door(snapshot.server, run_dir)
+        titling = Titling(current, reader, changer, door)
+        embedding = Embedding(current, reader, changer, door)
         recorder = Recorder(
             snapshot.state_dir,
             storage.journal_max,
@@ -104,6 +108,7 @@ def run(
         )
         recorder.start()
         titling.start()
+        embedding.start()
         keeper = Keeper(snapshot.state_dir, current, lambda: open_store(storage.url, busy_s=RECORDER_BUSY_S))
         keeper.start()
         sweeper = Sweeper(lambda: open_store(storage.url), lambda: aging(current()))
@@ -126,10 +131,12 @@ def run(
             **actions.describe(),
             "prices": prices.describe(),
             "titles": titling.describe() if titling is not None else None,
+            "vectors": embedding.describe() if embedding is not None else None,
         },
         actions=[*current.routes(), *actions.routes(), *repricing.routes()],
         changer=changer,
         audit=audit,
+        embeds=embedding,
     )
     config = uvicorn.Config(
         app,
@@ -166,8 +173,9 @@ def run(
         if sweeper is not None:
             sweeper.stop()
         prices.stop()
-        if titling is not None:
-            titling.stop()
+        for asker in (titling, embedding):
+            if asker is not None:
+                asker.stop()
         if recorder is not None:
             recorder.stop()
         if keeper is not None:

@@ -21,11 +21,10 @@ import msgspec
 
 from arbiter import clock
 from arbiter.chore import Chore
-from arbiter.config.rates import DAY_MS
 from arbiter.config.snapshot import Snapshot
+from arbiter.control.day import Day
 from arbiter.control.door import Answered, NoAnswer
 from arbiter.ledger import names
-from arbiter.ledger.audit import new_id
 from arbiter.ledger.database import Database
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.redaction import Redactor
@@ -72,7 +71,7 @@ class Titling:
         self._due: dict[str, list[str]] = {}  # what waits to be asked about, the oldest first
         self._waiting: dict[str, str] = {}  # titles by the request that they answer
         self._lock = threading.Lock()
-        self._asked: dict[str, int] = {}  # when, by what the question is called; of today
+        self._day = Day(KIND, store)
         self._redact: tuple[Snapshot, Redactor] | None = None
         self._error: str | None = None
         self._dropped = 0
@@ -154,8 +153,7 @@ class Titling:
         titles = snapshot.sessions.titles
         if titles is None or not self._store.read(partial(names.wants, key=due.key)):
             return None
-        day = clock.now_ms() // DAY_MS
-        if self._used(day) >= titles.per_day:
+        if self._day.used() >= titles.per_day:
             return f"today's {titles.per_day} questions were asked (sessions.titles.per_day)"
         redact = self._redactor(snapshot)
         question = {
@@ -164,8 +162,7 @@ class Titling:
             "system": naming.PROMPT,
             "messages": [{"role": "user", "content": naming.question([redact(words) for words in due.words])}],
         }
-        mark = f"title-{new_id(clock.now_ms())}"
-        self._asked[mark] = day
+        mark = self._day.mark("title")
         try:
             answered = self._door.post(
                 PATH,
@@ -176,7 +173,7 @@ class Titling:
             )
         except NoAnswer as error:
             if not error.was_sent:
-                del self._asked[mark]
+                self._day.undo(mark)
             return str(error)
         if answered.status != 200:
             return f"the alias {titles.alias!r} was answered with status {answered.status}; its row says why"
@@ -186,12 +183,6 @@ class Titling:
             return f"the answer of the alias {titles.alias!r} holds no title"
         self._changer.change(partial(names.by_alias, key=due.key, name=name, at_ms=clock.now_ms()))
         return None
-
-    def _used(self, day: int) -> int:
-        """How often was asked on this day: as the store knows it, and what it does not have yet."""
-        self._asked = {mark: asked for mark, asked in self._asked.items() if asked == day}
-        known = self._store.read(partial(_asked_since, since_ms=day * DAY_MS))
-        return len(known) + len(self._asked.keys() - set(known))
 
     def _redactor(self, snapshot: Snapshot) -> Redactor:
         if self._redact is None or self._redact[0] is not snapshot:
@@ -214,8 +205,3 @@ def _name(db: Database, *, batch: Batch, told: Sequence[tuple[RequestRow, str]],
     ]
     if titles:
         db.run_many(names.by_agents(titles))
-
-
-def _asked_since(db: Database, since_ms: int) -> Sequence[str | None]:
-    sql = "SELECT client_trace_id FROM requests WHERE kind <> 'client' AND kind = ? AND received_ms >= ?"
-    return [mark for (mark,) in db.rows(sql, (KIND, since_ms))]

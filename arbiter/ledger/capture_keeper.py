@@ -6,8 +6,8 @@ has an id of its own. Once an hour, when nothing waits, it sweeps the blocks tha
 go first, by `retention`) and that were not used for `storage.capture.ttl`. A worker writes a block anew well before
 that, so what it refers to is there.
 
-The same thread tends the search index (`search_tender`). Each transaction is short, because the recorder writes to the
-same database, and rows come first.
+The same thread tends the search index (`search_tender`), and what is to get vectors (`meaning_tender`). Each transaction
+is short, because the recorder writes to the same database, and rows come first.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import lmdb
 
 from arbiter import clock
 from arbiter.config.snapshot import Snapshot
-from arbiter.ledger import capture_file
+from arbiter.ledger import capture_file, meaning_tender, search_tender
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.capture_file import Captured, CaptureFile
 from arbiter.ledger.database import Database, Statement, Unstorable
-from arbiter.ledger.search_tender import Tender, removed
+from arbiter.ledger.meaning_tender import MeaningTender
+from arbiter.ledger.search_tender import Tender
 from arbiter.ledger.store import Store, StoreDown, StoreRefused
 from arbiter.ledger.tables import BLOCKS, HEADERS, USES
 
@@ -50,7 +51,7 @@ class Keeper:
         self._open_store = open_store
         self._file: CaptureFile | None = None
         self._store: Store | None = None
-        self._tender = Tender(snapshot)
+        self._tenders = (Tender(snapshot), MeaningTender(snapshot))
         self._tend_at = 0.0
         self._sweep_at = clock.monotonic() + FIRST_SWEEP_S
         self._has_failed = False
@@ -110,7 +111,8 @@ class Keeper:
         def put(database: Database) -> None:
             for statement in statements:
                 database.run_many(statement)
-            self._tender.added(database, blocks)
+            for tender in self._tenders:
+                tender.added(database, blocks)
 
         self._store_of_ours().change(put)
 
@@ -153,9 +155,10 @@ class Keeper:
             self.sweep()
         if clock.monotonic() < self._tend_at:
             return 0
-        more = self._tender.tend(self._store_of_ours())
+        store = self._store_of_ours()
+        more = sum(tender.tend(store) for tender in self._tenders)
         self._tend_at = 0.0 if more else clock.monotonic() + TEND_EVERY_S
-        return int(more)
+        return more
 
     def _failed(self, error: Exception) -> None:
         if not self._has_failed:
@@ -227,5 +230,6 @@ def _sweep_blocks(database: Database, before_ms: int) -> int:
         (before_ms, SWEEP_BLOCKS),
     )
     database.run_many(Statement("DELETE FROM blocks WHERE id = ?", found))
-    removed(database, [block for (block,) in found])
+    for tender in (search_tender, meaning_tender):
+        tender.removed(database, [block for (block,) in found])
     return len(found)

@@ -25,7 +25,7 @@ class RequestRow(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     id: str
     trace_id: str
     client_trace_id: str | None = None
-    kind: str = "client"  # client | classifier | summary | replay | probe
+    kind: str = "client"  # client | classifier | summary | embedding | replay | probe
     endpoint: str  # the route: "chat", "messages", "count_tokens", ...
     format_in: str  # openai-chat | anthropic-messages | embeddings
     stream: bool = False

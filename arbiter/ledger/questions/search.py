@@ -71,7 +71,7 @@ def find(database: Database, filters: Filters) -> Found:
     found = search.matches(database, wanted, SCANNED + 1)
     kept: list[tuple[Match, Hit]] = []
     for start in range(0, min(len(found), SCANNED), _AT_ONCE):
-        kept += _told(database, found[start : start + _AT_ONCE], filters)
+        kept += told(database, found[start : start + _AT_ONCE], filters)
         if len(kept) > filters.limit:
             break
     is_all = len(kept) <= filters.limit and len(found) <= SCANNED
@@ -86,19 +86,23 @@ def snippet(text: str, words: Sequence[str]) -> str:
     """A line of `text` around the first of the words that stands in it."""
     lower = text.lower()
     places = [at for word in words if (at := lower.find(word.lower())) >= 0]
-    start = max(0, min(places, default=0) - SNIPPET_CHARS // 4)
-    cut = " ".join(text[start : start + SNIPPET_CHARS].split())
-    return f"{'…' if start else ''}{cut}{'…' if start + SNIPPET_CHARS < len(text) else ''}"
+    return cut(text, max(0, min(places, default=0) - SNIPPET_CHARS // 4))
 
 
-def _told(database: Database, matches: Sequence[Match], filters: Filters) -> list[tuple[Match, Hit]]:
+def cut(text: str, start: int) -> str:
+    """A line of `text` from there on."""
+    line = " ".join(text[start : start + SNIPPET_CHARS].split())
+    return f"{'…' if start else ''}{line}{'…' if start + SNIPPET_CHARS < len(text) else ''}"
+
+
+def told(database: Database, matches: Sequence[Match], filters: Filters) -> list[tuple[Match, Hit]]:
     """The matches that are still about something, and fit the filters, in their order."""
     of_block = _requests_of_blocks(database, [match.source for match in matches if match.kind in _BLOCKS], filters)
     of_tools = [match.source for match in matches if match.kind == "tools"]
     requests = _requests(database, [*of_block.values(), *of_tools], filters)
     sessions = _sessions(database, [match.source for match in matches if match.kind in _NAMES], filters)
     notes = _notes(database, [match.source for match in matches if match.kind == "note"], filters)
-    told = []
+    fitting = []
     for match in matches:
         if match.kind in _NAMES:
             hit = sessions.get(match.source)
@@ -107,8 +111,8 @@ def _told(database: Database, matches: Sequence[Match], filters: Filters) -> lis
         else:
             hit = requests.get(of_block.get(match.source, "") if match.kind in _BLOCKS else match.source)
         if hit is not None:
-            told.append((match, msgspec.structs.replace(hit, kind=match.kind)))
-    return told
+            fitting.append((match, msgspec.structs.replace(hit, kind=match.kind)))
+    return fitting
 
 
 _BLOCKS = frozenset(("message", "system", "answer"))

@@ -59,6 +59,6 @@ def test_search_is_off_by_default_and_has_one_switch() -> None:
     base = "providers: { a: { type: echo } }\n"
     assert not parse(base, "t", {}).search.index
     assert parse(base + "search: { index: true }", "t", {}).search.index
-    for wrong in ("enabled: true", "embed: some-alias"):
+    for wrong in ("enabled: true", "embed: some-alias", "embed: { model: some-alias }"):
         with pytest.raises(ConfigError):
             parse(base + f"search: {{ {wrong} }}", "t", {})
