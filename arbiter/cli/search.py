@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from typing import Any
 
 import msgspec
 
-from arbiter.cli import CommandError, moments, options
-from arbiter.cli.table import TRACE_COLUMNS, Column, render, soft, trace
+from arbiter.cli import CommandError, UsageError, moments, options
+from arbiter.cli.table import TRACE_COLUMNS, Column, number, render, soft, trace
+from arbiter.cli.tell import ask
+from arbiter.config.load import Source
 from arbiter.ledger.questions import search
 from arbiter.ledger.questions.search import Filters, Hit
 
@@ -20,10 +25,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="find words in what was captured",
         description="Find words in captured content, titles of sessions, notes and names of tools, the best matches "
         "first. All of the words must be there; 'two words' in quotation marks stand side by side, and word* is how a "
-        "word begins. Needs `search.index`. Times are local.",
+        "word begins. Needs `search.index`. With --meaning also what is said in other words: the running gateway has "
+        "`search.embed.alias` make a vector of the words. Times are local.",
         json="one JSON object",
     )
     command.add_argument("words", metavar="WORDS", nargs="+", help="what to look for")
+    command.add_argument(
+        "--meaning", action="store_true", help="find what means the same, the nearest first, in whatever words"
+    )
     most = search.DEFAULT_LIMIT
     command.add_argument(
         "--limit",
@@ -40,6 +49,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     words = options.text(" ".join(arguments.words)) or ""
     filters = Filters(q=words, since_ms=options.since_ms(arguments), limit=arguments.limit)
+    if arguments.meaning and (found := _by_meaning(arguments, filters)) is not None:
+        return _tell_near(found, filters, arguments.json)
+    return _by_words(arguments, filters)
+
+
+def _by_words(arguments: argparse.Namespace, filters: Filters) -> int:
     with options.reading(arguments) as store:
         filters = msgspec.structs.replace(filters, session=options.session(store, arguments))
         found = store.read(lambda database: search.find(database, filters))
@@ -49,8 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         options.print_json(search.as_json(found))
         return 0
     if found.hits:
-        head = (Column(f"time ({moments.zone()})"), trace(), soft("session", spare=1), "what", soft("text", least=20))
-        print(render(head, map(_row, found.hits)), end="")
+        print(render(_head(), map(_row, found.hits)), end="")
         if not found.is_all:
             print("There are more: narrow the search, or ask for more with --limit.")
     else:
@@ -58,6 +72,64 @@ def run(arguments: argparse.Namespace) -> int:
     if found.state == "building":
         print("The index is still being built: what was stored before it may be missing yet.")
     return 0
+
+
+def _by_meaning(arguments: argparse.Namespace, filters: Filters) -> dict[str, Any] | None:
+    """What the running gateway finds; None, and said so, where it does not search by meaning.
+
+    Errors: CommandError where it cannot.
+    """
+    if arguments.db is not None:
+        raise UsageError("--meaning asks the running gateway: name its configuration with --config, not a store (--db)")
+    snapshot = Source(arguments.config, dict(os.environ)).load()
+    if snapshot.search.embed is None:
+        _tell_instead("`search.embed.alias` is not set")
+        return None
+    asked = {"meaning": filters.q, "limit": str(filters.limit)}
+    if filters.since_ms is not None:
+        asked["since"] = str(filters.since_ms)
+    if arguments.session is not None:
+        with options.reading(arguments) as store:
+            asked["session"] = options.session(store, arguments) or ""
+    answered = ask(snapshot.data_dir, "/admin/api/search", asked)
+    if answered is None:
+        raise CommandError(f"no gateway runs on {snapshot.data_dir}, to make a vector; leave --meaning out for words")
+    status, told = answered
+    if told.get("reason") == "meaning_off":
+        _tell_instead("the running gateway does not know of `search.embed.alias`: reload it")
+        return None
+    if status != 200:
+        raise CommandError(f"{told.get('detail', f'the gateway answered {status}')}; leave --meaning out for words")
+    found: dict[str, Any] = told
+    return found
+
+
+def _tell_instead(why: str) -> None:
+    print(f"Not searched by meaning: {why}. These are the words themselves.", file=sys.stderr)
+
+
+def _tell_near(found: dict[str, Any], filters: Filters, is_json: bool) -> int:
+    if is_json:
+        options.print_json(found)
+        return 0
+    if found["hits"]:
+        head = (number("score"), *_head())
+        print(render(head, [_near(one) for one in found["hits"]]), end="")
+    else:
+        print(f"Nothing{moments.since(filters.since_ms)} means that.")
+    if found["waiting"] or found["index"] == "building":
+        print(f"{found['waiting']:,} more texts wait for their vectors, and are not found yet.")
+    return 0
+
+
+def _near(found: dict[str, Any]) -> tuple[object, ...]:
+    score = found.pop("score")
+    return (f"{score:.2f}", *_row(msgspec.convert(found, Hit)))
+
+
+def _head() -> tuple[Column, ...]:
+    when, what = Column(f"time ({moments.zone()})"), Column("what")
+    return (when, trace(), soft("session", spare=1), what, soft("text", least=20))
 
 
 def _row(hit: Hit) -> tuple[object, ...]:

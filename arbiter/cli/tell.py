@@ -1,4 +1,5 @@
-"""What a command has to tell the gateways that run on a data directory, over their control processes' own sockets.
+"""What a command has to tell or to ask the gateways that run on a data directory, over their control processes' own
+sockets.
 
 Only our own user can open those, so no token is needed; a worker's gate is for everybody else.
 """
@@ -9,8 +10,10 @@ import http.client
 import json
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from arbiter.app.running import gateways, is_held
 from arbiter.cli import CommandError
@@ -34,6 +37,21 @@ def tell(data_dir: Path, path: str) -> int:
             if pending := answer.get("pending"):
                 raise CommandError(f"written, but not yet heard by {', '.join(pending)}; they will when they wake")
     return told
+
+
+def ask(data_dir: Path, path: str, asked: Mapping[str, str]) -> tuple[int, Any] | None:
+    """GET from the first of them that answers: the status, and the value of the JSON; None where none does."""
+    for control in gateways(data_dir):
+        connection = _Connection(control)
+        try:
+            connection.request("GET", f"{path}?{urlencode(asked)}")
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError):
+            continue  # it is just starting, or about to end
+        finally:
+            connection.close()
+    return None
 
 
 def _post(control: Path, path: str) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ has an id of its own. Once an hour, when nothing waits, it sweeps the blocks tha
 go first, by `retention`) and that were not used for `storage.capture.ttl`. A worker writes a block anew well before
 that, so what it refers to is there.
 
-The same thread tends the search index (`search_tender`), and what is to get vectors (`meaning_tender`). Each transaction
+The same thread tends the search index (`search_tender`) and what is to get vectors (`meaning_tender`). A transaction
 is short, because the recorder writes to the same database, and rows come first.
 """
 

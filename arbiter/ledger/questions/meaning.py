@@ -12,8 +12,8 @@ from arbiter.ledger import meaning, query
 from arbiter.ledger.database import Database
 from arbiter.ledger.meaning import Kept, Waiting
 from arbiter.ledger.query import BadParameter
-from arbiter.ledger.questions.search import DEFAULT_LIMIT, MAX_LIMIT, Filters, Hit, cut, told
-from arbiter.ledger.search import Match
+from arbiter.ledger.questions.search import DEFAULT_LIMIT, MAX_LIMIT, Filters, Hit, snippet, told
+from arbiter.ledger.search import Match, phrases
 from arbiter.ledger.store import Readable
 
 PARAMETERS = ("meaning", "since", "session", "limit")
@@ -22,6 +22,7 @@ COMPARED = 100_000
 """Of what has vectors, the newest so many are looked at."""
 _AT_ONCE = 400
 DIGITS = 4  # of a score
+TELLING_CHARS = 4  # of a word that is worth being shown in its place, where it stands in a text that is near
 
 
 class Near(NamedTuple):
@@ -68,13 +69,14 @@ def find(store: Readable, asked: bytes, state: Mapping[str, str], filters: Filte
     near, is_whole = _compared(store, asked)
     hits: list[tuple[float, Hit]] = []
     left = False
+    words = [word for phrase, _ in phrases(filters.q) for word in phrase if len(word) >= TELLING_CHARS]
     for start in range(0, len(near), _AT_ONCE):
         some = near[start : start + _AT_ONCE]
         room = filters.limit - len(hits)
         fitting = store.read(lambda database, some=some: _fitting(database, some, filters))  # type: ignore[misc]
-        texts = store.read(lambda database, found=fitting[:room]: _texts(database, found))  # type: ignore[misc]
-        for (one, hit), text in zip(fitting[:room], texts, strict=True):
-            hits.append((round(one.score, DIGITS), msgspec.structs.replace(hit, text=text)))
+        pieces = store.read(lambda database, found=fitting[:room]: _pieces(database, found))  # type: ignore[misc]
+        for (one, hit), piece in zip(fitting[:room], pieces, strict=True):
+            hits.append((round(one.score, DIGITS), msgspec.structs.replace(hit, text=snippet(piece, words))))
         left = len(fitting) > room
         if left:
             break
@@ -107,8 +109,8 @@ def _fitting(database: Database, near: Sequence[Near], filters: Filters) -> list
     return [(near[match.number], hit) for match, hit in told(database, matches, filters)]
 
 
-def _texts(database: Database, found: Sequence[tuple[Near, Hit]]) -> list[str]:
-    """The beginning of the piece that is near, of each."""
+def _pieces(database: Database, found: Sequence[tuple[Near, Hit]]) -> list[str]:
+    """The piece that is near, of each."""
     named = {one.id: one for one, _ in found}
     kept = _named(database, list(named))
     texts = meaning.texts_of(
@@ -127,7 +129,7 @@ def _named(database: Database, ids: Sequence[str]) -> dict[str, str]:
 
 def _piece(text: str, number: int) -> str:
     pieces = meaning.pieces(text)
-    return cut(pieces[min(number, len(pieces) - 1)], 0) if pieces else ""
+    return pieces[min(number, len(pieces) - 1)] if pieces else ""
 
 
 def as_json(found: Found) -> dict[str, Any]:

@@ -86,13 +86,9 @@ def snippet(text: str, words: Sequence[str]) -> str:
     """A line of `text` around the first of the words that stands in it."""
     lower = text.lower()
     places = [at for word in words if (at := lower.find(word.lower())) >= 0]
-    return cut(text, max(0, min(places, default=0) - SNIPPET_CHARS // 4))
-
-
-def cut(text: str, start: int) -> str:
-    """A line of `text` from there on."""
-    line = " ".join(text[start : start + SNIPPET_CHARS].split())
-    return f"{'…' if start else ''}{line}{'…' if start + SNIPPET_CHARS < len(text) else ''}"
+    start = max(0, min(places, default=0) - SNIPPET_CHARS // 4)
+    cut = " ".join(text[start : start + SNIPPET_CHARS].split())
+    return f"{'…' if start else ''}{cut}{'…' if start + SNIPPET_CHARS < len(text) else ''}"
 
 
 def told(database: Database, matches: Sequence[Match], filters: Filters) -> list[tuple[Match, Hit]]:
