@@ -9,17 +9,19 @@ import pytest
 from starlette.routing import Mount, Route
 
 from arbiter.config.load import demo_snapshot
-from arbiter.control import main
+from arbiter.control import embedding, main
 from arbiter.control.actions import Actions
 from arbiter.control.api import Api
 from arbiter.control.app import make_app
 from arbiter.control.audit import Audit
+from arbiter.control.embedding import Embedding
 from arbiter.control.price_refresh import PriceRefresh
 from arbiter.control.reload import Configuration
 from arbiter.control.repricing import Repricing
 from arbiter.control.titling import Titling
 from arbiter.ledger import audit, journal, query, recorder, schema
-from arbiter.ledger.questions import cache, limits
+from arbiter.ledger.meaning import MAX_PIECES, PIECE_CHARS
+from arbiter.ledger.questions import cache, limits, meaning, search
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.tariffs import Tariffs
@@ -95,6 +97,19 @@ def test_every_parameter_is_documented():
         assert f"`{field}`" in ADMIN
 
 
+def test_every_parameter_of_the_search_is_documented():
+    documented = [name.strip("`") for name, _ in rows(section(ADMIN, "`GET /admin/api/search`"))]
+    assert sorted(documented) == sorted({*search.PARAMETERS, *meaning.PARAMETERS})
+
+
+def test_what_is_said_of_vectors_is_so():
+    """The figures that whoever pays for them goes by."""
+    told = (DOCS / "capture.md").read_text()
+    assert f"up to {PIECE_CHARS:,} characters" in told and "the first eight" in told and MAX_PIECES == 8
+    assert f"up to {embedding.MAX_PIECES} at once" in told and f"newest {meaning.COMPARED:,} texts" in told
+    assert f"after {embedding.WAIT_S:g} s" in told and embedding.LONGEST_WAIT_S == 15 * 60
+
+
 def test_every_parameter_of_the_report_on_caches_is_documented():
     documented = [name.strip("`") for name, _ in rows(section(ADMIN, "`GET /admin/api/cache`"))]
     assert sorted(documented) == sorted(cache.PARAMETERS)
@@ -104,7 +119,8 @@ def test_every_parameter_of_the_report_on_caches_is_documented():
 def test_every_member_of_the_state_is_documented():
     prices = PriceRefresh(demo_snapshot, Tariffs(demo_snapshot), None)
     titles = Titling(demo_snapshot, None, None, None)
-    told = {"prices": prices.describe(), "titles": titles.describe()}
+    vectors = Embedding(demo_snapshot, None, None, None)
+    told = {"prices": prices.describe(), "titles": titles.describe(), "vectors": vectors.describe()}
     extra = {**Actions(None, demo_snapshot).describe(), **told}
     state = Api(None, RecorderState, demo_snapshot, lambda: extra).describe()
     documented = dict(rows(section(ADMIN, "`GET /admin/api/state`")))

@@ -51,6 +51,8 @@ class OtherWidth(Exception):
 
 def parse(params: Mapping[str, str], now_ms: int) -> Filters:
     """Filters from query parameters. Errors: BadParameter, also for a parameter that does not exist."""
+    if "q" in params:
+        raise BadParameter("q", "there is `meaning` already: ask for words or for what they mean")
     query.only(params, PARAMETERS)
     limit = query.limited(params, DEFAULT_LIMIT, MAX_LIMIT)
     if not params["meaning"].strip():

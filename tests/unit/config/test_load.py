@@ -16,11 +16,13 @@ from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import (
     Account,
     Budgets,
+    Embed,
     Model,
     Rate,
     RequestLimits,
     Retry,
     Routing,
+    Search,
     SessionAffinity,
     Sessions,
     Snapshot,
@@ -51,6 +53,10 @@ def titles(alias: str) -> str:
     return f"sessions: {{ titles: {{ alias: {alias} }} }}\n{ONE}aliases: {{ fast: {{ pin: up/gpt }} }}\n"
 
 
+def embed(options: str) -> str:
+    return f"search: {{ embed: {{ {options} }} }}\n{ONE}aliases: {{ near: {{ pin: up/gpt }} }}\n"
+
+
 def anthropic(options: str) -> str:
     return f"providers: {{ up: {{ type: anthropic, key: k, {options} }} }}\n"
 
@@ -64,6 +70,14 @@ def test_an_alias_names_sessions_where_it_is_asked_to():
     assert snapshot.sessions.titles == Titles("fast", 50)
     assert redacted(snapshot)["sessions"]["titles"] == {"alias": "fast", "per_day": 50}
     assert read(ONE).sessions.titles is None and read("sessions: { titles: {} }\n" + ONE).sessions.titles is None
+
+
+def test_an_alias_makes_vectors_where_it_is_asked_to() -> None:
+    """SPEC 8.5: opt-in; beside the index of words, and without it."""
+    snapshot = read(embed("alias: near, dimensions: 64"))
+    assert snapshot.search == Search(index=False, embed=Embed("near", 64, 1000))
+    assert redacted(snapshot)["search"]["embed"] == {"alias": "near", "dimensions": 64, "per_day": 1000}
+    assert read(ONE).search.embed is None and read("search: { index: true, embed: {} }\n" + ONE).search.embed is None
 
 
 def test_the_smallest_file_is_one_provider_with_a_key() -> None:
@@ -548,6 +562,12 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (provider('forward_headers: ["x-arbiter-*"]'), 4, "providers.up.forward_headers[0]", "goes no further"),
         (provider("forward_headers: [TE]"), 4, "providers.up.forward_headers[0]", "belongs to the connection"),
         (provider("forward_headers: [accept-encoding]"), 4, "providers.up.forward_headers[0]", "says this itself"),
+        (embed("alias: nera"), 1, "search.embed.alias", 'there is no alias "nera"; did you mean "near"?'),
+        (embed("alias: up/gpt"), 1, "search.embed.alias", 'there is no alias "up/gpt"'),
+        (embed("alias: near") + "storage: { url: none }\n", 1, "search.embed.alias", "nothing is kept"),
+        (embed("model: near"), 1, "search.embed.model", 'it is called "alias" here'),
+        (embed("alias: near, per_day: 0"), 1, "search.embed.per_day", "must be at least 1"),
+        (embed("alias: near, dimensions: 5000"), 1, "search.embed.dimensions", "at most 4096"),
         (provider("base_url: https://h/v1"), 4, "providers.up.base_url", 'it is called "endpoint" here'),
         (provider("url: https://h/v1"), 4, "providers.up.url", 'it is called "endpoint" here'),
         (provider("api_base: https://h/v1"), 4, "providers.up.api_base", 'it is called "endpoint" here'),
