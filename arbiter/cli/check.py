@@ -31,6 +31,7 @@ _SESSIONS: dict[str, object] = {
     "idle_timeout": "12h",
     "titles": {},
 }
+_SEARCH: dict[str, object] = {"index": False, "embed": {}}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -351,7 +352,7 @@ def _set_apart(snapshot: Snapshot) -> str:
             if model.api is not None:
                 rows.append((f"{provider.name}/{model.id}", "api", model.api))
     resolved = redacted(snapshot)
-    for section, default in (("session_affinity", _AFFINITY), ("sessions", _SESSIONS)):
+    for section, default in (("session_affinity", _AFFINITY), ("sessions", _SESSIONS), ("search", _SEARCH)):
         for key, value in resolved[section].items():
             if value != default[key]:
                 rows.append((section, key, _plain(value)))
@@ -362,7 +363,7 @@ def _plain(value: object) -> object:
     if isinstance(value, list):
         return ", ".join(value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {one}" for name, one in value.items())
+        return ", ".join(f"{name} {one}" for name, one in value.items() if one is not None)
     return str(value).lower() if isinstance(value, bool) else value
 
 

@@ -81,6 +81,8 @@ def _by_meaning(arguments: argparse.Namespace, filters: Filters) -> dict[str, An
     """
     if arguments.db is not None:
         raise UsageError("--meaning asks the running gateway: name its configuration with --config, not a store (--db)")
+    if not filters.q.strip():
+        raise UsageError("--meaning: WORDS say nothing")
     snapshot = Source(arguments.config, dict(os.environ)).load()
     if snapshot.search.embed is None:
         _tell_instead("`search.embed.alias` is not set")

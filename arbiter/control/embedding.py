@@ -173,12 +173,12 @@ class Embedding:
 
     def _texts(self, snapshot: Snapshot, claimed: Sequence[Waiting]) -> list[_Made]:
         """As many of what was claimed as fit into one request."""
-        texts = self._store.read(partial(meaning.texts_of, found=claimed))
+        blocks = self._store.read(partial(meaning.blocks_of, found=claimed))
         redact = self._redactor(snapshot)
         made: list[_Made] = []
         count = 0
         for one in claimed:
-            pieces = meaning.pieces(redact(texts.get(one.id, "")))
+            pieces = meaning.pieces(redact(meaning.text_of(one, blocks)))
             count += len(pieces)
             if count > MAX_PIECES:
                 break

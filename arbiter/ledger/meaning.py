@@ -81,16 +81,20 @@ def told_in(kind: str, block: bytes) -> str:
     return "\n".join(text for label, text in said(kind, msgspec.json.decode(_plain(block))) if label in _SPEAKERS)
 
 
-def texts_of(database: Database, found: Sequence[Waiting]) -> dict[str, str]:
-    """The texts of these, by their ids; nothing of what is gone."""
-    texts = {one.id: one.text for one in found if one.text is not None}
-    blocks = {one.source: one for one in found if one.text is None}
-    if blocks:
-        sql = f"SELECT id, text FROM blocks WHERE id IN ({_marks(blocks)})"
-        for block, stored in database.rows(sql, list(blocks)):
-            one = blocks[block]
-            texts[one.id] = told_in(one.kind, bytes(stored))
-    return texts
+def blocks_of(database: Database, found: Sequence[Waiting]) -> dict[str, bytes]:
+    """The blocks of these as they are stored, by their ids."""
+    sources = [one.source for one in found if one.text is None]
+    if not sources:
+        return {}
+    rows = database.rows(f"SELECT id, text FROM blocks WHERE id IN ({', '.join('?' * len(sources))})", sources)
+    return {block: bytes(stored) for block, stored in rows}
+
+
+def text_of(one: Waiting, blocks: Mapping[str, bytes]) -> str:
+    """What is said in it; empty where it is gone."""
+    if one.text is not None:
+        return one.text
+    return told_in(one.kind, blocks[one.source]) if one.source in blocks else ""
 
 
 def packed(numbers: Sequence[float]) -> bytes:
@@ -259,10 +263,6 @@ def page(database: Database, before: tuple[int, str] | None, limit: int) -> list
     sql = f"SELECT at_ms, id, kind, source, vectors FROM {VECTORS} {where} ORDER BY at_ms DESC, id DESC LIMIT ?"
     rows = database.rows(sql, (*values, limit))
     return [Kept(at_ms, one, kind, source, bytes(stored)) for at_ms, one, kind, source, stored in rows]
-
-
-def _marks(values: Iterable[Any]) -> str:
-    return ", ".join("?" for _ in values)
 
 
 def each(block: str, kind: str, at_ms: int, stored: bytes) -> Iterator[Waiting]:

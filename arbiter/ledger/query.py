@@ -32,7 +32,7 @@ PARAMETERS = (
     "limit",
     "cursor",
 )
-KINDS = ("client", "classifier", "summary", "replay", "probe")
+KINDS = ("client", "classifier", "summary", "embedding", "replay", "probe")
 """Of rows: what clients asked, and what the gateway did by itself."""
 ALL = "all"
 

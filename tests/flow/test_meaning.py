@@ -143,6 +143,9 @@ def test_the_command_asks_the_running_gateway(gateway: Gateway) -> None:
     assert arbiter(gateway, "search", "--meaning", "--since", "1s", "xyzzy").stdout.startswith("Nothing since ")
     refused = arbiter(gateway, "search", "--meaning", "--db", "x.db", "car")
     assert refused.returncode == 2 and "--config" in refused.stderr
+    silent = arbiter(gateway, "search", "--meaning", " ")
+    assert silent.returncode == 2 and "say nothing" in silent.stderr
+    assert " near   embedder " in arbiter(gateway, "requests", "--kind", "embedding").stdout
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,11 @@ def find(store: Readable, asked: bytes, state: Mapping[str, str], filters: Filte
         some = near[start : start + _AT_ONCE]
         room = filters.limit - len(hits)
         fitting = store.read(lambda database, some=some: _fitting(database, some, filters))  # type: ignore[misc]
-        pieces = store.read(lambda database, found=fitting[:room]: _pieces(database, found))  # type: ignore[misc]
-        for (one, hit), piece in zip(fitting[:room], pieces, strict=True):
-            hits.append((round(one.score, DIGITS), msgspec.structs.replace(hit, text=snippet(piece, words))))
+        kept = [one for one, _ in fitting[:room]]
+        things, blocks = store.read(lambda database, kept=kept: _stored(database, kept))  # type: ignore[misc]
+        for thing, (one, hit) in zip(things, fitting, strict=False):
+            text = snippet(_piece(meaning.text_of(thing, blocks), one.piece), words)
+            hits.append((round(one.score, DIGITS), msgspec.structs.replace(hit, text=text)))
         left = len(fitting) > room
         if left:
             break
@@ -111,22 +113,15 @@ def _fitting(database: Database, near: Sequence[Near], filters: Filters) -> list
     return [(near[match.number], hit) for match, hit in told(database, matches, filters)]
 
 
-def _pieces(database: Database, found: Sequence[tuple[Near, Hit]]) -> list[str]:
-    """The piece that is near, of each."""
-    named = {one.id: one for one, _ in found}
-    kept = _named(database, list(named))
-    texts = meaning.texts_of(
-        database, [Waiting(one.id, one.kind, one.source, one.at_ms, kept.get(one.id)) for one in named.values()]
-    )
-    return [_piece(texts.get(one.id, ""), one.piece) for one, _ in found]
-
-
-def _named(database: Database, ids: Sequence[str]) -> dict[str, str]:
-    """The texts that stand beside their vectors."""
-    if not ids:
-        return {}
-    these = f"text IS NOT NULL AND id IN ({', '.join('?' * len(ids))})"
-    return dict(database.rows(f"SELECT id, text FROM {meaning.VECTORS} WHERE {these}", ids))
+def _stored(database: Database, found: Sequence[Near]) -> tuple[list[Waiting], dict[str, bytes]]:
+    """What these stand for, and the blocks of it."""
+    texts: dict[str, str] = {}
+    if found:
+        these = f"text IS NOT NULL AND id IN ({', '.join('?' * len(found))})"
+        sql = f"SELECT id, text FROM {meaning.VECTORS} WHERE {these}"
+        texts = dict(database.rows(sql, [one.id for one in found]))
+    things = [Waiting(one.id, one.kind, one.source, one.at_ms, texts.get(one.id)) for one in found]
+    return things, meaning.blocks_of(database, things)
 
 
 def _piece(text: str, number: int) -> str:

@@ -29,6 +29,7 @@ routing: { fallback: [big, fast] }
 models: [{ model: o/mini, max_input_tokens: 100000, latency_ms_p50: 300, input_modalities: [text, image] }]
 session_affinity: { ttl: 2h, no_pin: [title, keepwarm] }
 sessions: { trust_user_agent: true, titles: { alias: fast } }
+search: { embed: { alias: fast } }
 """
 
 
@@ -169,6 +170,7 @@ def test_check_shows_accounts_by_label_retries_limits_and_pins(
         ["session_affinity", "no_pin", "keepwarm, title"],
         ["sessions", "trust_user_agent", "true"],
         ["sessions", "titles", "alias fast, per_day 50"],
+        ["search", "embed", "alias fast, per_day 1000"],
     ]
     assert shown(out, "What is known of models") == [["o/mini", "100000", "300", "text, image"]]
 

@@ -65,7 +65,8 @@ def waiting(store: SqlStore) -> list[str]:
     def look(database: Any) -> list[str]:
         columns = "id, kind, source, at_ms, text"
         found = [Waiting(*row) for row in database.rows(f"SELECT {columns} FROM {meaning.WAITING}")]
-        return sorted(meaning.texts_of(database, found).values())
+        blocks = meaning.blocks_of(database, found)
+        return sorted(meaning.text_of(one, blocks) for one in found)
 
     return store.read(look)
 
@@ -73,8 +74,8 @@ def waiting(store: SqlStore) -> list[str]:
 def embed(store: SqlStore, who: str = "me", limit: int = 1000) -> int:
     """Vectors for what waits, as control would get them."""
     claimed = store.change(lambda db: meaning.claim(db, who, clock.now_ms(), limit))
-    texts = store.read(lambda db: meaning.texts_of(db, claimed))
-    made = [(one, b"".join(packed(vector(piece)) for piece in pieces(texts[one.id]))) for one in claimed]
+    blocks = store.read(lambda db: meaning.blocks_of(db, claimed))
+    made = [(one, b"".join(packed(vector(piece)) for piece in pieces(meaning.text_of(one, blocks)))) for one in claimed]
 
     def put(database: Any) -> None:
         meaning.keep(database, who, made)
@@ -252,6 +253,10 @@ def test_titles_and_notes_are_followed_as_they_change(store: SqlStore, switch: S
     assert hits(store, "horse") == [("title", "s1")]
     titled(None)
     assert hits(store, "horse") == [] and waiting(store) == []
+    titled("A cow that eats")
+    store.change(lambda database: database.run("DELETE FROM sessions"))  # as retention does
+    tend(store, switch)
+    assert waiting(store) == []
 
 
 # ------------------------------------------------------------------------------------------------- claimed and kept
