@@ -251,8 +251,7 @@ class _Resolver:
             pricing=pricing,
         )
         self._check_overrides(snapshot)
-        self._check_titles(snapshot)
-        self._check_embed(snapshot)
+        self._check_own(snapshot)
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
         resolved = redacted(snapshot)
         resolved["server"] = {key: value for key, value in resolved["server"].items() if key not in _WHERE}
@@ -500,30 +499,19 @@ class _Resolver:
         titles = Titles(written.titles.alias, written.titles.per_day) if written.titles.alias is not None else None
         return Sessions(written.trust_user_agent, written.prompt_cache_key, written.idle_timeout_s, titles)
 
-    def _check_titles(self, snapshot: Snapshot) -> None:
-        titles, path = snapshot.sessions.titles, "sessions.titles.alias"
-        if titles is None:
-            return
-        if titles.alias not in snapshot.aliases:
-            raise self.error(path, f'there is no alias "{titles.alias}"{nearest(titles.alias, snapshot.aliases)}')
-        if snapshot.storage.url == "none":
-            raise self.error(path, "titles are kept with the sessions, and `storage.url` is `none`: nothing is kept")
-
     def _search(self) -> Search:
-        written = self.config.search
-        embed = written.embed
-        if embed.alias is None:
-            return Search(written.index)
-        return Search(written.index, Embed(embed.alias, embed.dimensions, embed.per_day))
+        index, embed = self.config.search.index, self.config.search.embed
+        made = Embed(embed.alias, embed.dimensions, embed.per_day) if embed.alias is not None else None
+        return Search(index, made)
 
-    def _check_embed(self, snapshot: Snapshot) -> None:
-        embed, path = snapshot.search.embed, "search.embed.alias"
-        if embed is None:
-            return
-        if embed.alias not in snapshot.aliases:
-            raise self.error(path, f'there is no alias "{embed.alias}"{nearest(embed.alias, snapshot.aliases)}')
-        if snapshot.storage.url == "none":
-            raise self.error(path, "vectors are kept in the store, and `storage.url` is `none`: nothing is kept")
+    def _check_own(self, snapshot: Snapshot) -> None:
+        """What the gateway asks an alias by itself needs the alias, and a place for the answers."""
+        asks = {"sessions.titles.alias": snapshot.sessions.titles, "search.embed.alias": snapshot.search.embed}
+        for key, own in asks.items():
+            if own is not None and own.alias not in snapshot.aliases:
+                raise self.error(key, f'there is no alias "{own.alias}"{nearest(own.alias, snapshot.aliases)}')
+            if own is not None and snapshot.storage.url == "none":
+                raise self.error(key, "its answers are kept in the store, and `storage.url` is `none`: nothing is kept")
 
     def _check_overrides(self, snapshot: Snapshot) -> None:
         """An override to what nobody serves would be met by its client first."""
