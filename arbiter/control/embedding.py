@@ -102,6 +102,7 @@ class Embedding:
         self._error: str | None = None
         self._kept = self._refused = 0
         self._wait_s, self._again_at = WAIT_S, 0.0
+        self._failed_with: Snapshot | None = None
         self._is_over = False
         self._chore = Chore("embeddings", self.look, every_s=LOOK_EVERY_S, first_s=LOOK_EVERY_S)
 
@@ -133,7 +134,10 @@ class Embedding:
 
     def look(self) -> None:
         """Get vectors for all that waits, or as far as it goes. `start` has a thread do it; tests call it."""
-        if self._snapshot().search.embed is None or clock.monotonic() < self._again_at:
+        snapshot = self._snapshot()
+        if snapshot is not self._failed_with:
+            self._wait_s, self._again_at = WAIT_S, 0.0  # whoever changed something wants to see what comes of it
+        if snapshot.search.embed is None or clock.monotonic() < self._again_at:
             return
         told = self._error
         try:
@@ -141,7 +145,7 @@ class Embedding:
                 self._went_well()
             self._error = None  # also where what it failed at is gone
         except (NoVectors, StoreDown) as error:
-            self._error = str(error)
+            self._error, self._failed_with = str(error), snapshot
             self._again_at = clock.monotonic() + self._wait_s
             self._wait_s = min(LONGEST_WAIT_S, 2 * self._wait_s)
             if told is None:

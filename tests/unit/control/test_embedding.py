@@ -244,6 +244,20 @@ def test_an_answer_that_is_none_is_told_once_and_asked_for_later_and_later(
     assert len(desk.kept) == 2 and desk.error is None and told(caplog, "gets vectors again") == 1
 
 
+def test_a_reload_is_a_reason_to_ask_at_once(desk: Desk) -> None:
+    well = desk.door.answer
+    desk.door.answer = lambda asked: Answered(500, b"oops")
+    desk.put("one")
+    for _ in range(5):
+        desk.look(LONGEST_WAIT_S)
+    desk.look()
+    assert len(desk.door.asked) == 5
+    desk.door.answer = well
+    desk.configure(TEXT)
+    desk.look()
+    assert list(desk.kept) == ["one"]
+
+
 def test_a_worker_that_cannot_be_reached_is_not_counted_as_asked(desk: Desk) -> None:
     def unreachable(asked: dict[str, Any]) -> Answered:
         raise NoAnswer("no worker answered: refused", was_sent=False)
