@@ -22,7 +22,7 @@ from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, passwords, state_dir, store
 from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
-from arbiter.config.decode import Decoder, join, nearest
+from arbiter.config.decode import Decoder, join
 from arbiter.config.pricing import Sources
 from arbiter.config.rates import Pricing, Rate
 from arbiter.config.redacted import redacted
@@ -51,6 +51,7 @@ from arbiter.config.snapshot import (
     Titles,
 )
 from arbiter.config.source import ConfigError, read_text, variable
+from arbiter.config.whole import check_whole
 from arbiter.config.words import (
     check_forwarded,
     check_header,
@@ -250,8 +251,7 @@ class _Resolver:
             data_dir=data,
             pricing=pricing,
         )
-        self._check_overrides(snapshot)
-        self._check_own(snapshot)
+        check_whole(snapshot, self.error)
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.
         resolved = redacted(snapshot)
         resolved["server"] = {key: value for key, value in resolved["server"].items() if key not in _WHERE}
@@ -503,28 +503,6 @@ class _Resolver:
         index, embed = self.config.search.index, self.config.search.embed
         made = Embed(embed.alias, embed.dimensions, embed.per_day) if embed.alias is not None else None
         return Search(index, made)
-
-    def _check_own(self, snapshot: Snapshot) -> None:
-        """What the gateway asks an alias by itself needs the alias, and a place for the answers."""
-        asks = {"sessions.titles.alias": snapshot.sessions.titles, "search.embed.alias": snapshot.search.embed}
-        for key, own in asks.items():
-            if own is not None and own.alias not in snapshot.aliases:
-                raise self.error(key, f'there is no alias "{own.alias}"{nearest(own.alias, snapshot.aliases)}')
-            if own is not None and snapshot.storage.url == "none":
-                raise self.error(key, "its answers are kept in the store, and `storage.url` is `none`: nothing is kept")
-
-    def _check_overrides(self, snapshot: Snapshot) -> None:
-        """An override to what nobody serves would be met by its client first."""
-        if snapshot.routing.default_provider is not None:
-            return
-        for index, client in enumerate(snapshot.clients):
-            for asked, used in client.overrides:
-                provider = snapshot.providers.get(used.partition("/")[0])
-                if used in snapshot.models or used in snapshot.aliases:
-                    continue
-                if provider is None or (provider.models and provider.model(used.partition("/")[2]) is None):
-                    path = join(join(join("clients", index), "overrides"), asked)
-                    raise self.error(path, f"{used!r} is neither an alias nor a model{nearest(used, snapshot.models)}")
 
     def _admin(self) -> Admin:
         token, header = self.config.admin.token.strip(), self.config.admin.forward_auth_header

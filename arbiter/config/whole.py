@@ -1,0 +1,39 @@
+"""What only a whole configuration can be asked: whether what one section names is there in another."""
+
+from __future__ import annotations
+
+from arbiter.config.address import Fault
+from arbiter.config.decode import join, nearest
+from arbiter.config.snapshot import Snapshot
+
+
+def check_whole(snapshot: Snapshot, error: Fault) -> None:
+    """Errors: what `error(path, message)` makes."""
+    _check_overrides(snapshot, error)
+    _check_own(snapshot, error)
+
+
+def _check_overrides(snapshot: Snapshot, error: Fault) -> None:
+    """An override to what nobody serves would be met by its client first."""
+    if snapshot.routing.default_provider is not None:
+        return
+    for index, client in enumerate(snapshot.clients):
+        for asked, used in client.overrides:
+            provider = snapshot.providers.get(used.partition("/")[0])
+            if used in snapshot.models or used in snapshot.aliases:
+                continue
+            if provider is None or (provider.models and provider.model(used.partition("/")[2]) is None):
+                path = join(join(join("clients", index), "overrides"), asked)
+                raise error(path, f"{used!r} is neither an alias nor a model{nearest(used, snapshot.models)}")
+
+
+def _check_own(snapshot: Snapshot, error: Fault) -> None:
+    """What the gateway asks an alias by itself needs the alias, and a place for the answers."""
+    asks = {"sessions.titles.alias": snapshot.sessions.titles, "search.embed.alias": snapshot.search.embed}
+    for key, own in asks.items():
+        if own is None:
+            continue
+        if own.alias not in snapshot.aliases:
+            raise error(key, f'there is no alias "{own.alias}"{nearest(own.alias, snapshot.aliases)}')
+        if snapshot.storage.url == "none":
+            raise error(key, "its answers are kept in the store, and `storage.url` is `none`: nothing is kept")
