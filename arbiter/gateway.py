@@ -10,13 +10,13 @@ settle      exactly one row, whatever happened
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from msgspec import Raw
 
-from arbiter import stored
+from arbiter import earlier, ids, stored
 from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder, logins
 from arbiter.attempt.ask import Ask
@@ -72,25 +72,6 @@ _NO_TURNS = ("count_tokens", "embeddings")  # no turns of a conversation: never 
 _STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
 _log = Log(__name__)
-_unique = random.Random()  # ids must not repeat; nothing is trusted to them
-
-
-def seed_ids() -> None:
-    """Make this process's ids its own. Workers are forked: call it after the fork."""
-    _unique.seed()
-
-
-def new_id() -> str:
-    """32 hexadecimal digits; an id of a later millisecond sorts after one of an earlier."""
-    return f"{now_ms():012x}{_unique.getrandbits(80):020x}"
-
-
-def new_trace_id() -> str:
-    """32 hexadecimal digits. The first three tell the second, and come again after some 70 minutes; the rest is luck.
-
-    Whoever keeps an index of them writes to a few pages of it at a time, and not to one for each.
-    """
-    return f"{now_ms() >> 10 & 0xFFF:03x}{_unique.getrandbits(116):029x}"
 
 
 @dataclass(slots=True)
@@ -109,6 +90,7 @@ class Services:
     room: Room = field(default_factory=Room)  # for answers under way that are to be kept
     counting: Counting = field(default_factory=Counting)
     auto_models: AutoModels = field(default_factory=AutoModels)
+    control: Path | None = None  # its socket; None where nothing is recorded
     draining: bool = False  # whoever got in before the door closed is still served
     in_flight: int = 0
     waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
@@ -174,8 +156,8 @@ class Call:
         self.stream: StreamRelay | None = None  # which the client has seen something of
         self.task = asyncio.current_task()
         self.row = RequestRow(
-            id=new_id(),
-            trace_id=new_trace_id(),
+            id=ids.new_id(),
+            trace_id=ids.new_trace_id(),
             client_trace_id=incoming.client_trace_id,
             endpoint=endpoint,
             format_in=wire.name,
@@ -249,7 +231,12 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         conversation = Conversation(services.around.state, None, ask.opened.model, keeps=False)
         row.stream, row.request_kind = ask.stream, "auxiliary"
     else:
-        plan, ask, conversation = _understood(call, caller, body, book)
+        opened = _opened(call, body)
+        if services.control is not None:
+            opened = await earlier.carried_on(
+                opened, call.format.name, caller.owner, services.around.state, call.doors, services.control
+            )
+        plan, ask, conversation = _understood(call, caller, opened, book)
     if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
         out = call.answer = Overheard(out, Room(TITLE_BYTES))
     row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
@@ -274,6 +261,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             if caller.login is not None and live.rung.provider.takes_logins:
                 logins.accepted(caller.login, live.rung.provider, around.state)
             row.affinity = conversation.served(live.rung, live.account)
+            if services.capture is not None and services.capture.settings.content:
+                earlier.remember(around.state, ask, live)
             await _relay(call, out, live, book.waited_us, presence)
         except BaseException as error:
             # Whatever it was: no attempt stays open, and no upstream goes on for nobody.
@@ -285,14 +274,19 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         presence.close()
 
 
-def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Plan, Ask, Conversation]:
-    """Where a request for an answer may go, what is asked there, and in which conversation."""
-    services, row = call.services, call.row
+def _opened(call: Call, body: bytes) -> native.Opened:
+    """What is asked for, one level deep."""
     opened = native.open_body(body, call.snapshot.limits.json_depth)
     if len(opened.model) > _MODEL_CHARS:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
+    call.members, call.row.model_asked = opened.members, opened.model
+    return opened
+
+
+def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -> tuple[Plan, Ask, Conversation]:
+    """Where a request for an answer may go, what is asked there, and in which conversation."""
+    services, row = call.services, call.row
     call.members = members = opened.members
-    row.model_asked = opened.model
     goes_on = call.endpoint not in _NO_TURNS
     row.stream = stream = opened.stream and goes_on
     slot = _place(call, caller, members, book) if call.own is None else None
@@ -310,6 +304,7 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
         trace_id=row.trace_id,
         amount=amount,
         owner=caller.owner,
+        edits=("$.input", "$.previous_response_id") if opened.previous is not None else (),
     )
     check_owner(ask, services.around.state)
     conversation.goes_on_from(maker(ask, services.around.state))
@@ -319,7 +314,7 @@ def _understood(call: Call, caller: Caller, body: bytes, book: Book) -> tuple[Pl
             caller=caller,
             pinned=conversation.wanted,
             slot=slot,
-            draw=_unique.random(),
+            draw=ids.draw(),
             facts=services.around.measured,
             amount=amount,
         )

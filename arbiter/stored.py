@@ -59,7 +59,7 @@ def understood(asked: Asked, caller: Caller, state: State, trace_id: str) -> tup
         trace_id=trace_id,
         owner=caller.owner,
         method=asked.method,
-        claim=partial(state.forget, owed_mark(caller.name, ident)),
+        claim=partial(state.forget, owed_mark(caller.owner, ident)),
         is_of_stored=True,
     )
 

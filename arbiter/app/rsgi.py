@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from arbiter.app import admin, routes
 from arbiter.app.out import Out
 from arbiter.errors import ArbiterError, ErrorClass
-from arbiter.gateway import new_id
+from arbiter.ids import new_id
 from arbiter.log import Log
 from arbiter.wire.format import FORMATS
 from arbiter.wire.headers import Incoming, Pairs

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from arbiter import gateway, log, own, plugins
+from arbiter import gateway, ids, log, own, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
 from arbiter.attempt.amounts import Amounts
@@ -82,13 +82,14 @@ class Worker:
             Around(state, Measured(state, f"worker-{number}"), Amounts(state)),
             Prefixes(loop) if recorded else None,
             _capture(snapshot, snapshot.secrets()),
+            control=self.control_socket if recorded else None,
         )
         self.keys = Keys(snapshot)
         self.gate = Gate(snapshot)
 
     async def start(self) -> None:
         """Begin. Errors: a required plugin that fails, which keeps this process from serving."""
-        gateway.seed_ids()
+        ids.seed()
         linux.tune_allocator()
         await self._plugins.startup(self.services.snapshot)
         self.measure()

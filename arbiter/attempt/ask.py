@@ -79,7 +79,7 @@ class Ask:
         return Ask(
             self.format,
             self.path,
-            native.Opened(dict(members), self.opened.model, self.opened.stream),
+            native.Opened(dict(members), self.opened.model, self.opened.stream, self.opened.previous),
             self.incoming,
             self.limits,
             stream=self.stream,

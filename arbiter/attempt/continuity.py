@@ -9,6 +9,7 @@ Where none is left, the thinking of closed turns is taken out for it; that of an
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Protocol
 
 from arbiter.attempt import lanes
@@ -109,10 +110,11 @@ def check_owner(ask: Ask, state: State) -> None:
     if not found:
         return
     owns = [bound_responses.id_mark(ask.owner, one.ident) for one in found]
+    kept = [bound_responses.kept_mark(ask.owner, one.ident) for one in found]
     known = [bound_responses.known_mark(one.ident) for one in found]
-    origins = state.origins([*owns, *known])
-    for one, is_own, is_known in zip(found, origins, origins[len(found) :], strict=False):
-        if is_known is not None and is_own is None:
+    origins = iter(state.origins([*owns, *kept, *known]))
+    for one, own, own_kept, anybodys in zip(found, *(list(islice(origins, len(found))) for _ in range(3)), strict=True):
+        if anybodys is not None and own is None and own_kept is None:
             raise NotFound(f"{one.what} with id {one.ident!r} not found.", param=one.param)
 
 

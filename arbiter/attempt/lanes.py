@@ -21,7 +21,7 @@ from arbiter.fold import collect, unfold
 from arbiter.model import Event
 from arbiter.routing.plan import Rung
 from arbiter.state.base import State
-from arbiter.wire import embeddings, faults, native
+from arbiter.wire import bound_responses, embeddings, faults, native
 from arbiter.wire.course import Course
 from arbiter.wire.dialects import dialect_of
 from arbiter.wire.disguises import unmasked
@@ -97,6 +97,8 @@ def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
             raise ProtocolUnsupported(f"the provider {provider.name!r} has no embeddings")
         return NativeLane(ask, rung)
     wire = spoken(ask.format.name, rung, lacks=lacks)
+    if ask.opened.previous is not None and wire == native.RESPONSES:
+        ask = ask.edited(bound_responses.without_bare_thoughts(ask.opened.members), ())
     is_same = wire in (ask.format.name, "any")
     if is_same and (provider.relay == "native" or ask.is_bound_to_format):
         return NativeLane(ask, rung)
@@ -181,7 +183,7 @@ class NativeLane:
         if self.format.name != native.RESPONSES:
             return self.format.write_error_event(error, ask.trace_id)
         assert isinstance(course, NativeStream)
-        return failed_after(error, ask.trace_id, course.begun(), ask.opened.members)
+        return failed_after(error, ask.trace_id, course.begun(), ask.opened.told)
 
     def last_words(self, course: Course) -> bytes:
         assert isinstance(course, NativeStream)
@@ -190,7 +192,7 @@ class NativeLane:
             return said
         # Agents read the response that failed; what some send before it, and others in its place, only SDKs raise.
         ask = self._ask
-        return said + failed_after(error, ask.trace_id, course.begun(), ask.opened.members, is_told=True)
+        return said + failed_after(error, ask.trace_id, course.begun(), ask.opened.told, is_told=True)
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         assert isinstance(course, NativeStream)
@@ -222,8 +224,9 @@ _READ = {
 
 
 NOT_KEPT = (
-    "previous_response_id: this model is asked in another API, which keeps no answers; send the whole conversation in "
-    "`input`, or ask for a model whose provider has Responses (`responses_api: native`, or `api: responses`)"
+    "previous_response_id: this model is asked in another API, which keeps no answers, and nor did this gateway; send "
+    "the whole conversation in `input`, ask for a model whose provider has Responses (`responses_api: native`, or "
+    "`api: responses`), or let the gateway keep what is said (`storage.capture.content: true`)"
 )
 
 
@@ -320,7 +323,7 @@ class TranslatedLane:
             self._model,
             now_ms() // 1000,
             include_usage=ask.request().include_usage,
-            asked=ask.opened.members,
+            asked=ask.opened.told,
         )
 
     def failed(self, course: Course, error: ArbiterError) -> bytes:
@@ -358,7 +361,7 @@ class TranslatedLane:
         if ask.stream:
             writer = self._writer()
             return Whole(b"".join(map(writer.write, unfold(answer))), found, EVENTS)
-        told = self._ours.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000, asked=ask.opened.members)
+        told = self._ours.write_answer(answer, ask.trace_id, self._model, now_ms() // 1000, asked=ask.opened.told)
         return Whole(told, found, "application/json")
 
     async def _gathered(self, body: bytes) -> tuple[list[Event], Facts]:

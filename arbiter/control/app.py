@@ -17,6 +17,7 @@ from arbiter.control.api import Api, fault
 from arbiter.control.audit import Audit
 from arbiter.control.caches import Caches
 from arbiter.control.contents import Contents
+from arbiter.control.conversations import Conversations
 from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
@@ -60,6 +61,7 @@ def make_app(
             *audit.routes(),
             *actions,
             *Searches(store, snapshot, embeds).routes(),
+            *Conversations(store).routes(),
             *Contents(store, snapshot, pages.render).routes(),
             *Limits(standing, snapshot, pages.render).routes(),
             *SessionPages(store, acts, pages.render).routes(),

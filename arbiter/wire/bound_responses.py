@@ -13,7 +13,7 @@ is in an open tool loop may not, nor a compaction, nor what is only referred to:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -81,6 +81,11 @@ def owed_mark(owner: str | None, ident: str) -> bytes:
     return xxhash.xxh3_128_digest(b"owed\0%b" % id_mark(owner, ident))
 
 
+def kept_mark(owner: str | None, ident: str) -> bytes:
+    """The mark of an answer that the gateway gave an id of its own, and keeps for `owner`: no provider knows it."""
+    return xxhash.xxh3_128_digest(b"kept\0%b" % id_mark(owner, ident))
+
+
 class Referred(NamedTuple):
     """Something that a request only refers to, and its provider keeps."""
 
@@ -95,7 +100,7 @@ def referred(members: Mapping[str, Raw]) -> list[Referred]:
     Errors: none; what cannot be read refers to nothing.
     """
     found = []
-    previous, conversation = _text(members.get(_PREVIOUS)), conversation_of(members)
+    previous, conversation = previous_of(members), conversation_of(members)
     if previous:
         found.append(Referred("Previous response", previous, _PREVIOUS))
     if conversation:
@@ -108,6 +113,11 @@ def referred(members: Mapping[str, Raw]) -> list[Referred]:
     except _UNREADABLE:
         pass
     return found
+
+
+def previous_of(members: Mapping[str, Raw]) -> str | None:
+    """Return the id of the answer that a request goes on from."""
+    return _text(members.get(_PREVIOUS)) or None
 
 
 def _may_refer(raw: bytes) -> bool:
@@ -272,6 +282,31 @@ def without_reasoning(members: Mapping[str, Raw], owner: str | None, foreign: se
     if len(kept) == len(entries):
         return Stripped(members, ())
     return Stripped({**members, _INPUT: Raw(marked.joined(raw, kept))}, ("$.input",))
+
+
+def behind(members: Mapping[str, Raw], items: Sequence[Raw]) -> dict[str, Raw]:
+    """Return the request with `items` before its own.
+
+    Shapes: every other byte is as it came; text becomes a user's message.
+    """
+    raw = bytes(members.get(_INPUT, b"")).strip(_BLANK)
+    own = raw[1:-1].strip(_BLANK) if marked.is_array(raw) else b'{"role":"user","content":%b}' % raw if raw else b""
+    return {**members, _INPUT: Raw(b"[%b]" % b",".join([*map(bytes, items), *([own] if own else [])]))}
+
+
+def without_bare_thoughts(members: Mapping[str, Raw]) -> Mapping[str, Raw]:
+    """Return the request without the reasoning that its own maker did not encrypt, and nobody here could refer to."""
+    raw = bytes(members.get(_INPUT, b""))
+    try:
+        entries = _entries(Cutter(), members, telling=False)
+    except _UNREADABLE:
+        return members
+    kept = [entry for entry in entries if b'"reasoning"' not in entry or not _is_bare(_item(entry))]
+    return members if len(kept) == len(entries) else {**members, _INPUT: Raw(marked.joined(raw, kept))}
+
+
+def _is_bare(item: _Item | None) -> bool:
+    return item is not None and item.type == "reasoning" and not item.encrypted_content
 
 
 def nudged(members: Mapping[str, Raw], text: str) -> Mapping[str, Raw]:

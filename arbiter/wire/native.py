@@ -55,6 +55,13 @@ class Opened(msgspec.Struct, frozen=True):
     members: dict[str, Raw]
     model: str
     stream: bool
+    previous: Raw | None = None
+    """The answer that it goes on from, where `members` hold all of the conversation in its place."""
+
+    @property
+    def told(self) -> dict[str, Raw]:
+        """The members as an answer repeats them."""
+        return self.members if self.previous is None else {**self.members, "previous_response_id": self.previous}
 
 
 def open_body(body: bytes, depth: int = 200) -> Opened:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbiter import gateway
+from arbiter import ids
 
 AT_MS = 1_790_000_000_000
 
@@ -12,14 +12,14 @@ AT_MS = 1_790_000_000_000
 @pytest.fixture
 def clock(monkeypatch):
     now = [AT_MS]
-    monkeypatch.setattr(gateway, "now_ms", lambda: now[0])
+    monkeypatch.setattr(ids, "now_ms", lambda: now[0])
     return now
 
 
 def test_ids_of_a_later_millisecond_sort_after_those_of_an_earlier(clock):
-    earlier = [gateway.new_id() for _ in range(100)]
+    earlier = [ids.new_id() for _ in range(100)]
     clock[0] += 1
-    later = [gateway.new_id() for _ in range(100)]
+    later = [ids.new_id() for _ in range(100)]
     assert max(earlier) < min(later)
     assert len({*earlier, *later}) == 200
 
@@ -28,10 +28,10 @@ def test_trace_ids_of_one_second_stand_side_by_side(clock):
     """An index of them grows in one place at a time, and the eight digits that stand for an id tell them apart."""
     found = []
     for _ in range(3):
-        found.append([gateway.new_trace_id() for _ in range(300)])
+        found.append([ids.new_trace_id() for _ in range(300)])
         clock[0] += 1024
     assert [len({id[:3] for id in of_one}) for of_one in found] == [1, 1, 1]
     assert len({id[:3] for of_one in found for id in of_one}) == 3
-    ids = {id for of_one in found for id in of_one}
-    assert len(ids) == 900 and len({id[:8] for id in ids}) > 890
-    assert {len(id) for id in ids} == {32} and all(int(id, 16) for id in ids)
+    all_of_them = {id for of_one in found for id in of_one}
+    assert len(all_of_them) == 900 and len({id[:8] for id in all_of_them}) > 890
+    assert {len(id) for id in all_of_them} == {32} and all(int(id, 16) for id in all_of_them)

@@ -45,7 +45,7 @@ def content(database: Database, request_id: str) -> Content:
     """All that is kept of the request; empty where it was not captured, is not stored yet, or was swept."""
     sql = f"{USES.select} WHERE request_id = ? ORDER BY direction, position"
     uses = [USES.load(UseRow, values) for values in database.rows(sql, (request_id,))]
-    texts = _texts(database, list(dict.fromkeys(use.block for use in uses)))
+    texts = texts_of(database, list(dict.fromkeys(use.block for use in uses)))
     found = database.rows(f"{HEADERS.select} WHERE request_id = ?", (request_id,))
     headers = [HEADERS.load(HeadersRow, values) for values in found]
     return Content([Piece(use, texts.get(use.block)) for use in uses], {row.direction: row.headers for row in headers})
@@ -58,10 +58,11 @@ def piece(database: Database, request_id: str, direction: str, position: int) ->
     if not found:
         return None
     use = USES.load(UseRow, found[0])
-    return Piece(use, _texts(database, [use.block]).get(use.block))
+    return Piece(use, texts_of(database, [use.block]).get(use.block))
 
 
-def _texts(database: Database, ids: list[str]) -> dict[str, bytes]:
+def texts_of(database: Database, ids: list[str]) -> dict[str, bytes]:
+    """The texts of blocks, by their ids; without those that are no longer kept."""
     plain = zstandard.ZstdDecompressor().decompress
     found: dict[str, bytes] = {}
     for start in range(0, len(ids), _MARKS):

@@ -1,0 +1,32 @@
+"""Names that are never given twice, and chance."""
+
+from __future__ import annotations
+
+import random
+
+from arbiter.clock import now_ms
+
+_unique = random.Random()  # ids must not repeat; nothing is trusted to them
+
+
+def seed() -> None:
+    """Make this process's ids its own. Workers are forked: call it after the fork."""
+    _unique.seed()
+
+
+def new_id() -> str:
+    """32 hexadecimal digits; an id of a later millisecond sorts after one of an earlier."""
+    return f"{now_ms():012x}{_unique.getrandbits(80):020x}"
+
+
+def new_trace_id() -> str:
+    """32 hexadecimal digits. The first three tell the second, and come again after some 70 minutes; the rest is luck.
+
+    Whoever keeps an index of them writes to a few pages of it at a time, and not to one for each.
+    """
+    return f"{now_ms() >> 10 & 0xFFF:03x}{_unique.getrandbits(116):029x}"
+
+
+def draw() -> float:
+    """A number in [0, 1)."""
+    return _unique.random()
