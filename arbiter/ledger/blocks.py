@@ -132,7 +132,11 @@ class _Making:
         if isinstance(value, str):
             return self._text(value, path.rpartition(".")[2])
         if isinstance(value, list):
-            return [self.kept(item, f"{path}.{index}") for index, item in enumerate(value)]
+            name = path.rpartition(".")[2]  # several of what one would be under that name
+            return [
+                self._text(item, name) if isinstance(item, str) else self.kept(item, f"{path}.{index}")
+                for index, item in enumerate(value)
+            ]
         if isinstance(value, dict):
             return self._object(value, path)
         return value
@@ -155,7 +159,8 @@ class _Making:
                 found[name] = self._attachment(item, media, value)
             else:
                 said = self.redact(name) if self.redact is not None else name
-                found[said] = self.kept(item, f"{path}.{name}")
+                is_named = name == "value" and isinstance(item, str)
+                found[said] = self._text(item, _label(value)) if is_named else self.kept(item, f"{path}.{name}")
         return found
 
     def _mark(self, path: str, mark: dict[str, Any]) -> None:
@@ -192,6 +197,11 @@ class _Making:
 
     def _name(self, name: str) -> str:
         return self.redact(name[:256]) if self.redact is not None else name[:256]
+
+
+def _label(pair: Mapping[str, Any]) -> str:
+    """What a `value` is called by what stands beside it: headers and variables come as pairs, too."""
+    return next((name for name in (pair.get("name"), pair.get("key")) if isinstance(name, str)), "value")
 
 
 def _media_of(name: str, beside: dict[str, Any]) -> str | None:

@@ -14,10 +14,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
-from itertools import product
 from typing import Any, NamedTuple
 
-from arbiter.config.words import is_credential
+from arbiter.config import credentials
 from arbiter.log import Blotter
 
 MASK = "***"
@@ -58,8 +57,25 @@ def _basic(found: Found) -> str:
 
 def _token(found: Found) -> str:
     """Keys have digits among their letters; the name of a field or of a variable has them at the end, if at all."""
-    is_secret = found[2].isdigit() or _DIGITS_WITHIN.search(found[2])
+    is_secret = found["value"].isdigit() or _DIGITS_WITHIN.search(found["value"])
+    return found[1] + MASK if is_secret and _kind(found) is not None else found[0]
+
+
+def _password(found: Found) -> str:
+    """In prose and code a word behind that name is mostly another name."""
+    is_secret = _kind(found) is not None and credentials.is_secret("secret", found["value"])
     return found[1] + MASK if is_secret else found[0]
+
+
+def _kind(found: Found) -> credentials.Kind | None:
+    """What the whole name is that a match is the end of. Where it is told by a bare `=`, it is a parameter's, a field's
+    or a variable's, and begins where such a thing begins."""
+    text, start = found.string, found.start()
+    before = _NAME_BEFORE.search(text, max(0, start - credentials.MAX_NAME), start)
+    begins = before.start() if before is not None else start
+    if found["bare"] and begins and text[begins - 1] not in _BEFORE_BARE:
+        return None
+    return credentials.kind_of(text[begins : found.end("name")])
 
 
 def _cookies(found: Found) -> str:
@@ -75,15 +91,16 @@ _QUOTE = r"\\{0,4}[\"'`]"
 _PAIRED = rf"(?:{_QUOTE})?\]?\s{{0,4}}(?:=>|[:=,])\s{{0,4}}{_QUOTE}"
 # name: value, as in a header; but not name: value.of(an.expression)
 _COLON = r"[ \t]{0,4}:[ \t]{0,4}(?![A-Za-z_$]++[.(\[])"
-_OF_FIELD = (
-    # The middle of Authorization, X-Api-Key, api_key, apiKey, X-Auth-Token, Private-Token, ...
-    *("uthorization", "UTHORIZATION", "-token", "-Token", "-TOKEN"),
-    *map("".join, product(("pi", "PI"), ("-", "_", ""), ("key", "Key", "KEY"))),
+_NAME_BEFORE = re.compile(r"[A-Za-z0-9_-]++\Z")
+_BEFORE_BARE = frozenset("?&; \t\r\n\"'`\\")
+_BARE = r"=(?![A-Za-z_$]++[.(\[])"  # as in a form; the value is no expression
+# How names of credentials end. What stands before that, `credentials` is asked about.
+_ENDS = (
+    *("uthorization", "UTHORIZATION", "oken", "OKEN", "ecret", "ECRET", "redential", "REDENTIAL", "jwt", "Jwt", "JWT"),
+    *("_key", "-key", "_KEY", "-KEY", "Key", "pikey", "piKEY", "PIKEY"),
+    *("-auth", "-Auth", "-AUTH", "-sid", "-Sid", "-SID"),
 )
-_FIELD = (
-    r"(?i:uthorization|pi[-_]?key"
-    r"|(?:(?<=auth)|(?<=access)|(?<=private)|(?<=refresh)|(?<=session)|(?<=security)|(?<=csrf))-token)"
-)
+_END = r"(?P<name>(?i:uthorization|oken|ecret|redentials?|jwt|[-_]?key|pikey|-auth|-sid))"
 _SCHEME = r"(?:[A-Za-z][A-Za-z0-9-]{0,31}[ \t]{1,4})?"  # Token, ApiKey, ...
 _TOKEN = r"[A-Za-z0-9._~+/=-]{16,}+(?![(\[])"
 _JAR = rf"(?:(?i:ookies?)(?:{_QUOTE})?\]?\s{{0,4}}(?:=>|[:=,])?| -b)\s{{0,4}}(?:{_QUOTE})?"
@@ -120,7 +137,12 @@ _KINDS: tuple[_Kind, ...] = (
         r"((?i:bearer)\s++)(?:(?=[A-Za-z._~+/=-]*+[0-9])[A-Za-z0-9._~+/=-]{10,}+|[A-Za-z0-9._~+/=-]{24,}+)",
     ),
     _named(("Basic", "basic", "BASIC"), r"((?i:basic)\s{1,4})([A-Za-z0-9+/_-]{8,}+={0,2})", _basic),
-    _named(_OF_FIELD, rf"({_FIELD}(?:{_PAIRED}|{_COLON}){_SCHEME})({_TOKEN})", _token),
+    _named(_ENDS, rf"({_END}(?:{_PAIRED}|{_COLON}|(?P<bare>{_BARE})){_SCHEME})(?P<value>{_TOKEN})", _token),
+    _named(
+        ("assword", "ASSWORD", "asswd", "ASSWD", "assphrase", "ASSPHRASE"),
+        rf"((?P<name>(?i:assword|asswd|assphrase))(?:{_PAIRED}|(?P<bare>{_BARE})))(?P<value>[^\s\"'`\\&]{{6,256}}+)",
+        _password,
+    ),
     _named(("ookie", "OOKIE", " -b "), rf"({_JAR})({_COOKIE}(?:;\s?{_COOKIE})*+)", _cookies),
     _named(("curl ",), rf"({_CURL})(?!\d++\b)[^\s\"'\\]{{1,256}}"),  # behind -u; two numbers are docker's
     _named(("://",), r"(://[^\s/?#:@\"'<>\\]{0,256}:)[^\s/?#@\"'<>\\]{1,256}(?=@)"),
@@ -130,8 +152,12 @@ _KINDS: tuple[_Kind, ...] = (
     ),
 )
 _LITERALS = tuple(literal.encode() for kind in _KINDS for literal in kind.literals)
-
-_NAMES_ONE = re.compile(r"(?i)authorization|api[-_]?key|-token|cookie")
+# How other names of credentials end, where they are members in JSON.
+_MEMBERS = tuple(
+    f'{name}"'.encode()
+    for end in ("key", "keys", "auth", "bearer", "sid", "pwd", "passcode")
+    for name in (end, end.capitalize(), end.upper())
+)
 
 
 class Redactor:
@@ -145,7 +171,7 @@ class Redactor:
         """Whether the JSON text `raw` may hold something to take out; False is certain of texts without odd escapes."""
         if self._patterns or b"\\u" in raw or b"\\/" in raw:
             return True
-        return any(literal in raw for literal in _LITERALS) or self._blot.raw(raw) != raw
+        return any(literal in raw for literal in (*_LITERALS, *_MEMBERS)) or self._blot.raw(raw) != raw
 
     def __call__(self, text: str) -> str:
         """`text` with a mask for each secret; the very same where it holds none."""
@@ -160,15 +186,17 @@ class Redactor:
 
     def member(self, name: str, text: str) -> str:
         """The same for `text` under a name in JSON: many a key has no shape, and only `x-api-key` says what it is."""
-        if not _NAMES_ONE.search(name):
+        kind = credentials.kind_of(name)
+        if kind is None:
             return self(text)
         header = f"{name}: "
         said = self(header + text)
-        return said[len(header) :] if said.startswith(header) else self(text)
+        said = said[len(header) :] if said.startswith(header) else self(text)
+        return MASK if said == text and credentials.is_secret(kind, text) else said
 
     def headers(self, fields: Mapping[str, str]) -> dict[str, str]:
         """Headers as they may be kept: the values of credential-shaped names are masked whole."""
-        return {name: MASK if is_credential(name) else self(value) for name, value in fields.items()}
+        return {name: MASK if credentials.is_credential(name) else self(value) for name, value in fields.items()}
 
 
 def is_opaque(name: str, beside: Mapping[str, Any]) -> bool:

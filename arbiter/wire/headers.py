@@ -15,8 +15,9 @@ from math import ceil
 
 from arbiter import __version__
 from arbiter.clock import now_ms
+from arbiter.config.credentials import is_credential
 from arbiter.config.snapshot import Account, Provider
-from arbiter.config.words import CREDENTIALS, FRAMING, OURS, PREFIX, is_credential
+from arbiter.config.words import CREDENTIALS, FRAMING, OURS, PREFIX
 from arbiter.errors import HeadersTooLarge
 from arbiter.wire import waits
 from arbiter.wire.dialects import dialect_of

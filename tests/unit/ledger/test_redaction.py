@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from arbiter.config.words import is_credential
+from arbiter.config.credentials import is_credential
 from arbiter.ledger import blocks, redaction
 from arbiter.ledger.redaction import OVERLAP, WINDOW, Redactor
 
@@ -181,7 +181,102 @@ def test_what_stands_under_a_name_in_json_is_read_with_it():
     assert WHOLE.member("Authorization", f"Basic {BASIC}") == "Basic ***"
     assert WHOLE.member("cookie", "sid=38afes7a8") == "***"
     assert WHOLE.member("digest", HEX) is HEX and WHOLE.member("x-api-key", "string") == "string"
-    assert WHOLE.member("x-api-key\n", HEX) == HEX and WHOLE.member(f"{SECRETS[0]}-token", "a") == "a"
+    assert WHOLE.member("x-api-key\n", HEX) == "***" and WHOLE.member(f"{SECRETS[0]}-token", "a") == "a"
+
+
+CREDENTIAL_NAMES = (
+    "access_token", "refresh_token", "auth_token", "id_token", "session_token", "client_secret", "private_key", "token",
+    "accessToken", "refreshToken", "clientSecret", "privateKey", "sessionToken", "access-token", "Client-Secret",
+    "ACCESS_TOKEN", "AWS_SECRET_ACCESS_KEY", "secretAccessKey", "x-amz-security-token", "github_token", "apikey",
+    "signing_key", "Ocp-Apim-Subscription-Key", "jwt", "x-jwt", "x-auth", "x-sid", "auth", "credentials", "api_key_2",
+)  # fmt: skip
+PASSWORD_NAMES = ("password", "passwd", "x-passwd", "db_password", "dbPassword", "PGPASSWORD", "pwd", "passphrase")
+INNOCENT_NAMES = (
+    "max_tokens", "maxTokens", "token_count", "prompt_tokens", "completion_tokens", "token_type", "token_endpoint",
+    "tokenizer", "author", "authority", "authors", "authorization_url", "next_page_token", "nextPageToken",
+    "page_token", "continuation_token", "syncToken", "eos_token", "key", "public_key", "primary_key",
+    "prompt_cache_key", "cache-key", "idempotency_key", "affinity_key", "api_key_id", "accessKeyId", "secret_name",
+    "session_id", "message_sid", "inside", "password_hash_algorithm", "keyboard", "monkey", "signature", "digest",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CREDENTIAL_NAMES)
+def test_a_name_tells_a_credential_in_json_in_headers_in_queries_and_in_forms(name):
+    """One list for all of them, however the name is spelt; what is written there as a placeholder stays."""
+    assert WHOLE.member(name, HEX) == "***" and is_credential(name)
+    assert WHOLE.suspects(json.dumps({name: HEX}).encode())
+    for text in ("string", "$TOKEN", "${ACCESS_TOKEN}", "<your-access-token-0>", "{{ token }}", "your-token-goes-here",
+                 "tokenOfTheCurrentUser", "****************", "a text with blanks and 12345678 in it"):  # fmt: skip
+        assert WHOLE.member(name, text) == text
+
+
+@pytest.mark.parametrize("name", PASSWORD_NAMES)
+def test_a_password_is_any_word(name):
+    for text in ("hunter2", "correct horse battery staple", "Sommer-2026!"):
+        assert WHOLE.member(name, text) == "***"
+    for text in ("", "string", "password", "$PASSWORD", "<password>", "********"):
+        assert WHOLE.member(name, text) == text
+    assert WHOLE.suspects(json.dumps({name: "hunter2"}).encode()) and is_credential(name)
+
+
+@pytest.mark.parametrize("name", INNOCENT_NAMES)
+def test_names_that_only_sound_like_one_keep_their_values(name):
+    """Numbers, ids, places in a list, and what is public."""
+    assert WHOLE.member(name, HEX) is HEX
+
+
+@pytest.mark.parametrize("name", ["x-max-tokens", "x-prompt-tokens", "x-token-count", "x-ratelimit-limit-tokens"])
+def test_a_header_that_tells_a_number_of_tokens_is_kept(name):
+    assert not is_credential(name) and is_credential("x-access-tokens") and not is_credential("x-author")
+
+
+NAMED = [
+    (f"GET https://h/cb?access_token={HEX}&state=1", "GET https://h/cb?access_token=***&state=1"),
+    (f"https://h/?a=1&refresh-token={HEX}", "https://h/?a=1&refresh-token=***"),
+    (f"grant_type=refresh&client_secret={HEX}&a=b", "grant_type=refresh&client_secret=***&a=b"),
+    (f"export GITHUB_TOKEN={HEX}", "export GITHUB_TOKEN=***"),
+    (f'{{"clientSecret": "{HEX}"}}', '{"clientSecret": "***"}'),
+    (f"X-Jwt: {HEX}", "X-Jwt: ***"),
+    (f"x-auth: {HEX}", "x-auth: ***"),
+    (f"user=ada&password=hunter2!&a={HEX}", f"user=ada&password=***&a={HEX}"),
+    ('{"password": "hunter2!"}', '{"password": "***"}'),
+    (f"https://h/list?page_token={HEX}&next-page-token={HEX}", None),
+    (f"cache_key={HEX} and &primaryKey={HEX}, max_tokens={HEX}", None),
+    ("password='your-password' and passwd = 'passwd', password=password, pass the password: as it is", None),
+    ("token=tokens.next_one_of_2nd(line), secret = os.environ['A_SECRET_OF_2DAYS'], token=None", None),
+    ("f(token=line1token_of_theirs.upper()), the_secret_of=12, secret=the_secret_of_success", None),
+]
+
+
+@pytest.mark.parametrize(("text", "kept"), NAMED, ids=lambda text: str(text)[:24])
+def test_names_tell_credentials_in_texts_too(text, kept):
+    """In addresses, forms, settings and code: the whole name counts, and not only its end."""
+    assert WHOLE(text) == (text if kept is None else kept)
+
+
+def test_lists_and_pairs_are_read_with_their_names():
+    """Headers come as pairs, and keys several at once."""
+    said = {
+        "headers": [{"name": "X-Auth", "value": HEX}, {"name": "Accept", "value": HEX}, {"key": "token", "value": HEX}],
+        "api_keys": [HEX, "string"],
+        "digests": [HEX],
+    }
+    block = blocks.made(json.dumps({"type": "tool_use", "input": said}).encode(), WHOLE)
+    assert json.loads(block.text)["input"] == {
+        "headers": [
+            {"name": "X-Auth", "value": "***"},
+            {"name": "Accept", "value": HEX},
+            {"key": "token", "value": "***"},
+        ],
+        "api_keys": ["***", "string"],
+        "digests": [HEX],
+    }
+
+
+def test_a_name_is_read_once_however_often_it_stands_there():
+    """A long run of letters before each of many ends is looked at as far as a name goes."""
+    for piece in ("a" * 79 + "token=" + HEX, "a_" * 40 + "secret: " + HEX, "token" * 20, "password=" * 3):
+        WHOLE(piece * (300_000 // len(piece)))
 
 
 def test_what_somebody_signed_is_not_read_for_it():
@@ -192,6 +287,7 @@ def test_what_somebody_signed_is_not_read_for_it():
         {"type": "redacted_thinking", "data": noise},
         {"type": "reasoning", "id": noise, "summary": [], "encrypted_content": noise},
         {"type": "reasoning.encrypted", "data": noise},
+        {"type": "reasoning", "id": "rs", "access_token": "", "summary": [], "encrypted_content": f"token={HEX}"},
         {"type": "function", "id": noise, "thought_signature": noise, "function": {"name": "a", "arguments": "{}"}},
     ]
     for part in opaque:
@@ -314,4 +410,4 @@ def test_no_shape_is_without_a_literal_that_leads_to_it():
     for secret in SECRETS:
         spelt = json.dumps({"a": [secret]})
         assert WHOLE.suspects(spelt.encode()) and WHOLE.suspects(spelt.replace("/", "\\/").encode()), secret
-    assert not WHOLE.suspects(json.dumps({"a": re.sub(r"\W", "", "no secrets here")}).encode())
+    assert not WHOLE.suspects(json.dumps({"a": re.sub(r"\W", "", "nothing here")}).encode())
