@@ -29,7 +29,7 @@ LOSSES = {
     "below_minimum": "too short for the model's cache",
     "model": "another model answered",
     "account": "another provider or key, which has a cache of its own",
-    "compaction": "the agent had compacted its context",
+    "compaction": "the agent had compacted its context, or the provider had",
     "tools": "other tool schemas, and they begin the prompt",
     "system": "other instructions",
     "effort": "the model was asked to think more, or less",

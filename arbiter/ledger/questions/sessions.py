@@ -44,7 +44,8 @@ class Totals(msgspec.Struct, kw_only=True):
 
     `cost_pd` adds up what is known; of `unpriced` attempts nobody knows it. `hit_rate` is the part of the input that
     came from a cache, among the attempts that told. `estimated_…` are ours, for what was not reported; `approximate`
-    attempts have such, or counts of a stream that was cut.
+    attempts have such, or counts of a stream that was cut. `elapsed_ms` is how long those attempts took that ended
+    well; `tokens_per_s` what they answered in that time, among those that reported it.
     """
 
     input_tokens: int | None = None  # without the next two
@@ -61,6 +62,8 @@ class Totals(msgspec.Struct, kw_only=True):
     subscription: int = 0  # attempts that a subscription served, which cost nothing by themselves
     lost_tokens: int | None = None
     lost_pd: int | None = None
+    elapsed_ms: int | None = None
+    tokens_per_s: float | None = None
 
     @property
     def all_input(self) -> int | None:
@@ -257,6 +260,7 @@ def _summed(db: Database, rows: Sequence[SessionRow]) -> list[Summary]:
 
 _PLAN = "COALESCE(a.cost_source, '') = 'subscription'"
 _KNOWN = "a.cached_tokens IS NOT NULL AND a.input_tokens IS NOT NULL"
+_PACED = "a.outcome = 'ok' AND a.output_tokens IS NOT NULL AND a.total_us > 0"
 _SUMS = (
     "a.input_tokens",
     "a.cached_tokens",
@@ -273,6 +277,9 @@ _SUMS = (
     f"CASE WHEN {_PLAN} THEN 1 ELSE 0 END",
     "a.cache_lost_tokens",
     "a.cache_lost_pd",
+    "CASE WHEN a.outcome = 'ok' THEN a.total_us END",
+    f"CASE WHEN {_PACED} THEN a.output_tokens END",
+    f"CASE WHEN {_PACED} THEN a.total_us END",
 )
 
 
@@ -285,7 +292,8 @@ def _totals(db: Database, names: Sequence[str]) -> dict[str, Totals]:
         )
 
     found = {}
-    for client, session, *tokens, hit, sent, cost, unpriced, subscription, lost, lost_pd in sums.rows(db, sql, names):
+    for client, session, *tokens, elapsed_us, told, told_us in sums.rows(db, sql, names):
+        *tokens, hit, sent, cost, unpriced, subscription, lost, lost_pd = tokens
         fresh, cached, written, out, about_in, about_out, approximate, cost_approximate = tokens
         found[key_of(client, session)] = Totals(
             input_tokens=fresh,
@@ -302,6 +310,8 @@ def _totals(db: Database, names: Sequence[str]) -> dict[str, Totals]:
             subscription=subscription or 0,
             lost_tokens=lost,
             lost_pd=lost_pd,
+            elapsed_ms=None if elapsed_us is None else elapsed_us // 1000,
+            tokens_per_s=round(told * 1_000_000 / told_us, 3) if told_us else None,
         )
     return found
 

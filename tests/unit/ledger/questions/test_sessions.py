@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from arbiter.ledger.questions.sessions import named
+from arbiter.ledger.questions.sessions import Filters, listing, named
 from arbiter.ledger.session_rows import SessionRow
 from arbiter.ledger.sessions import key_of
 from arbiter.ledger.sqlstore import SqlStore
+from arbiter.ledger.store import Position
 from arbiter.ledger.tables import SESSIONS
+from tests.fakes.rows import attempt_row, request_row
 
 MANY = 30  # more than are looked at
 
@@ -34,3 +36,26 @@ def test_sessions_that_nobody_saw_come_last(store: SqlStore) -> None:
     """They do not fill the answer: what was alive is what is meant first, in every kind of store."""
     put(store, *(row(f"long-name-{number}", "ci", None) for number in range(MANY)), row("long-name-seen", "ci", 5))
     assert store.read(lambda db: named(db, "long-name"))[0].session == "long-name-seen"
+
+
+def test_a_session_tells_how_long_its_good_attempts_took_and_how_fast_they_wrote(store: SqlStore) -> None:
+    """SPEC 7.2: neither a failed attempt nor one that reported no tokens slows it down; nothing is no speed."""
+    put(store, row("s", "ci", 5), row("t", "ci", 6))
+    told, silent, failed = (request_row(number, session="s") for number in (1, 2, 3))
+    store.write(
+        [
+            told,
+            attempt_row(told, 1, outcome="error", total_us=9_000_000, output_tokens=4),
+            attempt_row(told, 2, total_us=1_500_000, output_tokens=60),
+            silent,
+            attempt_row(silent, total_us=500_500, output_tokens=None),
+            failed,
+            attempt_row(failed, outcome="cancelled", total_us=7_000_000),
+            other := request_row(4, session="t", outcome="error"),
+            attempt_row(other, outcome="error", total_us=1_000_000),
+        ],
+        Position("j", 1),
+    )
+    found = {one.session.session: one.totals for one in store.read(lambda db: listing(db, Filters())).sessions}
+    assert (found["s"].elapsed_ms, found["s"].tokens_per_s) == (2000, 40.0)
+    assert (found["t"].elapsed_ms, found["t"].tokens_per_s) == (None, None)
