@@ -231,6 +231,13 @@ class OutputShape(msgspec.Struct, frozen=True):
     strict: bool | None = None
 
 
+NOT_KEPT = (
+    "previous_response_id: this model is asked in another API, which keeps no answers, and nor did this gateway; send "
+    "the whole conversation in `input`, ask for a model whose provider has Responses (`responses_api: native`, or "
+    "`api: responses`), or let the gateway keep what is said (`storage.capture.content: true`)"
+)
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request for an answer, without the spelling of any format. None means: not said.
 
@@ -267,10 +274,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool = False
 
     def elsewhere(self) -> Request:
-        """Return it for a format without the tools that only its client's knows, as far as one of them may be chosen.
+        """Return it for another format: without the tools that only its client's knows, as far as one of them may be
+        chosen.
 
-        Errors: ProtocolUnsupported where one of them must be called.
+        Errors: ProtocolUnsupported where one of them must be called, and where the conversation is not in it.
         """
+        if self.previous_id is not None:
+            raise ProtocolUnsupported(NOT_KEPT, param="previous_response_id")
         choice = self.tool_choice
         if choice is None or not choice.opaque:
             return self

@@ -24,6 +24,7 @@ from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.live import Live
 from arbiter.clock import monotonic
 from arbiter.errors import BadRequest, ErrorClass, Paused, ProtocolUnsupported, Retry, UpstreamError, UpstreamStatus
+from arbiter.model import NOT_KEPT
 from arbiter.routing.plan import Plan, Rung
 from arbiter.wire import bound_responses, faults, native
 
@@ -109,7 +110,7 @@ def _estimated(rung: Rung, ask: Ask, amount: Amount, why: Why) -> Estimate:
         raise BadRequest(f"{name}: there must be at least one", param=name)
     if why == "unsupported" and format == native.RESPONSES and bound_responses.refers(members):
         # Most of the prompt stands elsewhere, where this target could not go on with it either.
-        raise ProtocolUnsupported(lanes.NOT_KEPT, param="previous_response_id")
+        raise ProtocolUnsupported(NOT_KEPT, param="previous_response_id")
     return Estimate(rung, max(1, amount.tokens(rung.name)), why, format)
 
 

@@ -223,13 +223,6 @@ _READ = {
 }
 
 
-NOT_KEPT = (
-    "previous_response_id: this model is asked in another API, which keeps no answers, and nor did this gateway; send "
-    "the whole conversation in `input`, ask for a model whose provider has Responses (`responses_api: native`, or "
-    "`api: responses`), or let the gateway keep what is said (`storage.capture.content: true`)"
-)
-
-
 class StoredLane(NativeLane):
     """An answer that the provider keeps is asked for, or done away with. It was paid for when it was made; what was
     made in the background is when it is first seen whole."""
@@ -292,8 +285,6 @@ class TranslatedLane:
         self.format = self._ours if wire == "any" else FORMATS[wire]
         self.fidelity = "rebuilt" if self.format is self._ours else "translated"
         asked = ask.request()
-        if asked.previous_id is not None and self.format is not self._ours:
-            raise ProtocolUnsupported(NOT_KEPT, param="previous_response_id")
         request = msgspec.structs.replace(
             asked,
             model=rung.model,

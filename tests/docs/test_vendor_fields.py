@@ -26,11 +26,15 @@ from tests.fakes.vendor_schemas import Member, values, without
 
 PAGE = Path("docs/format-fields.md").read_text()
 CHAT, MESSAGES = FORMATS["openai-chat"], FORMATS["anthropic-messages"]
+RESPONSES = FORMATS["openai-responses"]
 TARGET = Target(prompt_cache="client")  # the gateway's own marks are no member of anybody's
 Body = dict[str, Any]
 
 CHAT_IN, CHAT_OUT, CHAT_CHUNK = (f"OpenAI Chat {one}" for one in ("requests", "answers", "chunks"))
 MESSAGES_IN, MESSAGES_OUT, MESSAGES_EVENT = (f"Anthropic Messages {one}" for one in ("requests", "answers", "events"))
+
+
+RESPONSES_IN = "OpenAI Responses requests"
 
 
 class Row(NamedTuple):
@@ -89,6 +93,8 @@ def _stream(read: Format, write: Format) -> Callable[[Body], list[Body]]:
 def _placed(body: Body) -> Body:
     """Return a request in which a lone sample makes sense: results have calls, choices tools, and blocks a speaker."""
     body = copy.deepcopy(body)
+    if "messages" not in body:
+        return _placed_input(body)
     said = body["messages"][0]
     entry = said["content"][0] if isinstance(said.get("content"), list) and said["content"] else {}
     kind = entry.get("type", "")
@@ -119,6 +125,38 @@ def _placed(body: Body) -> Body:
             body["tools"] = [{"name": name, "input_schema": schema} for name in names]
         else:
             body["tools"] = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in names]
+    return body
+
+
+def _placed_input(body: Body) -> Body:
+    """The same for a request of Responses, in which nothing has to be."""
+    body.setdefault("model", "gpt-5" if "verbosity" in body.get("text", ()) else "m")
+    said = body.setdefault("input", "hello")
+    if isinstance(said, list):
+        kind = said[0].get("type", "")
+        call: Body = {"type": "function_call", "call_id": said[0].get("call_id", ""), "name": "f", "arguments": "{}"}
+        if kind == "custom_tool_call_output":
+            said.insert(0, {**call, "type": "custom_tool_call", "input": "x"})
+        elif kind == "function_call_output":
+            said.insert(0, call)
+        for part in [*(said[-1].get("content") or ()), *(said[-1].get("output") or ())]:
+            if isinstance(part, dict) and part.get("type") == "input_image" and "file_id" not in part:
+                part.setdefault("image_url", "https://files.example/a")
+            elif (
+                isinstance(part, dict)
+                and part.get("type") == "input_file"
+                and not {"file_data", "file_url"} & set(part)
+            ):
+                part.setdefault("file_id", "file-1")
+        if said[-1].get("role") != "user":
+            said.insert(0, {"role": "user", "content": "hello"})
+    if {"tool_choice", "parallel_tool_calls"} & set(body):
+        body["tools"] = [{"type": "function", "name": name} for name in ("f", "g", "some_name", "some_namesome_name")]
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("tools") == [{"a": 1}]:
+        choice["tools"] = [{"type": "function", "name": name} for name in ("f", "g")]
+    if "top_logprobs" in body:
+        body.setdefault("include", ["message.output_text.logprobs"])
     return body
 
 
@@ -166,6 +204,12 @@ SIDES = {
         _request(CHAT, MESSAGES),
         ("anthropic", "BetaCreateMessageParams"),
     ),
+    RESPONSES_IN: Side(
+        "openai",
+        ("CreateResponse",),
+        _request(RESPONSES, CHAT),
+        ("openai", "CreateChatCompletionRequest"),
+    ),
     MESSAGES_IN: Side(
         "anthropic",
         ("BetaCreateMessageParams", "CreateMessageParams"),
@@ -194,6 +238,12 @@ def _rows(section: str) -> list[Row]:
     return found
 
 
+PARAMETERS = (
+    {"properties": {"a": {"type": "string"}}},
+    {"type": "object", "properties": {"a": {"type": "string"}}},
+    {},
+)
+SYNTAX = ("regex", "It must keep to this regex grammar:\n\nsome_definition", "lark")
 SAMPLES: dict[str, dict[str, tuple[Any, ...]]] = {
     CHAT_IN: {
         "messages[user].content[file].file.file_data": ("data:application/pdf;base64,AAAA", "AAAA"),
@@ -228,6 +278,30 @@ SAMPLES: dict[str, dict[str, tuple[Any, ...]]] = {
         "top_k": (5, 5),
         "messages[user].content[text].cache_control": ({"type": "ephemeral", "ttl": "1h"}, None),
         "tools[function].cache_control": ({"type": "ephemeral"}, None),
+    },
+    RESPONSES_IN: {
+        "input[message].role": ("developer", "developer", "user"),
+        "input[function_call].namespace": ("A", "A__some_name"),
+        "input[custom_tool_call].namespace": ("A", "A__some_name"),
+        "input[custom_tool_call].input": ("A", '{"input":"A"}'),
+        "tools[function].parameters": PARAMETERS,
+        "tools[namespace].tools[function].parameters": PARAMETERS,
+        "tools[custom].format(grammar).definition": ("A", "It must keep to this lark grammar:\n\nA"),
+        "tools[namespace].tools[custom].format(grammar).definition": ("A", "It must keep to this lark grammar:\n\nA"),
+        "tools[custom].format(grammar).syntax": SYNTAX,
+        "tools[namespace].tools[custom].format(grammar).syntax": SYNTAX,
+        "tools[namespace].name": ("A", "A__some_name"),
+        "tools[namespace].tools[function].name": ("A", "some_name__A"),
+        "tools[namespace].tools[custom].name": ("A", "some_name__A"),
+        "tool_choice(allowed_tools).tools": (
+            [{"type": "function", "name": "f"}, {"type": "function", "name": "g"}],
+            "g",
+            [{"type": "function", "name": "f"}],
+        ),
+        "tool_choice.type": ("file_search", None),
+        "text.format(json_object)": (None, "json_object"),
+        "text.format(text)": (None, "text"),
+        "include": (["message.output_text.logprobs"], True, ["reasoning.encrypted_content"]),
     },
     CHAT_OUT: {
         "choices[].message.function_call.arguments": ('{"a":1}', {"a": 1}, "{}"),

@@ -221,7 +221,10 @@ def _make(vendor: str, schema: Schema, steps: list[tuple[str, str]], value: Any,
         return value if value is not None else _simplest(vendor, schema, name)
     step, word = steps[0]
     if step == "[":
-        items = next(one["items"] for one in options if "items" in one and _has(vendor, one["items"], word, steps[1:]))
+        fitting = (one["items"] for one in options if "items" in one and _has(vendor, one["items"], word, steps[1:]))
+        items = next(fitting, None)
+        if items is None:
+            raise LookupError(f"no schema has {steps}")
         return [_make(vendor, items, [("(", word), *steps[1:]], value)]
     if step == "(":
         options = [one for one in options if one.get("properties") and word in ("", _kind(vendor, one))]
@@ -233,7 +236,10 @@ def _make(vendor: str, schema: Schema, steps: list[tuple[str, str]], value: Any,
         if steps[0][1] in option.get("properties", {}):
             member = steps[0][1]
             made = _filled(vendor, option, but=member)
-            made[member] = _make(vendor, option["properties"][member], steps[1:], value, member)
+            try:
+                made[member] = _make(vendor, option["properties"][member], steps[1:], value, member)
+            except LookupError:
+                continue  # another of the union has it
             return made if word == "" or step == "." else _told(made, option, word)
     raise LookupError(f"no schema has {steps}")
 
