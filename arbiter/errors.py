@@ -243,8 +243,10 @@ class KeyRefused(UpstreamError):
     code = ErrorClass.CONFIG
     retry = Retry.KEY
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, told: int = 0) -> None:
         super().__init__(message, headers=_STOP)
+        self.on: object = None  # the account, where that may be had anew
+        self.told = told  # the status that the upstream refused it with; 0 where it was not asked
 
 
 class ConfigFault(ArbiterError):

@@ -260,6 +260,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         try:
             if caller.login is not None and live.rung.provider.takes_logins:
                 logins.accepted(caller.login, live.rung.provider, around.state)
+            if live.rung.provider.oauth is not None:
+                call.secrets += tuple(value.partition(" ")[2] for _, value in live.account.sent)
             row.affinity = conversation.served(live.rung, live.account)
             if services.capture is not None and services.capture.settings.content:
                 earlier.remember(around.state, ask, live)
@@ -348,9 +350,8 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
 async def _check_model(call: Call, plan: Plan, book: Book) -> None:
     """Errors: NoRoute where the provider says that it has no such model."""
     rung, services = plan.rungs[0], call.services
-    warning = await services.auto_models.check(
-        rung, rung.provider.accounts[0], call.incoming, call.doors, services.around.state
-    )
+    account = await call.doors.account(rung.provider, rung.provider.accounts[0])
+    warning = await services.auto_models.check(rung, account, call.incoming, call.doors, services.around.state)
     if warning is not None:
         book.warn(warning)
 

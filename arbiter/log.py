@@ -23,6 +23,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
 _NAMES = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn", logging.ERROR: "error"}
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "fields", "trace_id"}
 _SHORTEST_SECRET = 6  # blotting out shorter ones would garble every line and still give them away
+_MOST_LATE = 64  # of secrets that were learned in passing: tokens live for hours
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -78,7 +79,11 @@ class Blotter:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = frozenset(secrets)
-        known = {secret for secret in self._secrets if len(secret) >= _SHORTEST_SECRET}
+        self._late: list[str] = []
+        self._prepare()
+
+    def _prepare(self) -> None:
+        known = {secret for secret in self._secrets.union(self._late) if len(secret) >= _SHORTEST_SECRET}
         known |= {json.dumps(secret)[1:-1] for secret in known}
         # Longest first: one secret may be the beginning of another.
         words = sorted(known, key=len, reverse=True)
@@ -87,7 +92,14 @@ class Blotter:
 
     def also(self, secrets: Iterable[str]) -> Blotter:
         """One that knows these secrets besides."""
-        return Blotter(self._secrets.union(secrets))
+        return Blotter(self._secrets.union(secrets, self._late))
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Know these secrets from now on, and of those that were learned before the latest."""
+        fresh = [secret for secret in secrets if secret not in self._late]
+        if fresh:
+            self._late = [*self._late, *fresh][-_MOST_LATE:]
+            self._prepare()
 
     def __call__(self, text: str) -> str:
         return self._words.sub("***", text) if self._words else text

@@ -41,7 +41,11 @@ def understood(asked: Asked, caller: Caller, state: State, trace_id: str) -> tup
     (origin,) = state.origins([id_mark(caller.owner, ident)])
     provider = asked.snapshot.providers.get(origin.provider) if origin is not None else None
     accounts = logins.accounts(provider, caller.login) if provider is not None else ()
-    account = next((one for one in accounts if origin is not None and (one.label or "") == origin.account), None)
+    # Whoever has it now, on whatever login since: by its owner it is known already.
+    is_any = provider is not None and provider.takes_logins
+    account = next(
+        (one for one in accounts if origin is not None and (is_any or (one.label or "") == origin.account)), None
+    )
     if origin is None or provider is None or account is None:
         raise NotFound(f"Response with id {ident!r} not found.")
     # No other key of the provider's knows it.

@@ -17,6 +17,7 @@ from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.measured import Measured
+from arbiter.attempt.own_logins import OwnLogins
 from arbiter.clock import monotonic
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
@@ -28,6 +29,7 @@ from arbiter.log import Blotter, Log
 from arbiter.metrics import Metrics
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
+from arbiter.state import login_file
 from arbiter.state.memory import Memory
 from arbiter.state.shared import Shared
 from arbiter.upstream.transport import Transport
@@ -72,11 +74,13 @@ class Worker:
         )
         # The run's own directory names the run. Without rows there is no directory for a state either.
         self._state = state = Shared(snapshot.state_dir, run_dir.name) if recorded else Memory()
+        transport, blot = Transport(), Blotter(snapshot.secrets())
+        self._logins = OwnLogins(snapshot.data_dir, snapshot.deployment_key, transport, blot)
         self.services = gateway.Services(
             snapshot,
             Router(snapshot),
             Affinity(snapshot.affinity),
-            Doors(Transport(), Echo(), Watch(loop), Blotter(snapshot.secrets())),
+            Doors(transport, Echo(), Watch(loop), blot, self._logins),
             journal,
             metrics,
             Around(state, Measured(state, f"worker-{number}"), Amounts(state)),
@@ -112,6 +116,7 @@ class Worker:
         if services.capture is not None:
             await asyncio.to_thread(services.capture.close)
         services.doors.watch.close()
+        await self._logins.aclose()
         await services.doors.echo.close()
         await services.doors.transport.close()
         await self._plugins.shutdown()
@@ -141,6 +146,7 @@ class Worker:
         secrets = old.secrets() | snapshot.secrets()
         router, keys, gate = Router(snapshot), Keys(snapshot), Gate(snapshot)
         doors = dataclasses.replace(services.doors, blot=Blotter(secrets))
+        self._logins.adopt(snapshot.deployment_key, doors.blot)
         if (snapshot.storage.capture, snapshot.secrets()) != (old.storage.capture, old.secrets()):
             if services.capture is not None:
                 services.capture.finish()
@@ -202,6 +208,8 @@ class Worker:
             said.append("control: not running")
         if services.journal.store_reason:
             said.append(f"store: {services.journal.store_reason}")
+        snapshot = services.snapshot
+        said += login_file.faults(snapshot.logins, snapshot.data_dir, snapshot.deployment_key)
         for pause in services.around.state.standing().pauses.values():
             what = "all traffic" if pause.scope == "all" else f"the {pause.scope} {pause.name}"
             said.append(f"paused: {what}")

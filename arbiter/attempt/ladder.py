@@ -26,8 +26,9 @@ from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.attempt.measured import Measured
+from arbiter.attempt.own_logins import OwnLogins
 from arbiter.clock import monotonic, monotonic_ns, now_ms
-from arbiter.config.snapshot import Budgets, Provider
+from arbiter.config.snapshot import Account, Budgets, Provider
 from arbiter.errors import (
     ArbiterError,
     ClientGone,
@@ -86,6 +87,14 @@ class Doors:
     echo: Echo
     watch: Watch
     blot: Blotter
+    logins: OwnLogins | None = None
+
+    async def account(self, provider: Provider, account: Account) -> Account:
+        """What `account` is sent as now. Errors: where it is a login of ours, what `OwnLogins.account` has."""
+        if provider.oauth is None:
+            return account
+        assert self.logins is not None, "a worker keeps the logins of its providers"
+        return await self.logins.account(provider)
 
     def send(
         self, provider: Provider, out: Outgoing, format: Wire, budgets: Budgets, *, stream: bool
@@ -128,6 +137,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         steps = begin(None)
         step = steps.next()
     adapted: list[tuple[Rung, Ask]] | None = None
+    was_renewed = False  # a login of ours, for this request
     silent: Live | None = None  # the answer that said nothing, kept until the second one is here
     suspects: list[Step] = []
     while True:
@@ -161,8 +171,19 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         except asyncio.CancelledError:
             state.release(step.rung.provider.name)
             raise
-        except ArbiterError as error:
+        except ArbiterError as failure:
+            error = failure
             _learn(state, step, error, ask)
+            if not was_renewed and isinstance(error, KeyRefused) and error.told == 401 and step.rung.provider.oauth:
+                # The token may have been taken back before its time. One that is new says whether the login was.
+                was_renewed = True
+                found = await _renewed(step.rung.provider, error, doors)
+                if found is None:
+                    steps = steps or begin(step)
+                    steps.repeat("login")
+                    step = steps.next()
+                    continue
+                error = found
             if _lacks_endpoint(step.rung, error, ask):
                 # Known to all workers for a while; this request goes through chat at once.
                 state.lack(step.rung.url, LACKS_FOR_S)
@@ -211,8 +232,8 @@ async def _try(
     may_nudge: bool,
     artefacts: Artefacts | None,
 ) -> Live:
-    rung, account = step.rung, step.account
-    provider = rung.provider
+    rung, provider = step.rung, step.rung.provider
+    account = await doors.account(provider, step.account) if provider.oauth is not None else step.account
     lane = lanes.choose(ask, rung, lacks=lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung))
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream, betas=betas_of(ask.window))
@@ -245,7 +266,10 @@ async def _try(
             error = format.parse_error(exchange.status, exchange.headers, body)
             error.format = format.name
             error.wait_s = waits.wait_s(exchange.status, exchange.headers, body, now_ms())
-            raise _refusal(provider, error)
+            refusal = _refusal(provider, error)
+            if isinstance(refusal, KeyRefused):
+                refusal.on = account
+            raise refusal
         live = Live(rung, account, attempt, exchange, lane.fidelity, measured, sent_ns)
         nudge_bytes = ask.limits.stream_buffer if provider.speechless == "nudge" and may_nudge else 0
         if ask.stream and _is_event_stream(exchange):
@@ -303,6 +327,16 @@ def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
         is_quota = error.code is ErrorClass.QUOTA_EXHAUSTED
         state.cool((provider, account.name), wait_s, is_told=told_s is not None, is_quota=is_quota)
         _log.info("an account rests", provider=provider, account=account.label, seconds=wait_s)
+
+
+async def _renewed(provider: Provider, refused: KeyRefused, doors: Doors) -> ArbiterError | None:
+    """Have the login renewed that was refused; what went wrong with that, where something did."""
+    assert doors.logins is not None and isinstance(refused.on, Account), "it was asked on one"
+    try:
+        await doors.logins.renewed(provider, refused.on)
+    except ArbiterError as error:
+        return error
+    return None
 
 
 def _lacks_endpoint(rung: Rung, error: ArbiterError, ask: Ask) -> bool:
@@ -386,7 +420,7 @@ def _refusal(provider: Provider, error: UpstreamStatus) -> ArbiterError:
     ):
         # A 403 need not mean the key: it may be good, and its account not allowed to do this.
         what = "the gateway's key (401)" if error.status == 401 else "the gateway (403)"
-        return KeyRefused(f"the provider {provider.name!r} refused {what}: {error}")
+        return KeyRefused(f"the provider {provider.name!r} refused {what}: {error}", told=error.status)
     if error.status < 400:
         # A redirect would take the request, and the key, to a place that nobody configured.
         return Garbled(f"the upstream answered {error.status}, and redirects are not followed")

@@ -119,7 +119,7 @@ def spoken(asked: str, rung: Rung, *, lacks: bool = False) -> str:
     if provider.takes_logins:
         return native.RESPONSES  # what came with a login goes out as it came, or not at all
     if provider.responses_api == "auto":
-        has_them = bool(provider.accounts[0].key) and not lacks
+        has_them = (bool(provider.accounts[0].key) or provider.oauth is not None) and not lacks
     else:
         has_them = provider.responses_api == "native"
     return native.RESPONSES if has_them else rung.wire

@@ -29,9 +29,9 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
     """`plan` for this caller, who asks in the format `asked`: whoever takes logins is asked on the caller's, or not.
 
     Errors: Unauthorized where it brought none, ProtocolUnsupported where none may go along, Forbidden where its login
-    is somebody else's; each only where nobody else is left.
+    is somebody else's, or ours is not for it; each only where nobody else is left.
     """
-    if not any(rung.provider.takes_logins for rung in plan.rungs):
+    if not any(rung.provider.auth != "key" for rung in plan.rungs):
         return plan
     rungs: list[Rung] = []
     fault: ArbiterError | None = None
@@ -39,9 +39,12 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
     home = _home(caller.login, state)
     for rung in plan.rungs:
         if not rung.provider.takes_logins:
-            rungs.append(rung)
-            continue
-        found = _fault(rung, caller.login, asked, home)
+            found = _fault_of_ours(rung.provider, caller, asked)
+            if found is None:
+                rungs.append(rung)
+                continue
+        else:
+            found = _fault(rung, caller.login, asked, home)
         if found is None and caller.login is not None:
             home = origin(rung.provider)
             rungs.append(_with_login(rung, caller.login))
@@ -79,6 +82,18 @@ def _home(login: Login | None, state: State) -> str | None:
         return None
     (known,) = state.origins([login.mark])
     return known.model if known is not None else None
+
+
+def _fault_of_ours(provider: Provider, caller: Caller, asked: str) -> ArbiterError | None:
+    """Why `provider` may not be asked with what the gateway has of its own; None where it may."""
+    if provider.oauth is None:
+        return None
+    if asked == embeddings.name:
+        return ProtocolUnsupported(f"logins buy no embeddings, and {provider.name!r} is asked on one")
+    if provider.oauth.clients and caller.name not in provider.oauth.clients:
+        who = f"the client {caller.name!r}" if caller.name is not None else "a caller without a key of this gateway"
+        return Forbidden(f"the login of {provider.name!r} is not for {who} (`oauth.clients`)")
+    return None
 
 
 def _fault(rung: Rung, login: Login | None, asked: str, home: str | None) -> ArbiterError | None:

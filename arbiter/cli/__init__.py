@@ -21,6 +21,7 @@ COMMANDS = (
     "check",
     "route",
     "keys",
+    "login",
     "requests",
     "export",
     "sessions",

@@ -21,6 +21,7 @@ from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import APIS, Alias, Member, Model, Provider, Snapshot
 from arbiter.ledger.tariffs import known_apart
 from arbiter.routing import undeclared
+from arbiter.state import login_file
 
 SPARE = {"cap": 4, "base": 3, "before fallback": 2, "accepted timeout": 1}
 _DEFAULTS = {field.name: field.default for field in fields(Provider)}
@@ -102,7 +103,7 @@ def report(snapshot: Snapshot) -> dict[str, Any]:
     """What the configuration comes to, for programs."""
     return {
         "epoch": snapshot.epoch,
-        "warnings": list(snapshot.warnings),
+        "warnings": _warnings(snapshot),
         "models": [
             {"model": name, "provider": provider.name, "upstream": model.upstream}
             for name, (provider, model) in snapshot.models.items()
@@ -148,9 +149,15 @@ def text(snapshot: Snapshot, file: str) -> str:
         _catalog(snapshot),
         _limits(snapshot),
     ]
-    if snapshot.warnings:
-        parts.append("\nWarnings\n" + "".join(f"  {warning}\n" for warning in snapshot.warnings))
+    if warnings := _warnings(snapshot):
+        parts.append("\nWarnings\n" + "".join(f"  {warning}\n" for warning in warnings))
     return "".join(parts)
+
+
+def _warnings(snapshot: Snapshot) -> list[str]:
+    """What is doubtful in the file, and what is wrong with the logins that it needs."""
+    faults = login_file.faults(snapshot.logins, snapshot.data_dir, snapshot.deployment_key)
+    return [*snapshot.warnings, *faults]
 
 
 def _models(snapshot: Snapshot) -> str:
@@ -283,6 +290,8 @@ def _providers(snapshot: Snapshot) -> str:
 
 
 def _keys(provider: Provider) -> str:
+    if provider.oauth is not None:
+        return "a login"
     if provider.takes_logins:
         return "the caller's"
     labels = [account.label for account in provider.accounts if account.label is not None]

@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from arbiter.config.auth_schema import Tls
 from arbiter.config.decode import join, nearest
 from arbiter.config.redacted import MASK
-from arbiter.config.schema import Provider, Tls
+from arbiter.config.schema import Provider
 from arbiter.config.snapshot import Endpoint
 from arbiter.config.source import ConfigError, Fail
 
@@ -29,6 +30,7 @@ PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})")
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
+_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*")
 _POSTGRES_HOSTS = re.compile(r"[A-Za-z0-9_.\[\]:,%-]{0,1000}")  # several for a server with stand-ins
 _POSTGRES_WORD = re.compile(r"[A-Za-z0-9._~!$'()*+,;:%-]*")
 _PASSWORD = re.compile(r"(postgresql://[^:/@]*:)([^/@]+)@")
@@ -109,6 +111,26 @@ def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], e
         tls_key=tls[2],
         http2=http2,
     )
+
+
+def call(
+    url: str, provider: Provider, path: str, here: str, base: Path, env: Mapping[str, str], error: Fault
+) -> tuple[Endpoint, str]:
+    """Where one call goes that has an address of its own, and its request target there. It is made with the provider's
+    proxy and authority. Errors: as of `endpoint`; and for one that secrets would cross unencrypted."""
+    parts = _split(url, partial(error, here))
+    host = _host(parts, partial(error, here))
+    if parts.scheme != "https" and not (parts.scheme == "http" and (host == "localhost" or _is_loopback(host))):
+        raise error(here, "expected https:// (or http:// on loopback): secrets go there")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise error(here, "no credentials and no fragment in this URL")
+    if not _PATH.fullmatch(parts.path) or not _QUERY.fullmatch(parts.query):
+        raise error(here, "the path has characters that must be percent-encoded")
+    port = parts.port or _PORTS[parts.scheme]
+    proxy = _proxy(provider.proxy, parts.scheme, host, port, env, join(path, "proxy"), error)
+    ca = _tls(provider.tls, join(path, "tls"), base, error)[0] if parts.scheme == "https" else None
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Endpoint(parts.scheme, host, port, proxy=proxy, tls_ca=ca), target
 
 
 def _check_base(path: str, fail: Fail) -> None:

@@ -47,6 +47,9 @@ def join(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else key
 
 
+MOST_NAMED = 40  # a provider has so many keys; more would be no help
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean "…"?`, or the few names there are, or nothing."""
     import difflib
@@ -55,7 +58,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word.lower()[:80], names, n=1, cutoff=0.6)
     if close:
         return f'; did you mean "{close[0]}"?'
-    return f"; valid here: {', '.join(names)}" if 0 < len(names) <= 30 else ""
+    return f"; valid here: {', '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
 
 
 class Decoder:

@@ -111,9 +111,9 @@ class Source:
         if self.demo:
             return with_keys(demo_snapshot(self.env, self.flags))
         snapshot = with_keys(load(self.path, self.env, self.flags, self.look_up))
-        if not snapshot.takes_logins:
+        if not snapshot.takes_logins and not snapshot.logins:
             return snapshot
-        makes = self.keeps and snapshot.storage.url != "none"
+        makes = self.keeps and (snapshot.storage.url != "none" or bool(snapshot.logins))
         return replace(snapshot, deployment_key=deployment.key(snapshot.data_dir, make=makes))
 
     def stamp(self) -> tuple[int, int, int] | None:
@@ -320,6 +320,7 @@ class _Resolver:
         pool = accounts(written, path, self.base, self.error, has_pool=self.stands(join(path, "keys")))
         place = endpoint(written, path, self.base, self.env, self.error)
         takes_logins = written.auth == "passthrough"
+        oauth = logins.oauth(written, path, self.base, self.env, self.error, self.stands)
         if takes_logins:
             logins.check(written, path, self.error, self.stands)
             if place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
@@ -328,7 +329,7 @@ class _Resolver:
             for option in ("key", "key_file", "keys", "endpoint", "proxy", "host"):
                 if getattr(written, option):
                     raise self.error(join(path, option), "the echo provider is built in and takes none")
-        elif not pool[0].key and written.endpoint is None and written.type != "ollama":
+        elif oauth is None and not pool[0].key and written.endpoint is None and written.type != "ollama":
             self.warnings.append(f"{path}: no key; {place.host} will refuse every request")
         elif pool[0].key and place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
             self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
@@ -400,9 +401,10 @@ class _Resolver:
             pin_ttl_s=pin_ttl_s if written.cache_ttl_s is None else written.cache_ttl_s,
             cache=_cache(written.cache),
             speechless=written.speechless,
-            billing=written.billing or ("subscription" if takes_logins else "metered"),
+            billing=written.billing or ("metered" if written.auth == "key" else "subscription"),
             auth=written.auth,
-            auto_models=written.auto_models == "on" or (takes_logins and written.auto_models == "auto"),
+            auto_models=written.auto_models == "on" or (written.auth != "key" and written.auto_models == "auto"),
+            oauth=oauth,
             priced_as=written.priced_as,
         )
 
@@ -423,6 +425,8 @@ class _Resolver:
             self.warnings.append(
                 f"{join(path, 'timeouts.headers')}: has no effect; first_event is set, and is the limit of both"
             )
+        if written.auth != "oauth" and self.stands(join(path, "oauth")):
+            self.warnings.append(f"{join(path, 'oauth')}: has no effect without auth: oauth")
         if vendors.WIRES[written.type] != "openai-chat" and written.responses_api != "auto":
             self.warnings.append(
                 f"{join(path, 'responses_api')}: has no effect; only providers of OpenAI's format have a choice"

@@ -7,7 +7,7 @@ from typing import Any
 
 from arbiter.config import units
 from arbiter.config.rates import FEES, Card, Pricing, Rate
-from arbiter.config.snapshot import Account, Alias, CacheFacts, Client, Provider, Snapshot
+from arbiter.config.snapshot import Account, Alias, CacheFacts, Client, Endpoint, OAuth, Provider, Snapshot
 
 MASK = "***"
 
@@ -116,6 +116,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
             }
             for model in provider.models
         ],
+        **({"oauth": _oauth(provider.oauth)} if provider.oauth is not None else {}),
         "auto_models": "on" if provider.auto_models else "off",
         "relay": provider.relay,
         "api": provider.api,
@@ -153,6 +154,25 @@ def _provider(provider: Provider) -> dict[str, Any]:
         "http": "2" if endpoint.http2 else "1.1",
         "proxy": _mask(endpoint.proxy or ""),
         "tls": {"ca": endpoint.tls_ca, "cert": endpoint.tls_cert, "key": endpoint.tls_key},
+    }
+
+
+def _oauth(oauth: OAuth) -> dict[str, Any]:
+    def url(at: tuple[Endpoint, str] | None) -> str | None:
+        return None if at is None else f"{at[0].url}{at[1].partition('?')[0]}"
+
+    return {
+        "token_url": url(oauth.token_at),
+        "client_id": oauth.client_id,
+        "client_secret": _mask(oauth.client_secret),
+        "scopes": list(oauth.scopes),
+        "encoding": oauth.encoding,
+        "authorize_url": oauth.authorize_url,
+        "redirect_uri": oauth.redirect_uri,
+        "device_url": url(oauth.device_at),
+        "parameters": dict(oauth.parameters),
+        "refresh_before": units.duration(oauth.refresh_before_s),
+        "clients": sorted(oauth.clients),
     }
 
 

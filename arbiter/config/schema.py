@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from arbiter.config.auth_schema import Key, OAuth, Tls
 from arbiter.config.callers import Auth, Client, SessionAffinity, Sessions
 from arbiter.config.price_schema import CatalogRow, PriceSources
 from arbiter.config.sections import Duration, Number, Secret, Section, Size, doc, instead
@@ -157,32 +158,6 @@ class Connections(Section):
     idle_for_s: Annotated[Duration, doc("How long an idle connection is kept.")] = field(name="idle_for", default=60.0)
 
 
-class Tls(Section):
-    ca: Annotated[str | None, doc("PEM file of the authority to trust, in place of the system's.")] = None
-    cert: Annotated[str | None, doc("PEM file of a client certificate.")] = None
-    key: Annotated[str | None, doc("PEM file of its private key, where it is not in `cert`.")] = None
-
-
-class Key(Section):
-    """One key of a pool."""
-
-    hints: ClassVar[dict[str, str]] = instead("label", "name", "id")
-
-    label: Annotated[
-        str | None,
-        doc(
-            "What rows, logs and state call it. Default: `key-1`, `key-2`, … by its place in the list. Unique within "
-            "the provider."
-        ),
-    ] = None
-    key: Annotated[
-        Secret | None,
-        Meta(extra={"unset": ", or remove it from the pool"}),
-        doc("Credential sent to the provider; usually `${VARIABLE}`."),
-    ] = None
-    key_file: Annotated[str | None, doc("File that holds the credential, in place of `key`.")] = None
-
-
 class Retry(Section):
     """How often, and for how long, one request is tried."""
 
@@ -294,28 +269,26 @@ class Provider(Section):
         doc("A pool of keys in place of `key`: `{ label: …, key: … }` each, or the key alone."),
     ] = field(default_factory=list)
     auth: Annotated[
-        Literal["key", "passthrough"],
-        Meta(
-            extra={
-                "not_built": ("oauth",),
-                "meant": {"login": "passthrough", "subscription": "passthrough", "forward": "passthrough"},
-            }
-        ),
+        Literal["key", "passthrough", "oauth"],
+        Meta(extra={"meant": {"login": "oauth", "subscription": "passthrough", "forward": "passthrough"}}),
         doc(
-            "Whose credential the provider is sent: `key` the one given here, `passthrough` the caller's own "
-            "(docs/logins.md), which goes to this provider alone."
+            "Whose credential the provider is sent: `key` the one given here, `passthrough` the caller's own, which "
+            "goes to this provider alone, `oauth` a login of the gateway's own (docs/logins.md)."
         ),
     ] = "key"
     models: Annotated[
         list[str | Model],
         doc("Models it serves: a name, or `{ id: …, upstream: … }` where the provider's name differs."),
     ] = field(default_factory=list)
+    oauth: Annotated[OAuth, doc("The login of `auth: oauth`: where it comes from, and how it is kept alive.")] = field(
+        default_factory=OAuth
+    )
     auto_models: Annotated[
         Literal["auto", "on", "off"],
         doc(
             "Whether names of its vendor's that nobody declares go to it: `claude-*` to an `anthropic` provider, "
             "`gpt-*`, `chatgpt-*`, `codex-*` and `o1` to `o9…` to an `openai` one. It is asked first whether it has "
-            "such a model. `auto`: with `auth: passthrough`."
+            "such a model. `auto`: with `auth: passthrough` or `oauth`."
         ),
     ] = "auto"
     relay: Annotated[
@@ -391,7 +364,7 @@ class Provider(Section):
         doc(
             "How it is paid: by what is used, or by the month. What a subscription serves has no cost of its own; the "
             "row keeps beside it what the same would have cost. Default: `metered`; `subscription` with "
-            "`auth: passthrough`."
+            "`auth: passthrough` or `oauth`."
         ),
     ] = None
     priced_as: Annotated[

@@ -112,7 +112,7 @@ class Account:
     Caches, rate limits and cooldowns belong to accounts.
 
     A caller's own login is an account for the length of one request: `sent` are the headers that it came in, and go out
-    as they are; `label` is its fingerprint.
+    as they are; `label` is its fingerprint. A login of the gateway's own is one for as long as its access token lives.
     """
 
     label: str | None = None
@@ -142,6 +142,24 @@ class Retry:
     cap_s: float = 8.0
     before_fallback: int = 2
     accepted_timeout: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth:
+    """How a login of the gateway's own is had and kept (`auth: oauth`). `token_at` and `device_at` are where to connect
+    and the request target there; `clients` may be served on it, all where there are none."""
+
+    token_at: tuple[Endpoint, str]
+    client_id: str
+    client_secret: str = field(default="", repr=False)
+    scopes: tuple[str, ...] = ()
+    encoding: Literal["form", "json"] = "form"
+    authorize_url: str | None = None
+    redirect_uri: str | None = None
+    device_at: tuple[Endpoint, str] | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    refresh_before_s: float = 300.0
+    clients: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +210,9 @@ class Provider:
     known: Mapping[str, Rate] = field(default_factory=dict, hash=False)
     billing: Literal["metered", "subscription"] = "metered"
     priced_as: str | None = None
-    auth: Literal["key", "passthrough"] = "key"
+    auth: Literal["key", "passthrough", "oauth"] = "key"
     auto_models: bool = False
+    oauth: OAuth | None = None
 
     @property
     def takes_logins(self) -> bool:
@@ -470,6 +489,11 @@ class Snapshot:
         """Whether there is a provider that is sent its callers' own credentials."""
         return any(provider.takes_logins for provider in self.providers.values())
 
+    @property
+    def logins(self) -> tuple[Provider, ...]:
+        """The providers that are asked on a login of the gateway's own."""
+        return tuple(provider for provider in self.providers.values() if provider.oauth is not None)
+
     def secrets(self) -> frozenset[str]:
         """Every secret of this configuration, for whoever must keep them out of something."""
         found = {self.admin.token, *self.storage.secrets, *self.pricing.secrets()}
@@ -477,6 +501,7 @@ class Snapshot:
             found.update(account.key for account in provider.accounts)
             found.update(value for _, value in provider.headers)
             found.add(provider.endpoint.proxy or "")
+            found.add(provider.oauth.client_secret if provider.oauth is not None else "")
         return frozenset(found - {""})
 
     def rates(self) -> Iterator[tuple[str, Rate]]:

@@ -11,6 +11,7 @@ _IDENTIFIER = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,254}[^\s\x00-
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _FIELD_VALUE = re.compile(r"[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|")
 _SECRET = re.compile(r"[\x21-\x7e]*")
+_TOKEN_CHARS = 16 << 10
 # A repeat of a group that repeats itself, neither of them possessive: `(a+)+`, which a text can keep busy for ever.
 _REPEATED = re.compile(r"(?<!\\)\((?!\?>)[^()]*(?<![+*?}\\])[+*}](?!\+)[^()]*\)(?:[+*]|\{\d*,\d*\})(?!\+)")
 
@@ -71,6 +72,11 @@ def check_forwarded(name: str, fail: Fail) -> None:
         raise fail("the gateway says this itself to each provider")
     if lower.startswith(PREFIX):
         raise fail("this is said to the gateway, and goes no further")
+
+
+def is_token(value: object) -> bool:
+    """Whether it can be a token, and travel in a header."""
+    return isinstance(value, str) and 0 < len(value) <= _TOKEN_CHARS and _SECRET.fullmatch(value) is not None
 
 
 def check_secret(text: str, fail: Fail) -> None:

@@ -118,7 +118,7 @@ def to_upstream(
     """The headers of a request to `provider` on `account`, not to be changed; of `betas` what its `anthropic-beta`
     lacks is put there. `Host`, `Content-Length` and the connection's own are the transport's."""
     fields = incoming.fields
-    if betas or provider.forward_headers or provider.takes_logins or provider.type == "echo":
+    if betas or account.sent or provider.forward_headers or provider.type == "echo":
         return _to_upstream(provider, account, wire, fields, stream=stream, betas=betas)
     # Of a caller no more than these matters, and agents send the same ones with every request.
     crossing = PROTOCOL_HEADERS + dialect_of(provider).forwards
@@ -178,7 +178,7 @@ def _to_upstream(
         headers += seen.items()
     if provider.headers:
         set_by_operator = {name.lower() for name, _ in provider.headers}
-        if provider.takes_logins:
+        if account.sent:
             set_by_operator.discard("anthropic-beta")  # it is among the others already
         headers = [pair for pair in headers if pair[0] not in set_by_operator]
         headers += [pair for pair in provider.headers if pair[0].lower() in set_by_operator]
@@ -188,7 +188,7 @@ def _to_upstream(
 def _betas(provider: Provider, account: Account, fields: dict[str, str], betas: tuple[str, ...]) -> str | None:
     """The caller's `anthropic-beta`, and behind it what else must be in it; None where there is nothing to say."""
     asked = fields.get("anthropic-beta")
-    if not provider.takes_logins:
+    if not account.sent:
         return joined(asked, betas) if betas else asked
     wanted = [*betas]
     wanted += [value for name, value in provider.headers if name.lower() == "anthropic-beta"]

@@ -49,6 +49,12 @@ def provider(options: str) -> str:
     return f"providers:\n  up:\n    type: openai\n    {options}\n"
 
 
+def oauth(option: str) -> str:
+    told = {"token_url": "token_url: 'https://v.test/t'", "client_id": "client_id: c"}
+    told[option.partition(":")[0] or "client_id"] = option or told["client_id"]
+    return provider(f"auth: oauth\n    oauth: {{ {', '.join(told.values())} }}")
+
+
 def titles(alias: str) -> str:
     return f"sessions: {{ titles: {{ alias: {alias} }} }}\n{ONE}aliases: {{ fast: {{ pin: up/gpt }} }}\n"
 
@@ -545,7 +551,16 @@ def test_no_error_repeats_a_secret(text: str) -> None:
             "providers.up.auto_models",
             "declare its models",
         ),
-        (provider("auth: oauth"), 4, "providers.up.auth", "not built yet"),
+        (provider("auth: oauth"), 4, "providers.up.auth", "needs oauth.token_url"),
+        (provider("auth: oauth\n    oauth: { token_url: 'https://v.test/t' }"), 5, "providers.up.oauth", "client_id"),
+        (oauth("token_url: 'http://v.test/t'"), 5, "providers.up.oauth.token_url", "secrets go there"),
+        (oauth("token_url: 'ftp://v.test/t'"), 5, "providers.up.oauth.token_url", "expected https://"),
+        (oauth("token_url: 'https://u:p@v.test/t'"), 5, "providers.up.oauth.token_url", "no credentials"),
+        (oauth("token_url: 'https://v.test/a b'"), 5, "providers.up.oauth.token_url", "without spaces"),
+        (oauth("device_url: 'http://v.test/d'"), 5, "providers.up.oauth.device_url", "secrets go there"),
+        (oauth("authorize_url: 'https://v.test/a'"), 5, "providers.up.oauth.authorize_url", "needs redirect_uri"),
+        (oauth("token_endpoint: x"), 5, "providers.up.oauth.token_endpoint", "token_url"),
+        (oauth("") + "    key: sk-1\n", 6, "providers.up.key", "the login is sent"),
         (provider("auth: subscription"), 4, "providers.up.auth", "passthrough"),
         (provider("auth: passthrough\n    key: sk-1"), 5, "providers.up.key", "the caller's own credential is sent"),
         (provider("auth: passthrough\n    relay: rebuild"), 5, "providers.up.relay", "as it is"),
