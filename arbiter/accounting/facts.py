@@ -27,6 +27,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     response_id: str | None = None
     model: str | None = None
+    model_version: str | None = None
     finish: str | None = None  # the upstream's own word
     usage: Usage | None = None
     usage_source: usages.Source = "missing"
@@ -66,8 +67,9 @@ def of_stream(
     protocol_fault: str | None,
 ) -> Facts:
     """The facts of a stream, as far as it came."""
-    cleared_tokens, compacted = None, False
+    cleared_tokens, compacted, version = None, False, None
     if isinstance(tap, reduce.ChatTap):
+        version = _text(tap.fingerprint)
         usage = usages.chat(tap.usage, _text(tap.service_tier))
     elif isinstance(tap, reduce.ResponsesTap):
         usage = usages.responses(tap.usage, _text(tap.service_tier))
@@ -78,6 +80,7 @@ def of_stream(
     return Facts(
         response_id=_text(tap.response_id),
         model=_text(tap.model),
+        model_version=version,
         finish=_text(tap.finish),
         usage=usage,
         usage_source=usages.source(usage, finished=tap.finish is not None or tap.done),
@@ -128,6 +131,7 @@ class _Chat(msgspec.Struct):
     id: object = None
     model: object = None
     choices: list[_Choice] | None = None
+    system_fingerprint: object = None
     service_tier: object = None
     usage: msgspec.Raw = _NOTHING
     error: msgspec.Raw = _NOTHING
@@ -206,6 +210,7 @@ def of_chat_answer(body: bytes) -> Facts:
     return Facts(
         response_id=_word(answer.id),
         model=_word(answer.model),
+        model_version=_word(answer.system_fingerprint),
         finish=finish,
         usage=usage,
         usage_source=usages.source(usage, finished=True),

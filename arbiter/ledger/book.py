@@ -240,7 +240,7 @@ class Book:
 def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
     # What an upstream chose is kept as long as it is what it claims to be: an id, a name.
     row.response_id = _word(facts.response_id, blot)
-    row.model_served = _word(facts.model, blot)
+    row.model_served, row.model_version = _word(facts.model, blot), _word(facts.model_version, blot)
     row.finish_reason, row.finish_inferred = _word(facts.finish, blot), facts.finish_inferred
     row.events = facts.events
     row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes

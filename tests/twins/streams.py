@@ -13,7 +13,7 @@ ATTRIBUTES = (
     "boundary", "offset", "events", "pings", "text_bytes", "thinking_bytes", "argument_bytes", "finish", "finished",
     "done", "errored", "tool_names", "response_id", "model",
 )  # fmt: skip
-USAGE = {"ChatTap": ("usage", "service_tier"),
+USAGE = {"ChatTap": ("usage", "service_tier", "fingerprint"),
          "MessagesTap": ("usage_start", "usage_delta", "cleared_tokens", "compacted"),
          "ResponsesTap": ("usage", "service_tier", "created_s", "compacted")}  # fmt: skip
 KINDS = ("USAGE_ONLY", "FINISH", "DONE", "ERROR", "CLASH", "AFTER_FINISH", "FOREIGN", "MALFORMED", "START", "RESTART",

@@ -39,6 +39,7 @@ def test_a_chat_stream_is_told(reduce: ModuleType) -> None:
         "model": b"m-1",
         "usage": compact(TOKENS).encode(),
         "service_tier": None,
+        "fingerprint": None,
     }
 
 
@@ -514,3 +515,10 @@ def test_an_event_of_too_many_values_is_not_decoded(reduce: ModuleType, where: s
     assert tap.text_bytes == 1
     assert tap.feed(chat(delta(content="y" * (4 << 20))).encode()) == []
     assert tap.text_bytes == 1 + (4 << 20)
+
+
+def test_the_fingerprint_is_that_of_the_event_with_the_id(reduce: ModuleType) -> None:
+    """OpenAI repeats it in each; whoever changes it on the way is not followed, and null is none."""
+    first, later, nothing = (chat(delta(content="a"), system_fingerprint=one) for one in ("fp_1", "fp_2", None))
+    told = [Story(reduce, "ChatTap", stream).tap.fingerprint for stream in (first + later, nothing + later, nothing)]
+    assert told == [b"fp_1", None, None]

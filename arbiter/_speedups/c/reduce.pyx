@@ -207,6 +207,10 @@ cdef class ChatTap:
         return self._state.usage
 
     @property
+    def fingerprint(self):
+        return self._state.fingerprint
+
+    @property
     def service_tier(self):
         return self._state.service_tier
 

@@ -111,6 +111,7 @@ class ChatState(State):
         super().__init__()
         self.usage: bytes | None = None
         self.service_tier: bytes | None = None
+        self.fingerprint: bytes | None = None
         self.finishes: dict[int, bytes] = {}
         self.seen: set[int] = set()
         self.clashed = False
@@ -141,10 +142,12 @@ class ChatState(State):
         return isinstance(members.get("choices"), list) or members.get("object") == "chat.completion.chunk"
 
     def _note(self, data: bytes, members: dict[str, Any]) -> None:
-        """Keep id, model, tier and usage; the first id, model and tier win, the last usage does."""
+        """Keep id, model, tier and usage; the first id, model and tier win, the last usage does. A fingerprint is the
+        one that came with the id."""
         if not self._is_ours(members):
             return
-        self.response_id = self.response_id or word_of(members.get("id"))
+        if self.response_id is None and (ident := word_of(members.get("id"))) is not None:
+            self.response_id, self.fingerprint = ident, word_of(members.get("system_fingerprint"))
         self.model = self.model or word_of(members.get("model"))
         self.service_tier = self.service_tier or word_of(members.get("service_tier"))
         usage = members.get("usage")

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from arbiter._speedups import reduce
 from arbiter.accounting.facts import (
     Facts,
     of_chat_answer,
     of_embeddings_answer,
     of_messages_answer,
     of_responses_answer,
+    of_stream,
 )
 from arbiter.errors import Garbled
 from arbiter.model import Usage
@@ -127,6 +129,16 @@ def test_what_the_provider_cleared_from_the_prompt_is_told() -> None:
     facts = [of_messages_answer(json.dumps({**MESSAGES, **one}).encode()) for one in said]
     assert [one.cleared_tokens for one in facts] == [50_000, None, None]
     assert all(one.usage is not None and one.finish == "tool_use" for one in facts)
+
+
+def test_the_version_of_a_model_is_its_fingerprint() -> None:
+    said = [{"system_fingerprint": "fp_1"}, {"system_fingerprint": None}, {"system_fingerprint": 7}, {}]
+    told = [of_chat_answer(json.dumps({"id": "a", "choices": [], **one}).encode()).model_version for one in said]
+    assert told == ["fp_1", None, None, None]
+    tap = reduce.ChatTap()
+    tap.feed(b'data: {"id":"a","object":"chat.completion.chunk","system_fingerprint":"fp_2","choices":[]}\n\n')
+    facts = of_stream(tap, first_event_ns=0, last_event_ns=0, finish_inferred=False, protocol_fault=None)
+    assert facts.model_version == "fp_2"
 
 
 def test_a_compaction_by_the_provider_is_told() -> None:
