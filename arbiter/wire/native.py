@@ -291,7 +291,7 @@ class NativeStream:
         self.protocol_fault: str | None = None  # what of the upstream's stream broke the format's rules, and went on
         self.repairs: list[str] = []
         self._drop_usage = drop_usage
-        self._latest = b""  # the events that were passed on last
+        self._latest = b""  # the events that were passed on last, where they are numbered
         # The unfinished event at the end, as it came: joined only once it is whole, or every read would copy it again.
         self._held: list[bytes] = []
         self._base = 0  # absolute offset of _held
@@ -344,7 +344,7 @@ class NativeStream:
         if self.ending is not Ending.OPEN:
             return b""
         piece = self._feed(data)
-        if piece and self.tap.events > self._events_before:
+        if piece and self.wire == RESPONSES and self.tap.events > self._events_before:
             self._latest = piece
         return piece
 

@@ -34,7 +34,7 @@ CHAT_IN, CHAT_OUT, CHAT_CHUNK = (f"OpenAI Chat {one}" for one in ("requests", "a
 MESSAGES_IN, MESSAGES_OUT, MESSAGES_EVENT = (f"Anthropic Messages {one}" for one in ("requests", "answers", "events"))
 
 
-RESPONSES_IN = "OpenAI Responses requests"
+RESPONSES_IN, RESPONSES_OUT = "OpenAI Responses requests", "OpenAI Responses answers"
 
 
 class Row(NamedTuple):
@@ -217,6 +217,7 @@ SIDES = {
         ("openai", "CreateChatCompletionRequest"),
     ),
     CHAT_OUT: Side("openai", ("CreateChatCompletionResponse",), _answer(CHAT, MESSAGES)),
+    RESPONSES_OUT: Side("openai", ("Response",), _answer(RESPONSES, CHAT)),
     CHAT_CHUNK: Side("openai", ("CreateChatCompletionStreamResponse",), _stream(CHAT, MESSAGES)),
     MESSAGES_OUT: Side("anthropic", ("BetaMessage", "Message"), _answer(MESSAGES, CHAT)),
     MESSAGES_EVENT: Side("anthropic", ("BetaMessageStreamEvent", "MessageStreamEvent"), _stream(MESSAGES, CHAT)),
@@ -309,6 +310,11 @@ SAMPLES: dict[str, dict[str, tuple[Any, ...]]] = {
         "usage.prompt_tokens_details.cache_write_tokens": (3, 3),
         "choices[].message.tool_calls[function].function.arguments": ('{"a":1}', {"a": 1}),
         "choices[].finish_reason": ("length", "max_tokens"),
+    },
+    RESPONSES_OUT: {
+        "output[function_call].namespace": ("A", "A__some_name"),
+        "output[custom_tool_call].namespace": ("A", "A__some_name"),
+        "incomplete_details.reason": ("max_output_tokens", "length"),
     },
     CHAT_CHUNK: {
         "choices[].index": (3, None, 4),

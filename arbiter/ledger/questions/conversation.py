@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from arbiter.clock import now_ms
 from arbiter.ledger.blocks import LEFT_OUT, MAX_BLOCKS, UseRow
 from arbiter.ledger.database import Database
 from arbiter.ledger.questions.content import texts_of
@@ -16,6 +17,9 @@ from arbiter.ledger.tables import USES
 PATH = "/workers/conversations/"
 """Where control answers it to workers, by trace id; `Kept` as JSON."""
 MAX_BYTES = 16 << 20  # of its items: a conversation of a million tokens has some four
+
+LATE_MS = 30_000
+"""How much later than its answer a conversation may be stored: what is captured waits for its turn."""
 
 _KINDS = "kind IN ('message', 'answer')"
 _ATTACHED = (b'{"attachment":{"media_type":', b'{"attachment":{"name":')
@@ -36,10 +40,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 def conversation(database: Database, trace_id: str) -> Kept:
     """What was asked under this trace id, and what was answered."""
-    found = database.rows("SELECT id, outcome FROM requests WHERE trace_id = ? AND endpoint = 'responses'", (trace_id,))
+    found = database.rows(
+        "SELECT id, outcome, finished_ms FROM requests WHERE trace_id = ? AND endpoint = 'responses'", (trace_id,)
+    )
     if not found:
         return Kept(why="it is not recorded", is_late=True)
-    request_id, outcome = str(found[0][0]), found[0][1]
+    request_id, outcome, finished_ms = str(found[0][0]), found[0][1], int(found[0][2] or 0)
     if outcome != "ok":
         return Kept(why="it did not end well")
     asked = database.rows(
@@ -53,7 +59,7 @@ def conversation(database: Database, trace_id: str) -> Kept:
     sql = f"{USES.select} WHERE request_id = ? AND {_KINDS} ORDER BY direction, position"
     uses = [USES.load(UseRow, values) for values in database.rows(sql, (request_id,))]
     if not uses or uses[-1].kind != "answer":
-        return Kept(why="it was not captured, or its time is over", is_late=True)
+        return Kept(why="it was not captured, or its time is over", is_late=now_ms() - finished_ms < LATE_MS)
     return _put_together(uses, texts_of(database, list(dict.fromkeys(use.block for use in uses))))
 
 
