@@ -157,8 +157,9 @@ class Postgres:
             raise QueryTooSlow(f"other questions have kept the store busy for {limit_s:g} s: ask again")
         try:
             first = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {_ms(limit_s)}"
-            self._until = clock.monotonic() + limit_s
             # The server's own limit is for each statement; a question has several, and may spend its time between them.
+            # Twice as much for all of it: a server that stood still for a while is waited for, and gone on with.
+            self._until = clock.monotonic() + 2 * limit_s
             with self._transaction(first, 2 * limit_s):
                 yield
         finally:

@@ -607,7 +607,7 @@ def test_a_question_sees_the_rows_of_one_moment(place):
 def test_many_quick_questions_take_no_longer_together_than_one_may(place, monkeypatch):
     """What they see is kept for them as it is, at a price: also while nothing is being asked."""
     place.open().close()
-    one = place.open(readonly=True, query_s=50)
+    one = place.open(readonly=True, query_s=50 if place.kind == "sqlite" else 25)  # a server has twice the time in all
     now = 100.0
     monkeypatch.setattr(clock, "monotonic", lambda: now)
 
@@ -619,7 +619,7 @@ def test_many_quick_questions_take_no_longer_together_than_one_may(place, monkey
             asked.append(seconds)
 
     asked: list[int] = []
-    with pytest.raises(QueryTooSlow, match="more than 50 s"):
+    with pytest.raises(QueryTooSlow, match=r"more than \d+ s"):
         one.read(question)
     assert asked == list(range(51))
     assert one.counts() == Counts(0, 0)  # the next has its own time
