@@ -34,7 +34,7 @@ CHAT_IN, CHAT_OUT, CHAT_CHUNK = (f"OpenAI Chat {one}" for one in ("requests", "a
 MESSAGES_IN, MESSAGES_OUT, MESSAGES_EVENT = (f"Anthropic Messages {one}" for one in ("requests", "answers", "events"))
 
 
-RESPONSES_IN, RESPONSES_OUT = "OpenAI Responses requests", "OpenAI Responses answers"
+RESPONSES_IN, RESPONSES_OUT, RESPONSES_EVENT = (f"OpenAI Responses {one}" for one in ("requests", "answers", "events"))
 
 
 class Row(NamedTuple):
@@ -62,9 +62,17 @@ class Side(NamedTuple):
     roots: tuple[str, ...]
     translate: Callable[[Body], list[Body]]
     into: tuple[str, str] | None = None
+    but: str = "$^"
+    """What of them has a section of its own."""
 
     def members(self) -> dict[str, Member]:
-        return vendor_schemas.members(self.vendor, *self.roots)
+        return _members(self.vendor, self.roots, self.but)
+
+
+@functools.cache
+def _members(vendor: str, roots: tuple[str, ...], but: str) -> dict[str, Member]:
+    found = vendor_schemas.members(vendor, *roots)
+    return {path: one for path, one in found.items() if not re.match(but, path)}
 
 
 def _request(parse: Format, build: Format) -> Callable[[Body], list[Body]]:
@@ -176,6 +184,8 @@ def _told(event: Body) -> list[Body]:
         choice["finish_reason"] = None
         return [{**chunk, "choices": [opening]}, event, {**chunk, "choices": [finish]}]
     kind = event["type"]
+    if kind == "error" or kind.startswith("response."):
+        return _told_of_response(event)
     usage = {"output_tokens": 1}
     stop: Body = {"type": "content_block_stop", "index": event.get("index", 0)}
     blocks: Body = {
@@ -195,6 +205,22 @@ def _told(event: Body) -> list[Body]:
     delta = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage}
     end = [] if kind == "message_delta" else [delta]
     return [*start, *around, *end, {"type": "message_stop"}]
+
+
+def _told_of_response(event: Body) -> list[Body]:
+    """The same around an event of Responses; a delta of arguments has its call."""
+    kind = event["type"]
+    calls = {
+        "response.function_call_arguments.delta": {"type": "function_call", "arguments": ""},
+        "response.custom_tool_call_input.delta": {"type": "custom_tool_call", "input": ""},
+    }
+    start: Body = {"type": "response.created", "response": {"id": "i", "model": "m"}}
+    before = [start]
+    if kind in calls:
+        item = {"id": event.get("item_id", "i"), "call_id": "c", "name": "f", **calls[kind]}
+        where = {"output_index": event["output_index"]} if "output_index" in event else {}
+        before.append({"type": "response.output_item.added", "item": item, **where})
+    return [*before, event, {"type": "response.completed", "response": {"status": "completed", "output": []}}]
 
 
 SIDES = {
@@ -218,6 +244,12 @@ SIDES = {
     ),
     CHAT_OUT: Side("openai", ("CreateChatCompletionResponse",), _answer(CHAT, MESSAGES)),
     RESPONSES_OUT: Side("openai", ("Response",), _answer(RESPONSES, CHAT)),
+    RESPONSES_EVENT: Side(
+        "openai",
+        ("ResponseStreamEvent",),
+        _stream(RESPONSES, CHAT),
+        but=r"\(response\.\w+\)\.response\b",
+    ),
     CHAT_CHUNK: Side("openai", ("CreateChatCompletionStreamResponse",), _stream(CHAT, MESSAGES)),
     MESSAGES_OUT: Side("anthropic", ("BetaMessage", "Message"), _answer(MESSAGES, CHAT)),
     MESSAGES_EVENT: Side("anthropic", ("BetaMessageStreamEvent", "MessageStreamEvent"), _stream(MESSAGES, CHAT)),
@@ -315,6 +347,13 @@ SAMPLES: dict[str, dict[str, tuple[Any, ...]]] = {
         "output[function_call].namespace": ("A", "A__some_name"),
         "output[custom_tool_call].namespace": ("A", "A__some_name"),
         "incomplete_details.reason": ("max_output_tokens", "length"),
+    },
+    RESPONSES_EVENT: {
+        "(response.output_item.added).item(function_call).namespace": ("A", "A__some_name"),
+        "(response.output_item.added).item(custom_tool_call).namespace": ("A", "A__some_name"),
+        "(response.output_item.done).item(function_call).namespace": ("A", "A__some_name"),
+        "(response.output_item.done).item(custom_tool_call).namespace": ("A", "A__some_name"),
+        "(error).code": ("rate_limit_exceeded", "rate_limit_exceeded", "server_error"),
     },
     CHAT_CHUNK: {
         "choices[].index": (3, None, 4),
