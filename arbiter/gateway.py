@@ -43,6 +43,7 @@ from arbiter.errors import (
     Unreachable,
     UpstreamStatus,
 )
+from arbiter.inputs import conversation_of
 from arbiter.kept import TITLE_BYTES, heard, report, tell_words
 from arbiter.ledger.book import Book, clipped
 from arbiter.ledger.capture import Capture
@@ -64,6 +65,7 @@ from arbiter.state.base import Pause
 from arbiter.watch import Alarm
 from arbiter.wire import native
 from arbiter.wire.format import Wire
+from arbiter.wire.gemini_names import Addressed, to_count
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
@@ -102,6 +104,7 @@ class Call:
     """One thing asked of us, before it was understood."""
 
     __slots__ = (
+        "addressed",
         "affinity",
         "answer",
         "arrived_ns",
@@ -136,6 +139,7 @@ class Call:
         *,
         own: Own | None = None,
         method: str = "POST",
+        addressed: Addressed | None = None,
     ) -> None:
         self.arrived_ns = monotonic_ns()
         self.services = services
@@ -145,6 +149,7 @@ class Call:
         self.endpoint = endpoint  # "chat", "messages", "count_tokens", "responses", "compact", "embeddings", …
         self.path = path  # of the endpoint, below the mount prefix
         self.method = method
+        self.addressed = addressed  # what the path says, where a format says it there
         self.format = wire
         self.incoming = incoming
         self.identify = identify
@@ -278,7 +283,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
 
 def _opened(call: Call, body: bytes) -> native.Opened:
     """What is asked for, one level deep."""
-    opened = native.open_body(body, call.snapshot.limits.json_depth)
+    opened = native.open_body(body, call.snapshot.limits.json_depth, call.addressed)
     if len(opened.model) > _MODEL_CHARS:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
     call.members, call.row.model_asked = opened.members, opened.model
@@ -295,7 +300,7 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
     if services.prefixes is not None and call.endpoint != "count_tokens":
         book.prompt = Prompt(services.prefixes, members) if goes_on else Apart(members)
     conversation = Conversation(services.around.state, slot, opened.model, keeps=goes_on)
-    amount = services.around.amounts.of(members, caller.name or call.incoming.product)
+    amount = services.around.amounts.of(to_count(members), caller.name or call.incoming.product)
     ask = Ask(
         call.format,
         call.path,
@@ -339,7 +344,7 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
     slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
     row.affinity_key = slot.hex() if slot is not None else None
     if identity.kind == TITLE and identity.session is None:
-        row.opener = call.affinity.named(members.get("messages", members.get("input"))).hex() or None
+        row.opener = call.affinity.named(conversation_of(members)).hex() or None
     elif found is not None and found.opener:
         row.opener = found.opener.hex()
     row.compaction, row.follows_compaction = compaction(fields)

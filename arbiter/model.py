@@ -238,10 +238,17 @@ NOT_KEPT = (
 )
 
 
+NOT_CACHED = (
+    "cachedContent: what is cached there is Google's, and this model is another provider's; send the whole "
+    "conversation in `contents`"
+)
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request for an answer, without the spelling of any format. None means: not said.
 
-    `previous_id` names an answer of the provider's whose conversation this one goes on with.
+    `previous_id` names an answer of the provider's whose conversation this one goes on with, `cached` what Google keeps
+    of the beginning of this one.
     """
 
     model: str
@@ -270,6 +277,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     cache_key: str | None = None
     store: bool | None = None
     previous_id: str | None = None
+    cached: str | None = None
     stream: bool = False
     include_usage: bool = False
 
@@ -281,6 +289,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.previous_id is not None:
             raise ProtocolUnsupported(NOT_KEPT, param="previous_response_id")
+        if self.cached is not None:
+            raise ProtocolUnsupported(NOT_CACHED, param="cachedContent")
         choice = self.tool_choice
         if choice is None or not choice.opaque:
             return self

@@ -16,7 +16,7 @@ from arbiter.errors import Garbled
 from arbiter.model import Usage
 
 # One that ran out of tokens, or was filtered, has its reason for having said nothing.
-_OWN_ACCORD = ("stop", "end_turn", "completed")
+_OWN_ACCORD = ("stop", "end_turn", "completed", "STOP")
 _WIDE_BYTES, _WIDE_VALUES = 1 << 20, 100_000
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_stream(
-    tap: reduce.ChatTap | reduce.MessagesTap | reduce.ResponsesTap,
+    tap: reduce.ChatTap | reduce.MessagesTap | reduce.ResponsesTap | reduce.GeminiTap,
     *,
     first_event_ns: int,
     last_event_ns: int,
@@ -74,6 +74,8 @@ def of_stream(
     elif isinstance(tap, reduce.ResponsesTap):
         usage = usages.responses(tap.usage, _text(tap.service_tier))
         compacted = tap.compacted
+    elif isinstance(tap, reduce.GeminiTap):
+        usage = usages.gemini(tap.usage)
     else:
         usage = usages.messages(tap.usage_start, tap.usage_delta)
         cleared_tokens, compacted = tap.cleared_tokens, tap.compacted
@@ -280,6 +282,44 @@ def of_responses_answer(body: bytes) -> Facts:
         compacted=any(map(reduce.is_compaction, answer.output or ())),
         error=_error(answer.error, answer.output is not None and answer.status not in _FAILED),
     )
+
+
+def of_gemini_answer(body: bytes) -> Facts:
+    """The facts of a unary Gemini answer; of a stream's chunks in an array, all of them. Errors: as
+    `of_chat_answer`."""
+    text = nesting.whole(body)
+    chunks = [text]
+    if text.lstrip()[:1] == b"[" and not _is_too_wide(text):
+        try:
+            chunks = [bytes(one) for one in _decode_chunks(text)]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise Garbled("the upstream's answer is not a JSON object") from None
+    state = reduce.GeminiState()
+    has_output = False
+    error: msgspec.Raw | None = None
+    for chunk in chunks:
+        try:
+            members = _decode_members(chunk)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise Garbled("the upstream's answer is not a JSON object") from None
+        has_output = has_output or "candidates" in members or "promptFeedback" in members
+        error = members.get("error", error)
+        state.take(b"", chunk, 0, len(chunk), [])
+    usage = usages.gemini(state.usage)
+    return Facts(
+        response_id=_text(state.response_id),
+        model=_text(state.model),
+        finish=_text(state.finish),
+        usage=usage,
+        usage_source=usages.source(usage, finished=True),
+        thinking_bytes=state.thinking_bytes,
+        output_bytes=state.text_bytes + state.argument_bytes,
+        tool_names=tuple(name.decode("utf-8", "replace") for name in state.tool_names),
+        error=_error(error if error is not None else _NOTHING, has_output),
+    )
+
+
+_decode_chunks = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class _Embeddings(msgspec.Struct):

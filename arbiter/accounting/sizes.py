@@ -19,8 +19,9 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from arbiter.accounting import pictures
+from arbiter.inputs import CONVERSATIONS, INSTRUCTIONS
 
-_MEMBERS = ("tools", "functions", "system", "instructions", "messages", "input")
+_MEMBERS = ("tools", "functions", *INSTRUCTIONS, *CONVERSATIONS)
 _AROUND = 256  # bytes beside a payload in which its media type stands
 _ATTACHMENTS, _MARKS = 1_000, 10_000  # of a kind in one member that are looked at: no agent sends as many
 

@@ -27,6 +27,12 @@ def responses(raw: bytes | None, tier: str | None = None) -> Usage | None:
     return _beside(_speedups.usage.responses(raw) if raw is not None else None, tier)
 
 
+def gemini(raw: bytes | None) -> Usage | None:
+    """Return the usage of a Gemini answer, or of a stream's last chunk; None where nothing is said."""
+    found = _speedups.usage.gemini(raw) if raw is not None else None
+    return Usage(*found) if found is not None else None
+
+
 def _beside(found: tuple[Any, ...] | None, tier: str | None) -> Usage | None:
     if tier is None:
         return Usage(*found) if found is not None else None

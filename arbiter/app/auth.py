@@ -16,7 +16,7 @@ from arbiter.routing.plan import ANYONE, Caller, Login
 from arbiter.wire.headers import Incoming
 
 COOKIE = "arbiter_admin"
-SENT_AS = "it goes into `Authorization: Bearer KEY`, `x-api-key: KEY` or `X-Arbiter-Key: KEY`"
+SENT_AS = "it goes into `Authorization: Bearer KEY`, `x-api-key: KEY`, `x-goog-api-key: KEY` or `X-Arbiter-Key: KEY`"
 
 
 class Keys:

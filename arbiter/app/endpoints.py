@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
 from arbiter import __version__, gateway, own
 from arbiter import metrics as numbers
 from arbiter.app import model_list
+from arbiter.app.array_end import ArrayEnd
 from arbiter.app.body import read_body
+from arbiter.attempt.client_end import ClientEnd
 from arbiter.config.snapshot import Client
 from arbiter.routing.plan import Caller
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 GATEWAY = Caller(Client(own.GATEWAY, ""))
 JSON = [("content-type", "application/json")]
+CHAT, MESSAGES, GEMINI = "openai-chat", "anthropic-messages", "google-gemini"
+GOOGLES_OWN = ("/v1beta", "/v1alpha")
+GOOGLES_HEADERS = ("x-goog-api-key", "x-goog-api-client")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -28,6 +33,11 @@ async def generate(exchange: Exchange, route: Route) -> None:
     worker, incoming = exchange.worker, exchange.incoming
     limits = worker.services.snapshot.limits
     keys = worker.keys
+    out: ClientEnd = exchange.out
+    if route.addressed is not None:
+        incoming.without_key()
+        if route.addressed.stream and "sse" not in parse_qs(incoming.query).get("alt", ()):
+            out = ArrayEnd(out, limits.event)
     ours = own.told(incoming.fields, worker.own_key)
 
     def identify() -> Caller:
@@ -45,16 +55,34 @@ async def generate(exchange: Exchange, route: Route) -> None:
         lambda: read_body(exchange.proto, incoming, limits, worker.services.doors.watch),
         own=ours,
         method=exchange.method,
+        addressed=route.addressed,
     )
     exchange.trace_id = call.row.trace_id
-    await gateway.serve(call, exchange.out)
+    await gateway.serve(call, out)
+
+
+def spoken(exchange: Exchange) -> str:
+    """The format in which to tell of models, and of errors outside of model calls. Anthropic's clients name their
+    version in a header, Google's in the path, and their SDKs name themselves."""
+    incoming = exchange.incoming
+    if incoming.get("anthropic-version") is not None:
+        return MESSAGES
+    mount, found, _ = exchange.path.partition("/models")
+    if found and (mount.endswith(GOOGLES_OWN) or any(name in incoming.fields for name in GOOGLES_HEADERS)):
+        incoming.without_key()
+        return GEMINI
+    return CHAT
 
 
 async def models(exchange: Exchange, route: Route) -> None:
     """The models and aliases that this caller may name."""
     worker, incoming = exchange.worker, exchange.incoming
+    speaks = spoken(exchange)
     found = model_list.entries(worker.services.snapshot, worker.keys.identify(incoming))
-    if incoming.get("anthropic-version") is not None:
+    told: model_list.Told
+    if speaks == GEMINI:
+        told = model_list.googles_page(found, incoming.query)
+    elif speaks == MESSAGES:
         told = model_list.anthropic_page(found, incoming.query, worker.started_iso)
     else:
         told = model_list.union_list(found, worker.started_s, worker.started_iso)
@@ -64,9 +92,12 @@ async def models(exchange: Exchange, route: Route) -> None:
 async def model(exchange: Exchange, route: Route) -> None:
     """One of them; its name may have slashes."""
     worker, incoming = exchange.worker, exchange.incoming
+    speaks = spoken(exchange)
     name = unquote(exchange.path.partition(route.path)[2])
     found = model_list.entry(worker.services.snapshot, worker.keys.identify(incoming), name)
-    if incoming.get("anthropic-version") is not None:
+    if speaks == GEMINI:
+        told = model_list.googles(found)
+    elif speaks == MESSAGES:
         told = model_list.anthropic(found, worker.started_iso)
     else:
         told = model_list.union(found, worker.started_s, worker.started_iso)

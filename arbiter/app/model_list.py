@@ -1,8 +1,8 @@
 """What a caller may name: `GET /models` and `GET /models/{id}` (SPEC 1.1).
 
-Whoever sends `anthropic-version` gets Anthropic's shape, in pages; everybody else a union that OpenAI's clients read,
-and Anthropic's too. What is not known of a model is left out, or null where the vendor's shape has it so: neither yes
-nor no.
+Whoever sends `anthropic-version` gets Anthropic's shape, in pages, and whoever asks under one of Google's versions
+Gemini's; everybody else a union that OpenAI's clients read, and Anthropic's too. What is not known of a model is left
+out, or null where the vendor's shape has it so: neither yes nor no.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from arbiter.routing.plan import Caller
 from arbiter.routing.router import is_allowed
 
 PAGE, MOST = 20, 1000  # of Anthropic's lists, as its own API has it
+GOOGLES_PAGE = 50  # the same of Google's
 
 Told = dict[str, Any]
 
@@ -136,6 +137,35 @@ def anthropic(one: Entry, started: str) -> Told:
     }
 
 
+def googles_page(found: Sequence[Entry], query: str) -> Told:
+    """One page of the list as Gemini has it. Errors: BadRequest for a query that cannot be meant."""
+    asked = parse_qs(query)
+    size = _limit(asked.get("pageSize", [str(GOOGLES_PAGE)])[-1], "pageSize")
+    token = asked.get("pageToken", ["0"])[-1]
+    if not token.isascii() or not token.isdecimal() or len(token) > 6:
+        raise BadRequest("`pageToken` is none that this list gave", param="pageToken")
+    begin = int(token)
+    told: Told = {"models": [googles(one) for one in found[begin : begin + size]]}
+    if begin + size < len(found):
+        told["nextPageToken"] = str(begin + size)
+    return told
+
+
+def googles(one: Entry) -> Told:
+    """One model as Gemini tells of it."""
+    told: Told = {
+        "name": f"models/{one.id}",
+        "version": one.id,
+        "displayName": one.shown,
+        "supportedGenerationMethods": ["generateContent", "countTokens"],
+    }
+    if one.able.max_input is not None:
+        told["inputTokenLimit"] = one.able.max_input
+    if one.able.max_output is not None:
+        told["outputTokenLimit"] = one.able.max_output
+    return told
+
+
 # --------------------------------------------------------------------------------------------------------------- inside
 
 
@@ -172,9 +202,9 @@ def _least(numbers: Sequence[int | None]) -> int | None:
     return min(known) if len(known) == len(numbers) else None
 
 
-def _limit(written: str) -> int:
+def _limit(written: str, name: str = "limit") -> int:
     if not written.isascii() or not written.isdecimal() or len(written) > 4 or not 1 <= int(written) <= MOST:
-        raise BadRequest(f"`limit` must be a number from 1 to {MOST:,}", param="limit")
+        raise BadRequest(f"`{name}` must be a number from 1 to {MOST:,}", param=name)
     return int(written)
 
 

@@ -118,13 +118,14 @@ class Out:
             self._proto.response_empty(status, headers)
 
     def start(self, status: int, headers: Headers, keepalive: bytes) -> None:
-        """Send the head of a stream. While nothing else is sent, `keepalive` is, every `server.keepalive`."""
+        """Send the head of a stream. While nothing else is sent, `keepalive` is, every `server.keepalive`, unless it is
+        empty: some formats have none."""
         if self.started or self.done:
             return
         self.status, self.started = status, True
         self._transport = self._proto.response_stream(status, headers)
         self.last_sent_s = monotonic()
-        if self._keepalive_s > 0:
+        if self._keepalive_s > 0 and keepalive:
             self._keepalive = Keepalive(self, self._alarms, self._keepalive_s, keepalive)
 
     def draw_from(self, source: Source, stop: Callable[[ArbiterError], None]) -> None:

@@ -6,9 +6,12 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from arbiter.app import endpoints
+from arbiter.wire import gemini_names
 from arbiter.wire.format import FORMATS, WIRES, Wire
+from arbiter.wire.gemini_names import Addressed
 
 if TYPE_CHECKING:
     from arbiter.app.rsgi import Exchange
@@ -17,6 +20,10 @@ Endpoint = Callable[["Exchange", "Route"], Awaitable[None]]
 
 PREFIXES = ("", "/v1", "/openai/v1", "/anthropic", "/anthropic/v1", "/v1/v1")
 """Where clients may mount us: some base URLs end in /v1 and some clients add it once more."""
+GOOGLES = tuple(
+    f"{mount}/{version}" for mount in ("", "/gemini", "/v1") for version in ("v1beta", "v1alpha", "v1")
+)  # fmt: skip
+"""Where Gemini's clients mount us: their base URLs have no version, and they add one of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +34,12 @@ class Route:
     path: str
     answer: Endpoint
     format: Wire | None = None
+    addressed: Addressed | None = None
 
 
-CHAT, MESSAGES, RESPONSES = (FORMATS[name] for name in ("openai-chat", "anthropic-messages", "openai-responses"))
+CHAT, MESSAGES, RESPONSES, GEMINI = (
+    FORMATS[name] for name in ("openai-chat", "anthropic-messages", "openai-responses", "google-gemini")
+)
 
 API: dict[str, dict[str, Route]] = {
     "/chat/completions": {"POST": Route("chat", "/chat/completions", endpoints.generate, CHAT)},
@@ -75,9 +85,25 @@ def _of_stored(rest: str) -> dict[str, Route] | None:
     return {"GET": answer, "DELETE": answer}
 
 
+_METHODS = {
+    "generateContent": ("gemini", gemini_names.PATH, False),
+    "streamGenerateContent": ("gemini", gemini_names.PATH, True),
+    "countTokens": ("count_tokens", gemini_names.COUNT_PATH, False),
+}
+"""What is asked of a model in Google's way, by the word behind the last colon of its path: the endpoint's name in rows,
+its path inside, and whether it streams."""
+
+
 def _of_model(rest: str) -> dict[str, Route] | None:
+    if not rest:
+        return None
     model = Route("model", "/models/", endpoints.model)  # its name may have slashes of its own
-    return {"GET": model, "HEAD": model} if rest else None
+    named, colon, method = rest.rpartition(":")
+    if colon and named and method in _METHODS:
+        name, path, stream = _METHODS[method]
+        addressed = gemini_names.Addressed(unquote(named).removeprefix("models/"), stream)
+        return {"POST": Route(name, path, endpoints.generate, GEMINI, addressed)}
+    return {"GET": model, "HEAD": model}
 
 
 NESTED: dict[str, Callable[[str], dict[str, Route] | None]] = {"/models/": _of_model, "/responses/": _of_stored}
@@ -90,6 +116,8 @@ def table() -> dict[str, dict[str, Route]]:
     for prefix in PREFIXES:
         for path, methods in API.items():
             routes[prefix + path] = methods
+    for prefix in GOOGLES:
+        routes[f"{prefix}/models"] = API["/models"]
     for methods in routes.values():
         if "GET" in methods:
             methods.setdefault("HEAD", methods["GET"])
@@ -104,6 +132,6 @@ def nested(path: str) -> dict[str, Route] | None:
     """The endpoints of a path that is in no table: of one of many things below a path of the API."""
     for below, methods in NESTED.items():
         mount, found, rest = path.partition(below)
-        if found and mount in PREFIXES:
+        if found and (mount in PREFIXES or (mount in GOOGLES and below == "/models/")):
             return methods(rest)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from arbiter.app import admin, routes
+from arbiter.app import admin, endpoints, routes
 from arbiter.app.out import Out
 from arbiter.errors import ArbiterError, ErrorClass
 from arbiter.ids import new_id
@@ -108,9 +108,9 @@ class App:
 
 
 def _refuse(exchange: Exchange, error: ArbiterError) -> None:
-    """An error outside of a model call. Anthropic's clients name their version, which tells whose shape to use."""
-    anthropic = exchange.incoming.get("anthropic-version") is not None
-    wire = FORMATS["anthropic-messages" if anthropic else "openai-chat"]
+    """An error outside of a model call, in the shape that the client's words tell."""
+    name = endpoints.spoken(exchange)
+    wire = FORMATS[name]
     trace_id = exchange.trace_id = exchange.trace_id or new_id()
     status, headers, body = wire.write_error(error, trace_id)
     if error.code is ErrorClass.UNAUTHORIZED:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from arbiter import inputs
 from arbiter._speedups import nesting
 from arbiter.attempt.amounts import Amount
 from arbiter.config.snapshot import Limits
@@ -62,7 +63,7 @@ class Ask:
 
     @property
     def counts_tokens(self) -> bool:
-        return self.path.endswith(("/count_tokens", "/input_tokens"))
+        return self.path.endswith(("/count_tokens", "/input_tokens", ":countTokens"))
 
     @property
     def is_background(self) -> bool:
@@ -103,7 +104,7 @@ class Ask:
                 raise TooLarge(f"the request body has more than {MAX_VALUES:,} values, too many to translate")
             request = FORMATS[self.format.name].parse_request(self.opened.members)
             if not request.messages:
-                name = "messages" if "messages" in self.opened.members else "input"
+                name = inputs.name_in(self.opened.members) or "input"
                 raise BadRequest(f"{name}: there must be at least one", param=name)
             self._request = request
         return self._request

@@ -1,4 +1,5 @@
-"""Counting tokens (`/messages/count_tokens`, `/responses/input_tokens`): by the target where it can, else estimated.
+"""Counting tokens (`/messages/count_tokens`, `/responses/input_tokens`, Gemini's `:countTokens`): by the target where
+it can, else estimated.
 
 Asked is the plan's first target and nobody else, since it is the one that would read the prompt. What keeps it from
 counting (an overload, a limit, a time-out, a pause) keeps the client from nothing: it gets an estimate, which says so.
@@ -34,7 +35,8 @@ Why = Literal["unsupported", "unavailable", "busy"]
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A count of ours for `rung`. `why`: it cannot count, it could not be asked, or enough others ask it already."""
+    """A count of ours for `rung`, as clients of `format` have it. `why`: it cannot count, it could not be asked, or
+    enough others ask it already."""
 
     rung: Rung
     tokens: int
@@ -44,11 +46,13 @@ class Estimate(msgspec.Struct, frozen=True):
     @property
     def body(self) -> bytes:
         told = {"object": "response.input_tokens"} if self.format == native.RESPONSES else {}
-        return msgspec.json.encode({**told, "input_tokens": self.tokens})
+        return msgspec.json.encode({**told, _COUNTED[self.format]: self.tokens})
 
 
-class _Counted(msgspec.Struct):
-    input_tokens: int
+_COUNTED = {native.MESSAGES: "input_tokens", native.RESPONSES: "input_tokens", native.GEMINI: "totalTokens"}
+"""The member that holds a count, by the format that counts."""
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Counting:
@@ -97,14 +101,14 @@ class Counting:
             return _estimated(rung, ask, amount, "unavailable")
         finally:
             self._under_way[provider.name] -= 1
-        _learn(live, around, amount)
+        _learn(live, around, amount, _COUNTED[ask.format.name])
         return live
 
 
 def _estimated(rung: Rung, ask: Ask, amount: Amount, why: Why) -> Estimate:
     members, format = ask.opened.members, ask.format.name
-    name = "input" if format == native.RESPONSES else "messages"
-    said = bytes(members.get(name, b""))
+    name = {native.RESPONSES: "input", native.GEMINI: "contents"}.get(format, "messages")
+    said = bytes(amount.members.get(name, b""))
     is_text = name == "input" and said[:1] == b'"'
     if not (is_text or said[:1] == b"[") or not said[1:-1].strip():
         raise BadRequest(f"{name}: there must be at least one", param=name)
@@ -123,9 +127,9 @@ def _lacks(error: UpstreamError) -> bool:
     return error.status != 404 or b"model" not in error.body.lower()
 
 
-def _learn(live: Live, around: Around, amount: Amount) -> None:
+def _learn(live: Live, around: Around, amount: Amount, member: str) -> None:
     try:
-        told = msgspec.json.decode(live.body, type=_Counted).input_tokens
+        told = msgspec.json.decode(_decode_members(live.body).get(member, b""), type=int)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return
     around.amounts.counted(live.rung.name, amount, told)

@@ -15,6 +15,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import msgspec
 
@@ -26,6 +27,7 @@ from arbiter.fold import collect
 from arbiter.model import Ended, Event, Failed, Finish, Finished, Request, Started, Usage, UsageReported
 from arbiter.upstream.transport import Exchange, Outgoing
 from arbiter.wire.format import FORMATS, WIRES, Format, Wire
+from arbiter.wire.gemini_names import to_count
 
 if TYPE_CHECKING:
     from arbiter.config.snapshot import Budgets
@@ -176,11 +178,14 @@ def _read(out: Outgoing, wire: Wire) -> _Play:
             return _whole(wire, 200, msgspec.json.encode(_MODELS))
         if out.method != "POST":
             raise NotFound(f"the echo provider has nothing at {out.method} {path}")
-        members = _members(out.body)
+        members = {**_told_in(path), **_members(out.body)}
         if wire.name == "embeddings":
             return _whole(wire, 200, echo_vectors.answer(members))
         format = FORMATS[wire.name]
         request = format.parse_request(members)
+        if path.endswith(":countTokens"):
+            request = format.parse_request({**members, **to_count(members)})
+            return _whole(format, 200, msgspec.json.encode({"totalTokens": echo_script.count(request)}))
         if path.endswith("/count_tokens"):
             return _whole(format, 200, msgspec.json.encode({"input_tokens": echo_script.count(request)}))
         if path.endswith("/input_tokens"):
@@ -193,6 +198,15 @@ def _read(out: Outgoing, wire: Wire) -> _Play:
         return _compose(script, request, format)
     except ClientError as error:
         return _fault(wire, error.status, error)
+
+
+def _told_in(path: str) -> dict[str, msgspec.Raw]:
+    """What Gemini says in a path and others in the body."""
+    named, colon, method = path.partition("/models/")[2].rpartition(":")
+    if not colon:
+        return {}
+    told = {"model": unquote(named), "stream": method.startswith("stream")}
+    return {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in told.items()}
 
 
 def _members(body: bytes) -> dict[str, msgspec.Raw]:

@@ -50,7 +50,7 @@ from arbiter.state.base import State
 from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
-from arbiter.wire import bound, bound_responses, faults, native, waits
+from arbiter.wire import bound, bound_responses, faults, gemini_names, native, waits
 from arbiter.wire.format import Wire
 from arbiter.wire.headers import to_upstream
 
@@ -308,6 +308,8 @@ def _remember(state: State, artefacts: Artefacts, live: Live, error: ArbiterErro
 def _nudged(ask: Ask) -> Ask:
     if ask.format.name == native.RESPONSES:
         return ask.edited(bound_responses.nudged(ask.opened.members, NUDGE), ("$.input[-1]",))
+    if ask.format.name == native.GEMINI:
+        return ask.edited(gemini_names.nudged(ask.opened.members, NUDGE), ("$.contents[-1]",))
     return ask.edited(bound.nudged(ask.opened.members, NUDGE), ("$.messages[-1]",))
 
 
@@ -413,6 +415,8 @@ def _is_event_stream(exchange: Answering) -> bool:
 def _refusal(provider: Provider, error: UpstreamStatus) -> ArbiterError:
     """Their refusal of *our* key is our configuration's fault; the caller must not be asked to log in (SPEC 4.8). What
     they say of the caller's own login is for the caller."""
+    if error.code is ErrorClass.UNAUTHORIZED and error.status == 400:  # Google's word for a key that it does not know
+        return KeyRefused(f"the provider {provider.name!r} refused the gateway's key (400): {error}")
     if (
         error.code in (ErrorClass.UNAUTHORIZED, ErrorClass.FORBIDDEN)
         and error.status in (401, 403)

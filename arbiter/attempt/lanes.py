@@ -219,6 +219,7 @@ _READ = {
     native.CHAT: facts.of_chat_answer,
     native.MESSAGES: facts.of_messages_answer,
     native.RESPONSES: facts.of_responses_answer,
+    native.GEMINI: facts.of_gemini_answer,
     embeddings.name: facts.of_embeddings_answer,
 }
 

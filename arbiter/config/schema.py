@@ -224,16 +224,22 @@ class Provider(Section):
     }
 
     type: Annotated[
-        Literal["openai", "anthropic", "azure", "openrouter", "ollama", "echo"],
+        Literal["openai", "anthropic", "gemini", "azure", "openrouter", "ollama", "echo"],
         Meta(
             extra={
-                "not_built": ("gemini", "bedrock", "vertex", "decisions"),
-                "meant": {"claude": "anthropic", "gpt": "openai", "openai-compatible": "openai", "vllm": "openai"},
+                "not_built": ("bedrock", "vertex", "decisions"),
+                "meant": {
+                    "claude": "anthropic",
+                    "google": "gemini",
+                    "gpt": "openai",
+                    "openai-compatible": "openai",
+                    "vllm": "openai",
+                },
             }
         ),
         doc(
             "What it speaks: `openai`, `azure`, `openrouter` and `ollama` OpenAI Chat Completions, `anthropic` "
-            "Messages; `echo` is built in, needs no network and speaks them all."
+            "Messages, `gemini` Google's generateContent; `echo` is built in, needs no network and speaks them all."
         ),
     ]
     api: Annotated[
@@ -247,8 +253,8 @@ class Provider(Section):
         str | None,
         doc(
             "Base URL (`http`, `https`, or `unix:///path.sock:/base`). Default: `https://api.openai.com/v1`, "
-            "`https://api.anthropic.com`, `https://openrouter.ai/api/v1`, `http://localhost:11434/v1`. `azure` needs "
-            "its own, `https://NAME.openai.azure.com`; `echo` has none."
+            "`https://api.anthropic.com`, `https://generativelanguage.googleapis.com`, `https://openrouter.ai/api/v1`, "
+            "`http://localhost:11434/v1`. `azure` needs its own, `https://NAME.openai.azure.com`; `echo` has none."
         ),
     ] = None
     api_version: Annotated[

@@ -174,11 +174,11 @@ class RequestLimits:
 class Provider:
     """One upstream.
 
-    `wire` is the format it speaks ("openai-chat", "anthropic-messages"; "any" for echo). `accounts` are its keys, in
-    the file's order; there is always one, with an empty key where none was given. `rates` are the declared prices and
-    `cards` the rest of the catalog, by the name that a model goes by at the provider. `pin_ttl_s` is how long a
-    conversation stays with it after its last call. `known` are the prices of its declared models as they stood when
-    the configuration was read, wherever they came from; `billing` and `priced_as` are the file's.
+    `wire` is the format it speaks ("openai-chat", "anthropic-messages", "google-gemini"; "any" for echo). `accounts`
+    are its keys, in the file's order; there is always one, with an empty key where none was given. `rates` are the
+    declared prices and `cards` the rest of the catalog, by the name that a model goes by at the provider. `pin_ttl_s`
+    is how long a conversation stays with it after its last call. `known` are the prices of its declared models as they
+    stood when the configuration was read, wherever they came from; `billing` and `priced_as` are the file's.
     """
 
     name: str

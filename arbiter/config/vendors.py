@@ -14,6 +14,7 @@ WIRES = {
     "openrouter": "openai-chat",
     "ollama": "openai-chat",
     "anthropic": "anthropic-messages",
+    "gemini": "google-gemini",
     "echo": "any",
 }
 """The format that it speaks."""

@@ -15,7 +15,8 @@ from arbiter.ledger.head import in_words
 _MAX_BYTES = 4096  # of a member that is looked into
 _WORD_CHARS = 32
 
-_EFFORT = ("reasoning_effort", "reasoning", "output_config", "thinking")
+_GOOGLES = ("generationConfig", "generation_config")
+_EFFORT = ("reasoning_effort", "reasoning", "output_config", "thinking", *_GOOGLES)
 _RETENTION = ("cache_control", "prompt_cache_options", "prompt_cache_retention")
 
 _SETTINGS = frozenset(
@@ -43,8 +44,20 @@ def effort(members: Mapping[str, Raw]) -> str | None:
         _prefixed("reasoning", _object(members, "reasoning").get("max_tokens")),
         _word(_object(members, "output_config").get("effort")),
         _prefixed("thinking", thinking.get("budget_tokens") or thinking.get("type")),
+        *_googles_effort(members),
     ]
     return " ".join([word for word in words if word is not None]) or None
+
+
+def _googles_effort(members: Mapping[str, Raw]) -> list[str | None]:
+    """The same in Gemini's words: a level in lower case, a budget."""
+    config = next((found for name in _GOOGLES if (found := _object(members, name))), {})
+    thinking = config.get("thinkingConfig", config.get("thinking_config"))
+    if not isinstance(thinking, dict):
+        return []
+    level = _word(thinking.get("thinkingLevel", thinking.get("thinking_level")))
+    budget = thinking.get("thinkingBudget", thinking.get("thinking_budget"))
+    return [level.lower() if level is not None else None, _prefixed("thinking", budget)]
 
 
 def retention(members: Mapping[str, Raw]) -> list[str]:

@@ -22,9 +22,9 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import nesting
+from arbiter.inputs import CONVERSATIONS, INSTRUCTIONS
 from arbiter.ledger.redaction import Redactor, is_opaque, is_signed
 
-MESSAGES = ("messages", "input")  # members that hold a conversation
 MAX_BLOCKS = 20_000  # of one request; a conversation has some hundreds of messages
 _SLICE = 1 << 18  # of base64, a multiple of four: short enough for others to have their turn in between
 _MARK = "cache_control"
@@ -87,14 +87,14 @@ def split(members: Members) -> Iterator[tuple[str, bytes]]:
     """The blocks of a request as (kind, raw JSON), in the order in which a model reads them."""
     if "tools" in members:
         yield "tools", bytes(members["tools"])
-    for name in ("system", "instructions"):
+    for name in INSTRUCTIONS:
         if name in members:
             # Part by part: Claude Code's first one differs from request to request, and the long ones behind it do not.
             yield from (("system", part) for part in _entries(bytes(members[name])))
-    for name in MESSAGES:
+    for name in CONVERSATIONS:
         if name in members:
             yield from (("message", entry) for entry in _entries(bytes(members[name])))
-    apart = {"tools", "system", "instructions", *MESSAGES}
+    apart = {"tools", *INSTRUCTIONS, *CONVERSATIONS}
     rest = {name: raw for name, raw in members.items() if name not in apart}
     yield "parameters", msgspec.json.encode(rest)
 

@@ -120,6 +120,11 @@ def _message(said: Any) -> Any:
     if isinstance(output := said.get("output"), list):  # of Responses
         items = [item for item in output if isinstance(item, dict)]
         return items[0] if len(items) == 1 else items or None
+    if isinstance(candidates := said.get("candidates"), list):  # of Gemini
+        contents = [
+            one["content"] for one in candidates if isinstance(one, dict) and isinstance(one.get("content"), dict)
+        ]
+        return contents[0] if len(contents) == 1 else contents or None
     choices = said.get("choices")
     if not isinstance(choices, list):
         return None

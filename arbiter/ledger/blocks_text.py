@@ -18,13 +18,19 @@ class Said(NamedTuple):
     text: str
 
 
+_LABELS = {"tool": "result", "function": "result", "model": "assistant"}
+
+
 def said(kind: str, value: Any) -> list[Said]:
     """What a block of this kind says; `value` is its JSON."""
     match kind:
         case "tools":
-            return [_tool(tool) for tool in value] if isinstance(value, list) else [_as_json("tools", value)]
+            if not isinstance(value, list):
+                return [_as_json("tools", value)]
+            return [_tool(tool) for one in value for tool in _declared(one)]
         case "system":
-            return list(_content("system", value))
+            parts = value.get("parts") if isinstance(value, dict) else None
+            return list(_content("system", parts if isinstance(parts, list) else value))
         case "parameters":
             return [_as_json("parameters", value)]
     if isinstance(value, list):  # the messages of an answer of several choices
@@ -43,12 +49,13 @@ def _message(value: Any) -> Iterator[Said]:
     if not isinstance(role, str):
         yield from _part("item", value)
         return
-    label = "result" if role in ("tool", "function") else role
+    label = _LABELS.get(role, role)
     for name in ("reasoning_content", "reasoning"):
         if isinstance(value.get(name), str):
             yield Said("thinking", value[name])
-    if value.get("content") is not None:
-        yield from _content(label, value["content"])
+    for name in ("content", "parts"):
+        if value.get(name) is not None:
+            yield from _content(label, value[name])
     if isinstance(value.get("refusal"), str):
         yield Said("refusal", value["refusal"])
     calls = value.get("tool_calls")
@@ -74,7 +81,11 @@ def _part(label: str, part: Any) -> Iterator[Said]:
     kind = part.get("type")
     kind = kind if isinstance(kind, str) else ""
     if isinstance(part.get("text"), str):
-        yield Said(label, part["text"])
+        yield Said("thinking" if part.get("thought") is True else label, part["text"])
+    elif isinstance(called := part.get("functionCall"), dict):
+        yield Said(f"call {called.get('name')}", _text_of(called.get("args")))
+    elif isinstance(result := part.get("functionResponse"), dict):
+        yield Said("result", _text_of(_said_in(result.get("response"))))
     elif kind == "thinking":
         yield Said("thinking", str(part.get("thinking", "")))
     elif kind == "redacted_thinking":
@@ -98,6 +109,13 @@ def _part(label: str, part: Any) -> Iterator[Said]:
         yield _as_json(kind or label, part)
 
 
+def _said_in(response: Any) -> Any:
+    """What a function of Gemini's gave back, without the one name around it that its SDKs put there."""
+    if isinstance(response, dict) and len(response) == 1:
+        return next(iter(response.values()))
+    return response
+
+
 def _attachment(value: Any) -> str | None:
     """The attachment that stands somewhere in a part, in words."""
     if not isinstance(value, dict):
@@ -107,6 +125,12 @@ def _attachment(value: Any) -> str | None:
         name = f"{found['name']}, " if "name" in found else ""
         return f"[{name}{found.get('media_type')}, {found.get('bytes')} bytes, sha256 {str(found['sha256'])[:12]}]"
     return next((text for item in value.values() if (text := _attachment(item)) is not None), None)
+
+
+def _declared(tool: Any) -> list[Any]:
+    """The functions that one entry of a list of tools declares: of Gemini's several."""
+    declared = tool.get("functionDeclarations") if isinstance(tool, dict) else None
+    return declared if isinstance(declared, list) else [tool]
 
 
 def _tool(tool: Any) -> Said:

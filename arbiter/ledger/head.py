@@ -16,6 +16,7 @@ from xxhash import xxh3_128_digest
 
 from arbiter._speedups import chain
 from arbiter._speedups.py.chain import Led
+from arbiter.inputs import instructions_of
 
 MARKER = b"x-anthropic-billing-header:"
 """How Claude Code's attribution line begins. It differs between conversations and is no part of a prompt."""
@@ -65,7 +66,7 @@ class Heads:
 
     def unread_bytes(self, members: Mapping[str, Raw], seed: bytes) -> int:
         """How much of a head would have to be hashed, but for instructions among the inputs."""
-        tools, prompt = members.get(TOOLS), prompt_of(members)
+        tools, prompt = members.get(TOOLS), instructions_of(members)
         unread = len(memoryview(tools)) if tools is not None and b"t" + seed[:16] not in self._parts else 0
         return unread + (len(memoryview(prompt)) if prompt is not None and b"i" + seed[16:] not in self._parts else 0)
 
@@ -84,7 +85,7 @@ class Heads:
 
     def _made(self, members: Mapping[str, Raw], seed: bytes, led: Led) -> Head | None:
         tools = self._part(b"t" + seed[:16], members.get(TOOLS), _tools)
-        prompt = self._part(b"i" + seed[16:], prompt_of(members), _instructions)
+        prompt = self._part(b"i" + seed[16:], instructions_of(members), _instructions)
         if tools is None or prompt is None:
             return None
         system, offered = prompt.digest, tools.digest
@@ -115,14 +116,9 @@ def _remember(known: dict[bytes, Any], key: bytes, value: object) -> None:
 
 def seed_of(members: Mapping[str, Raw]) -> bytes:
     """What stands for the tools and the instructions beside the inputs, by their bytes: 32 bytes."""
-    tools, prompt = members.get(TOOLS), prompt_of(members)
+    tools, prompt = members.get(TOOLS), instructions_of(members)
     key = xxh3_128_digest(memoryview(tools)) if tools is not None else _ABSENT
     return key + (xxh3_128_digest(memoryview(prompt)) if prompt is not None else _ABSENT)
-
-
-def prompt_of(members: Mapping[str, Raw]) -> Raw | None:
-    """The instructions that stand beside the inputs: `system` of Messages, `instructions` of Responses."""
-    return members["system"] if "system" in members else members.get("instructions")
 
 
 def _tools(raw: memoryview) -> Part | None:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import chain, nesting
+from arbiter.inputs import CONVERSATIONS, conversation_of
 from arbiter.ledger import asked
 from arbiter.ledger.head import MAX_ENTRIES, SHORT, TOOLS, Heads, seed_of
 from arbiter.ledger.seldom import Seldom
@@ -273,7 +274,7 @@ class Reading:
 
 
 def _inputs_of(members: Mapping[str, Raw]) -> memoryview:
-    raw = members["messages"] if "messages" in members else members.get("input")
+    raw = conversation_of(members)
     inputs = memoryview(raw) if raw is not None else _NONE
     # Responses: a bare string is one message of the user's.
     bare = len(inputs) > 0 and inputs[0] == _QUOTE
@@ -282,7 +283,7 @@ def _inputs_of(members: Mapping[str, Raw]) -> memoryview:
 
 def replaced(before: Mapping[str, Raw], after: Mapping[str, Raw]) -> int:
     """How many inputs of `before` do not stand in `after`, as they are spelled."""
-    if all(before.get(name) == after.get(name) for name in ("messages", "input")):
+    if all(before.get(name) == after.get(name) for name in CONVERSATIONS):
         return 0
     return (Counter(_spelled(before)) - Counter(_spelled(after))).total()
 

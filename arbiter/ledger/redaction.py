@@ -204,7 +204,7 @@ def is_opaque(name: str, beside: Mapping[str, Any]) -> bool:
 
     Changed it would be refused, and it says nothing to a reader. `beside` is the object that holds it.
     """
-    if name in ("encrypted_content", "thought_signature"):
+    if name in ("encrypted_content", "thought_signature", "thoughtSignature"):
         return True
     kind = beside.get("type")
     if not isinstance(kind, str):

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 from msgspec import Raw
 
+from arbiter.inputs import CONVERSATIONS, INSTRUCTIONS
+
 MAX_BYTES = 64 << 10
 _PIECES = 64
-_MEMBERS = ("tools", "system", "instructions", "messages", "input")
+_MEMBERS = ("tools", *INSTRUCTIONS, *CONVERSATIONS)
 
 _encoded = re.compile(rb"[A-Za-z0-9+/=_-]++\Z").match
 

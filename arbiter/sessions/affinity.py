@@ -29,9 +29,13 @@ VERSION = b"1"
 MIN_CHARS = 16
 """An opener of fewer characters is no conversation's own."""
 
-PROMPTS = {"anthropic-messages": "system", "openai-responses": "instructions"}
-"""The formats whose system prompt stands beside the messages, and where."""
-CONVERSATIONS = {"openai-responses": "input"}
+PROMPTS = {
+    "anthropic-messages": ("system",),
+    "openai-responses": ("instructions",),
+    "google-gemini": ("systemInstruction", "system_instruction"),
+}
+"""The formats whose system prompt stands beside the messages, and under which names."""
+CONVERSATIONS = {"openai-responses": "input", "google-gemini": "contents"}
 """Where a conversation stands, where that is not `messages`."""
 BODY_KEYS = ("prompt_cache_key", "session_id")
 
@@ -84,11 +88,23 @@ class _Opener(NamedTuple):
 class _Message(msgspec.Struct):
     role: str = ""
     content: Raw = Raw()
+    parts: Raw = Raw()  # of Gemini, in place of `content`
+
+    @property
+    def said(self) -> bytes:
+        return bytes(self.content) or bytes(self.parts)
+
+    @property
+    def speaker(self) -> str:
+        return self.role or ("user" if bytes(self.parts) else "")
 
 
 class _Block(msgspec.Struct):
+    """`type` is empty where a format has no word for it: Gemini's text is what has `text`, and no `thought`."""
+
     type: str = ""
     text: str = ""
+    thought: bool = False
 
 
 _decode_message = msgspec.json.Decoder(_Message).decode
@@ -119,8 +135,7 @@ class Affinity:
         the unattributed. Malformed values are passed over, malformed messages have no text.
         """
         found = self._key(members, fields, session)
-        prompt = PROMPTS.get(wire)
-        system = members.get(prompt) if prompt is not None else None
+        system = next((members[name] for name in PROMPTS.get(wire, ()) if name in members), None)
         messages = members.get(CONVERSATIONS.get(wire, "messages"))
         begins = _beginning(system, messages)
         # What begins with these bytes, and has that key, goes on with what went on with them before.
@@ -264,17 +279,17 @@ def entries(messages: Raw | None) -> Iterator[bytes]:
 def users_words(entry: bytes) -> list[str] | None:
     """The texts of a message of the user's, canonical; None for what is none."""
     message = _decoded(_decode_message, entry)
-    if message is None or message.role != "user":
+    if message is None or message.speaker != "user":
         return None
-    return [part for part in map(_canonical, _texts(bytes(message.content))) if part]
+    return [part for part in map(_canonical, _texts(message.said)) if part]
 
 
 def _said(entry: bytes) -> _Said:
     """What one message says, canonical. A message that is none is nobody's."""
     message = _decoded(_decode_message, entry)
-    if message is None or (role := _ROLES.get(message.role)) is None:
+    if message is None or (role := _ROLES.get(message.speaker)) is None:
         return _Said("")
-    parts = list(_texts(bytes(message.content)))
+    parts = list(_texts(message.said))
     if role == "system" and parts and parts[0].startswith(ATTRIBUTION):
         parts[0] = parts[0].partition("\n")[2]
     text = "\n".join([part for part in map(_canonical, parts) if part])
@@ -292,8 +307,12 @@ def _texts(content: bytes) -> Iterator[str]:
         for end in nesting.cuts(content, _MOST_BLOCKS):
             block = _decoded(_decode_block, content[start:end])
             start = end + 1
-            if block is not None and block.type in ("text", "input_text"):
+            if block is not None and block.type in ("text", "input_text", "") and not block.thought:
                 yield block.text
+    elif content[:1] == b"{":  # Gemini's instructions: a content of their own
+        message = _decoded(_decode_message, content)
+        if message is not None and bytes(message.parts)[:1] == b"[":
+            yield from _texts(bytes(message.parts))
 
 
 def _canonical(text: str) -> str:

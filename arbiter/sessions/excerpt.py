@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from arbiter._speedups import nesting
+from arbiter.inputs import conversation_of
 from arbiter.sessions.affinity import entries, users_words
 from arbiter.sessions.signals import Members
 
@@ -18,7 +19,7 @@ LOOKED_TURNS = 64
 
 def of(members: Members) -> list[str]:
     """What the user said first, and latest where that is something else; nothing where the user said nothing."""
-    raw = members["messages"] if "messages" in members else members.get("input")
+    raw = conversation_of(members)
     if raw is None:
         return []
     if bytes(memoryview(raw)[:1]) == b'"':  # a bare string is one message of the user's

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import nesting
+from arbiter.inputs import conversation_of
 from arbiter.sessions.signals import Members
 
 OPENCODE_TITLE = "Generate a title for this conversation:"
@@ -75,7 +76,7 @@ def _is_claude_codes_title(members: Members) -> bool:
 
 
 def _is_opencodes_title(members: Members) -> bool:
-    messages = members.get("messages", members.get("input"))
+    messages = conversation_of(members)
     if messages is None or len(view := memoryview(messages)) > _MAX_TITLE:
         return False
     for entry in _entries(bytes(view)):

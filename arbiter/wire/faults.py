@@ -23,6 +23,7 @@ MAX_HEAD = 4 * MAX_MESSAGE
 """Bytes at the beginning of a body that is no JSON in which we look for a message, or for the title of a page."""
 
 MAX_TITLE = 200
+_MOST_DETAILS = 20
 
 _BY_STATUS = {
     401: ErrorClass.UNAUTHORIZED,
@@ -77,6 +78,9 @@ _BY_WORD = {
     "incompletesignatureexception": ErrorClass.UNAUTHORIZED,
     "server_is_overloaded": ErrorClass.OVERLOADED,
     "slow_down": ErrorClass.OVERLOADED,
+    # Google's reasons, in the details of an error whose status tells less.
+    "api_key_invalid": ErrorClass.UNAUTHORIZED,
+    "quota_per_day": ErrorClass.QUOTA_EXHAUSTED,
 }
 
 # Only without a status (an error inside a stream) do these words say what the status would have.
@@ -90,6 +94,12 @@ _INSTEAD_OF_STATUS = {
     "invalid_request_error": ErrorClass.BAD_REQUEST,
     "validationexception": ErrorClass.BAD_REQUEST,
     "invalid_prompt": ErrorClass.CONTENT_POLICY,
+    "resource_exhausted": ErrorClass.RATE_LIMITED_TRANSIENT,
+    "unavailable": ErrorClass.OVERLOADED,
+    "unauthenticated": ErrorClass.UNAUTHORIZED,
+    "permission_denied": ErrorClass.FORBIDDEN,
+    "not_found": ErrorClass.NOT_FOUND,
+    "invalid_argument": ErrorClass.BAD_REQUEST,
 }
 
 # What a status says in place of an upstream that answered 200 before it failed (SPEC 4.8).
@@ -108,7 +118,7 @@ _STATUS = {
 _TOO_LONG = re.compile(
     r"prompt is too long|maximum context length|exceeds? the (?:available )?context|context (?:window|length) exceeded"
     r"|input length and `?max_tokens`? exceed|exceeded model token limit|maximum prompt length|context length is only"
-    r"|less than the context length|input is too long for requested model",
+    r"|less than the context length|input is too long for requested model|input token count.{0,40} exceeds",
     re.IGNORECASE,
 )
 # And so is an account that has nothing left named by Anthropic (a 400), xAI (a 429 or 403) and Together.
@@ -210,9 +220,11 @@ def _read_json(body: bytes) -> tuple[str | None, list[str]]:
         return None, []  # objects for all of its values would take a hundred times its size
     try:
         # Half of a surrogate pair would cost the whole message; it becomes U+FFFD.
-        found = msgspec.json.decode(nesting.whole(body), type=_Outer | str)
+        found = msgspec.json.decode(nesting.whole(body), type=_Outer | str | list[_Outer])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None, []
+    if isinstance(found, list):  # Google's, for a call that streams
+        found = found[0] if found else _Outer()
     if isinstance(found, str):
         return (_one_line(found) or None), []
     outer: _Outer = found
@@ -225,6 +237,7 @@ def _read_json(body: bytes) -> tuple[str | None, list[str]]:
         for word in (inner.get("code"), inner.get("type"), inner.get("status"), outer.code, outer.type)
         if isinstance(word, str | int) and not isinstance(word, bool)
     ]
+    words[:0] = _reasons(inner.get("details"))
     innererror = inner.get("innererror")
     if isinstance(innererror, dict) and isinstance(innererror.get("code"), str):
         words.insert(0, innererror["code"].lower())  # Azure hides the policy violation in there
@@ -259,6 +272,21 @@ def _behind(raw: str, message: object) -> tuple[str, list[str]] | None:
         word.lower() for word in (inner.get("code"), inner.get("type"), found.code, found.type) if isinstance(word, str)
     ]
     return (_one_line(f"{message}: {said}"), words) if said else None
+
+
+def _reasons(details: object) -> list[str]:
+    """Return what Google's details tell beyond the status: a reason, and that it is a day's quota which is used up."""
+    found: list[str] = []
+    for detail in details[:_MOST_DETAILS] if isinstance(details, list) else ():
+        if not isinstance(detail, dict):
+            continue
+        if isinstance(detail.get("reason"), str):
+            found.append(detail["reason"].lower())
+        violations = detail.get("violations")
+        for one in violations[:_MOST_DETAILS] if isinstance(violations, list) else ():
+            if isinstance(one, dict) and "PerDay" in str(one.get("quotaId")):
+                found.append("quota_per_day")
+    return found
 
 
 def _say(value: object) -> str | None:

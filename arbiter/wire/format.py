@@ -21,7 +21,7 @@ from typing import Protocol
 
 from arbiter.errors import ArbiterError, InStreamError, UpstreamStatus
 from arbiter.model import Answer, Event, Request, Target
-from arbiter.wire import anthropic_messages, embeddings, openai_chat, openai_responses
+from arbiter.wire import anthropic_messages, embeddings, google_gemini, openai_chat, openai_responses
 from arbiter.wire.disguises import Disguises
 from arbiter.wire.json import Members
 from arbiter.wire.moulds import Carrier, Moulds
@@ -39,6 +39,9 @@ class Reader(Protocol):
 
     def finish(self) -> list[Event]:
         """Return what the end of the bytes means: `Ended`, or `Failed` where the answer was not whole."""
+
+    def closing(self) -> list[Event]:
+        """Return what ends a stream whose model has finished, where the bytes break off behind that."""
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that `data` completed, none of them moved. Any cut of the stream gives the same events."""
@@ -110,5 +113,6 @@ FORMATS: dict[str, Format] = {
     openai_chat.name: openai_chat,
     anthropic_messages.name: anthropic_messages,
     openai_responses.name: openai_responses,
+    google_gemini.name: google_gemini,
 }
 WIRES: dict[str, Wire] = {**FORMATS, embeddings.name: embeddings}

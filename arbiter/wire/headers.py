@@ -8,6 +8,7 @@ and quota header whatever its name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -38,6 +39,9 @@ never reaches an upstream. What a glob covers may look like a credential just as
 
 OAUTH_BETA = "oauth-2025-04-20"
 """Anthropic takes a login as a bearer only beside this `anthropic-beta`; its API keys come as `x-api-key`."""
+
+_GOOGLES_CREDENTIALS = ("access_token", "oauth_token")
+"""Parameters of Google's REST APIs that are nobody else's."""
 
 TO_CLIENT_NAMES = frozenset(
     ("request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "content-type",
@@ -100,10 +104,28 @@ class Incoming:
         bearer = self.fields.get("authorization", "")
         if bearer[:7].lower() == "bearer ":
             found.append(bearer[7:].strip())
-        key = self.fields.get("x-api-key")
-        if key:
-            found.append(key.strip())
+        for name in ("x-api-key", "x-goog-api-key"):
+            key = self.fields.get(name)
+            if key:
+                found.append(key.strip())
         return found
+
+    def without_key(self) -> None:
+        """Take Google's `key=` out of the query, as the header that it stands for: nobody logs a header's value, and it
+        never goes on to an upstream."""
+        kept = []
+        for pair in self.query.split("&"):
+            name, _, value = pair.partition("=")
+            if name == "key":
+                self.fields.setdefault("x-goog-api-key", _unquoted(value))
+            elif name not in _GOOGLES_CREDENTIALS:
+                kept.append(pair)
+        self.query = "&".join(kept)
+
+
+def _unquoted(value: str) -> str:
+    text = value.replace("+", " ").encode("utf-8", "surrogateescape")
+    return re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes((int(found[1], 16),)), text).decode("utf-8", "replace")
 
 
 def to_upstream(

@@ -32,6 +32,7 @@ from arbiter.model import (
 from arbiter.wire import marked
 from arbiter.wire.inline import flat, text_in
 from arbiter.wire.messages_parse import FORMAT
+from arbiter.wire.signatures import is_foreign
 
 PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 NOTHING = "."
@@ -84,7 +85,7 @@ def block_of(part: Part) -> Any:
         return _result(part)
     if type(part) is Thinking:
         block = {"type": "thinking", "thinking": part.text, "signature": part.signature}
-        return block if part.signature is not None else None
+        return block if part.signature is not None and not is_foreign(part.signature) else None
     if type(part) is RedactedThinking:
         return {"type": "redacted_thinking", "data": part.data}
     if type(part) is Image:

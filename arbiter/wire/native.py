@@ -5,7 +5,7 @@ or not, keeps its bytes. A stream is forwarded as it came while a tap reads it o
 the relay has to know of it:
 
     OPEN  --[DONE] / message_stop / response.completed or .incomplete-->  COMPLETE
-    OPEN  --finish reason, then any end-->        COMPLETE   (the missing terminal event is added)
+    OPEN  --finish reason, then any end-->        COMPLETE   (the missing terminal event is added; Gemini has none)
     OPEN  --an error event, response.failed-->    FAILED     (it is in `last_words`; whatever follows it is dropped)
     OPEN  --any other end, or not SSE at all-->   CUT
 
@@ -27,10 +27,11 @@ from arbiter.model import Target
 from arbiter.wire import faults, native_marks
 from arbiter.wire.attribution import MARKER
 from arbiter.wire.course import OPENING_BYTES, Begun, Ending
+from arbiter.wire.gemini_names import Addressed
 
-CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic-messages", "openai-responses"
+CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic-messages", "openai-responses", "google-gemini"
 
-Tap = reduce.ChatTap | reduce.MessagesTap | reduce.ResponsesTap
+Tap = reduce.ChatTap | reduce.MessagesTap | reduce.ResponsesTap | reduce.GeminiTap
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_str = msgspec.json.Decoder(str).decode
@@ -64,9 +65,10 @@ class Opened(msgspec.Struct, frozen=True):
         return self.members if self.previous is None else {**self.members, "previous_response_id": self.previous}
 
 
-def open_body(body: bytes, depth: int = 200) -> Opened:
+def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None) -> Opened:
     """Open a request body; `depth` is how deeply it may be nested.
 
+    Shapes: what a format says in the path, `addressed`, becomes members in front of the body's own.
     Errors: BadRequest naming the member at fault; the value is never repeated.
     """
     bad = nesting.not_utf8(body)
@@ -85,6 +87,9 @@ def open_body(body: bytes, depth: int = 200) -> Opened:
         raise BadRequest("the request body must be a JSON object") from None
     except msgspec.DecodeError as error:
         raise BadRequest(f"the request body is not valid JSON: {_reason(error)}") from None
+    if addressed is not None:
+        told = {"model": Raw(_encode(addressed.model)), **({"stream": Raw(b"true")} if addressed.stream else {})}
+        return Opened({**told, **_without(members, *_ADDRESSED)}, addressed.model, addressed.stream)
     if "model" not in members:
         raise BadRequest("`model` is missing", param="model")
     model = _member(members, "model", _decode_str, "a string")
@@ -94,6 +99,14 @@ def open_body(body: bytes, depth: int = 200) -> Opened:
     if stream is None or bytes(stream) == b"null":
         return Opened(members, model, False)
     return Opened(members, model, _member(members, "stream", _decode_bool, "true or false"))
+
+
+_ADDRESSED = ("model", "stream")
+"""Members that stand for what a path says, and are none of the body's."""
+
+
+def _without(members: dict[str, Raw], *names: str) -> dict[str, Raw]:
+    return {name: raw for name, raw in members.items() if name not in names}
 
 
 def _members(text: bytes) -> dict[str, Raw]:
@@ -180,6 +193,8 @@ def splice(
             members = {**members, "stream_options": options}
             changed.append("$.stream_options.include_usage")
             asked_usage = True
+    elif wire == GEMINI:
+        members = _without(members, *_ADDRESSED)
     elif wire == MESSAGES:
         system = _without_attribution(members.get("system")) if target.drop_attribution else None
         if system is not None:
@@ -238,8 +253,13 @@ _FAULTS = {
 }
 
 
-_TAPS: dict[str, type[Tap]] = {CHAT: reduce.ChatTap, MESSAGES: reduce.MessagesTap, RESPONSES: reduce.ResponsesTap}
-# Responses finish with their terminal event, so none is ever missing.
+_TAPS: dict[str, type[Tap]] = {
+    CHAT: reduce.ChatTap,
+    MESSAGES: reduce.MessagesTap,
+    RESPONSES: reduce.ResponsesTap,
+    GEMINI: reduce.GeminiTap,
+}
+# Responses finish with their terminal event, so none is ever missing; Gemini has none.
 _TERMINAL = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type":"message_stop"}\n\n'}
 
 
@@ -404,8 +424,9 @@ class NativeStream:
         self._held = []
         if self.ending is Ending.OPEN:
             if self.tap.finish is not None and not self.tap.done:
-                out += _TERMINAL[self.wire]
-                self.repairs.append("terminal_event")
+                if self.wire in _TERMINAL:
+                    out += _TERMINAL[self.wire]
+                    self.repairs.append("terminal_event")
                 self.ending = Ending.COMPLETE
             else:
                 self.ending = Ending.CUT

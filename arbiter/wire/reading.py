@@ -112,6 +112,10 @@ class EventReader(ABC):
             events += self._admitted([Failed(Cut("the upstream's stream ended before the answer was whole"))])
         return events
 
+    def closing(self) -> list[Event]:
+        """Return what ends a stream whose model has finished, where the bytes break off behind that."""
+        return [Ended()]
+
     def _drained(self) -> list[Event]:
         events: list[Event] = []
         try:

@@ -162,7 +162,7 @@ class TranslatedStream:
                 self._pass(self._reader.finish(), out)
             elif self.has_finished:
                 # What broke off was only the goodbye. (An event without its blank line may be half of one.)
-                self._pass([Ended()], out)
+                self._pass(self._reader.closing(), out)
         except Garbled as fault:
             self._stop(fault)
         if self.ending is Ending.OPEN:

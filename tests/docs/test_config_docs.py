@@ -183,7 +183,7 @@ def test_the_json_schema_accepts_what_loads(schema: Any, text: str) -> None:
         "server: { drain: 30 s }",
         "limits: { body: 32 MiB }",
         "auth: { mode: maybe }",
-        "providers: { a: { type: gemini } }",
+        "providers: { a: { type: bedrock } }",
         "providers: { a: { key: x } }",
         "providers: { a: { type: openai, models: [{ upstream: x }] } }",
         "models: [{ model: a/b, input_usd_per_mtok: -1 }]",

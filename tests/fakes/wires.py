@@ -256,6 +256,55 @@ RESPONSES = Responses(
 WIRES: tuple[Wire, ...] = (CHAT, MESSAGES, RESPONSES)
 
 
+class Gemini(Wire):
+    """Google's: the model and whether it streams are in the path, so it has one for each (`at`)."""
+
+    def at(self, model: str = "", *, stream: bool = False, query: str = "alt=sse") -> str:
+        method = f"streamGenerateContent?{query}".rstrip("?") if stream else "generateContent"
+        return f"/v1beta/models/{model or self.model}:{method}"
+
+    def ask(self, text: str = "hello", *, stream: bool = False, **members: Any) -> dict[str, Any]:
+        return {"contents": [{"role": "user", "parts": [{"text": text}]}], **members}
+
+    def events(self, *texts: str, usage: bool = True) -> list[bytes]:
+        found = [self._chunk([{"text": text}]) for text in texts]
+        told = {"promptTokenCount": 7, "candidatesTokenCount": 3, "totalTokenCount": 10}
+        return [*found, self._chunk([{"text": ""}], "STOP", **({"usageMetadata": told} if usage else {}))]
+
+    def _chunk(self, parts: list[dict[str, Any]], reason: str | None = None, **members: Any) -> bytes:
+        candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+        if reason is not None:
+            candidate["finishReason"] = reason
+        chunk = {"candidates": [candidate], **members, "modelVersion": "served", "responseId": "r-1"}
+        return b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n"
+
+    def answer(self, text: str = "hello") -> bytes:
+        told = {"promptTokenCount": 7, "candidatesTokenCount": 3, "totalTokenCount": 10}
+        return self._chunk([{"text": text}], "STOP", usageMetadata=told)[6:]
+
+    def error_event(self, message: str) -> bytes:
+        error = {"code": 503, "message": message, "status": "UNAVAILABLE"}
+        return b"data: " + json.dumps({"error": error}).encode() + b"\r\n\r\n"
+
+    def text(self, body: bytes) -> str:
+        said = [json.loads(data) for _, data in events_of(body)]
+        parts = [part for one in said for candidate in one["candidates"] for part in candidate["content"]["parts"]]
+        return "".join(part.get("text", "") for part in parts)
+
+    def told(self, answer: Answer) -> str | None:
+        error = json.loads(answer.events[-1][1]).get("error") if answer.events else None
+        return None if error is None else str(error["message"])
+
+    def complaint(self, answer: Answer) -> str:
+        assert answer.header("content-type") == "application/json"
+        error = answer.json["error"]
+        assert error["code"] == answer.status and isinstance(error["status"], str), error
+        return str(error["message"])
+
+
+GEMINI = Gemini("gemini", "", "", "gemini-model", b'"finishReason"', b"")
+
+
 def config(upstream_port: int, *, provider: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
     """An `arbiter.yaml`: one provider per format at `upstream_port`, with what `provider` adds, and echo.
 
@@ -273,6 +322,7 @@ def config(upstream_port: int, *, provider: dict[str, Any] | None = None, **sect
             **{"type": "openai", "endpoint": f"{at}/v1", "models": ["responses-model"], "responses_api": "native"},
             **more,
         },
+        "gemini": {"type": "gemini", "endpoint": at, "models": ["gemini-model", "gemini-3-pro"], **more},
         "echo": {"type": "echo", "models": ["echo"]},
     }
     return {"providers": providers, **sections}

@@ -15,7 +15,8 @@ ATTRIBUTES = (
 )  # fmt: skip
 USAGE = {"ChatTap": ("usage", "service_tier", "fingerprint"),
          "MessagesTap": ("usage_start", "usage_delta", "cleared_tokens", "compacted"),
-         "ResponsesTap": ("usage", "service_tier", "created_s", "compacted")}  # fmt: skip
+         "ResponsesTap": ("usage", "service_tier", "created_s", "compacted"),
+         "GeminiTap": ("usage",)}  # fmt: skip
 KINDS = ("USAGE_ONLY", "FINISH", "DONE", "ERROR", "CLASH", "AFTER_FINISH", "FOREIGN", "MALFORMED", "START", "RESTART",
          "EXCESS")  # fmt: skip
 

@@ -98,6 +98,20 @@ ITEM = st.fixed_dictionaries(
         "summary": ANY,
     },
 )
+PART = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": st.text(max_size=12) | ANY,
+        "thought": st.sampled_from([True, False]) | ANY,
+        "thoughtSignature": ANY,
+        "functionCall": st.fixed_dictionaries({}, optional={"name": ANY, "args": ANY}) | ANY,
+        "other": ANY,
+    },
+)
+CANDIDATE = st.fixed_dictionaries(
+    {"content": st.fixed_dictionaries({}, optional={"parts": st.lists(PART, max_size=2) | ANY, "role": ANY}) | ANY},
+    optional={"index": st.sampled_from([0, 1]) | ANY, "finishReason": st.sampled_from(["STOP", "", None]) | ANY},
+)
 EVENT = st.fixed_dictionaries(
     {},
     optional={
@@ -129,6 +143,11 @@ EVENT = st.fixed_dictionaries(
         | ANY,
         "message": ANY,
         "content_block": ANY,
+        "candidates": st.lists(CANDIDATE | ANY, max_size=2) | ANY,
+        "usageMetadata": st.sampled_from([None, {}, {"promptTokenCount": 1.5}]) | ANY,
+        "promptFeedback": st.sampled_from([None, {"blockReason": "SAFETY"}]) | ANY,
+        "modelVersion": st.sampled_from(["m", ""]) | ANY,
+        "responseId": st.sampled_from(["r", ""]) | ANY,
         "other": ANY,
     },
 )  # fmt: skip
@@ -159,7 +178,7 @@ def events(draw: st.DrawFn) -> bytes:
         b"".join
     ),
     cuts=st.lists(st.integers(0, 800), max_size=6),
-    tap=st.sampled_from(["ChatTap", "MessagesTap", "ResponsesTap"]),
+    tap=st.sampled_from(["ChatTap", "MessagesTap", "ResponsesTap", "GeminiTap"]),
     limit=st.sampled_from([1 << 20, 150]),
 )
 def test_the_twins_agree_on_any_stream(stream: bytes, cuts: list[int], tap: str, limit: int) -> None:
@@ -174,13 +193,14 @@ def test_the_twins_agree_on_any_stream(stream: bytes, cuts: list[int], tap: str,
 
 
 @settings(deadline=None, max_examples=100)
-@given(stream=st.binary(max_size=300), tap=st.sampled_from(["ChatTap", "MessagesTap", "ResponsesTap"]))
+@given(stream=st.binary(max_size=300), tap=st.sampled_from(["ChatTap", "MessagesTap", "ResponsesTap", "GeminiTap"]))
 def test_the_twins_agree_on_noise(stream: bytes, tap: str) -> None:
     """Bytes that are nothing at all."""
     for data in (
         stream,
         b"data: " + stream + b"\n\n",
         b'data: {"choices":[{"index":0,"delta":{"content":"' + stream + b'"}}]}\n\n',
+        b'data: {"candidates":[{"content":{"parts":[{"text":"' + stream + b'"}]}}]}\n\n',
     ):
         assert Story(c_reduce, tap, data) == Story(py_reduce, tap, data)
 

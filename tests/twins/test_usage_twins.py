@@ -18,7 +18,12 @@ from arbiter.model import Usage
 
 VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "usage").glob("*.json"))
 FIELDS = Usage.__struct_fields__
-READ = {"openai-chat": "chat", "anthropic-messages": "messages", "openai-responses": "responses"}
+READ = {
+    "openai-chat": "chat",
+    "anthropic-messages": "messages",
+    "openai-responses": "responses",
+    "google-gemini": "gemini",
+}
 
 
 def counts(**stated: int | str) -> tuple[int | str | None, ...]:
@@ -56,6 +61,14 @@ def test_a_providers_shape_is_read(usage: ModuleType, path: Path) -> None:
     assert read(raw.replace(b"{", '{"nöte":"ü",'.encode(), 1) if raw != b"{}" else raw) == expected
 
 
+def test_googles_sound_and_tier_are_found_whatever_stands_around_them(usage: ModuleType) -> None:
+    """An escape spells the same word; of a name that is there twice the last counts."""
+    assert usage.gemini(b'{"promptTokensDetails":[{"modality":"\\u0041UDIO","tokenCount":5}]}') == counts(audio_input=5)
+    assert usage.gemini(b'{"promptTokenCount":1,"promptTokenCount":2}') == counts(input=2)
+    assert usage.gemini(b'{"promptTokenCount":2,"serviceTier":"STANDARD"}') == counts(input=2, service_tier="standard")
+    assert usage.gemini(b'{"promptTokenCount":2,"cachedContentTokenCount":3}') == counts(cache_read=3)
+
+
 def test_both_conventions_give_the_same_input(usage: ModuleType) -> None:
     """OpenAI counts cached tokens inside its prompt, Anthropic beside its input: one request, one truth (SPEC 9.1)."""
     inside = usage.chat(b'{"prompt_tokens":2006,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":1920}}')
@@ -74,6 +87,7 @@ def test_what_is_no_usage_is_none(usage: ModuleType, raw: bytes) -> None:
     assert usage.chat(raw) is None
     assert usage.messages(raw) is None
     assert usage.responses(raw) is None
+    assert usage.gemini(raw) is None
 
 
 def test_of_two_members_of_one_name_the_last_counts(usage: ModuleType) -> None:
@@ -177,6 +191,7 @@ def test_the_twins_agree_on_noise(raw: bytes) -> None:
         assert c_usage.chat(data) == py_usage.chat(data)
         assert c_usage.messages(data) == py_usage.messages(data)
         assert c_usage.responses(data) == py_usage.responses(data)
+        assert c_usage.gemini(data) == py_usage.gemini(data)
 
 
 STATED = st.none() | st.integers(0, 9)

@@ -13,6 +13,8 @@ from arbiter._speedups.py.reduce import RESTART as RESTART
 from arbiter._speedups.py.reduce import START as START
 from arbiter._speedups.py.reduce import USAGE_ONLY as USAGE_ONLY
 from arbiter._speedups.py.reduce import ChatTap as ChatTap
+from arbiter._speedups.py.reduce import GeminiState as GeminiState
+from arbiter._speedups.py.reduce import GeminiTap as GeminiTap
 from arbiter._speedups.py.reduce import Mark as Mark
 from arbiter._speedups.py.reduce import MessagesTap as MessagesTap
 from arbiter._speedups.py.reduce import ResponsesTap as ResponsesTap

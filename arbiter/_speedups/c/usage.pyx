@@ -7,6 +7,9 @@ unusual (a fraction, a name met twice, an object where a count should be) goes t
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
+cdef extern from "<string.h>" nogil:
+    void* memmem(const void* within, size_t size, const void* what, size_t length)
+
 from arbiter._speedups.c cimport jsonscan as js
 from arbiter._speedups.c.jsonscan cimport Text, called
 
@@ -352,3 +355,86 @@ def merge_messages(start, delta):
     if start is None or delta is None:
         return start if delta is None else delta
     return tuple([old if new is None else new for old, new in zip(start, delta)])
+
+
+cdef enum:  # slots of a Gemini answer
+    G_PROMPT, G_SAID, G_CACHED, G_FED_BACK, G_THOUGHTS, G_TOTAL
+    G_SLOTS
+
+
+cdef inline int _gemini_slot(const Text* key) noexcept nogil:
+    if called(key, b"promptTokenCount", 16):
+        return G_PROMPT
+    if called(key, b"candidatesTokenCount", 20):
+        return G_SAID
+    if called(key, b"totalTokenCount", 15):
+        return G_TOTAL
+    if called(key, b"thoughtsTokenCount", 18):
+        return G_THOUGHTS
+    if called(key, b"cachedContentTokenCount", 23):
+        return G_CACHED
+    if called(key, b"toolUsePromptTokenCount", 23):
+        return G_FED_BACK
+    return -1
+
+
+cdef bint _gemini(const char* p, const char* end, long long* slots) noexcept nogil:
+    """Read the counts; False for what the reference must read: sound, a tier, anything odd."""
+    cdef bint more
+    cdef Text key, text
+    cdef const char* from_
+    cdef int slot
+    text.lone = False
+    p = js.object_start(js.blank(p, end), end, &more)
+    while p != NULL and more:
+        p = js.key(p, end, &key)
+        if p == NULL or p >= end:
+            return False
+        slot = _gemini_slot(&key)
+        if slot >= 0:
+            if slots[slot] != -1:
+                return False
+            p = _value(p, end, -1, &slots[slot])
+        else:
+            if called(&key, b"serviceTier", 11) or called(&key, b"trafficType", 11):
+                return False
+            from_ = p
+            p = js.skip(p, end, 0, &text)
+            if p != NULL and memmem(from_, p - from_, b"AUDIO", 5) != NULL:
+                return False
+        if p == NULL:
+            return False
+        p = js.member_end(p, end, &more)
+    return p != NULL and js.blank(p, end) == end
+
+
+def gemini(bytes raw not None):
+    """Read the `usageMetadata` of a Gemini answer or chunk. See the twin for the contract."""
+    cdef const char* p = PyBytes_AS_STRING(raw)
+    cdef const char* end = p + PyBytes_GET_SIZE(raw)
+    cdef const char* at = p
+    cdef long long[<int>G_SLOTS] s
+    cdef long long fed_back, rest, output, reasoning
+    cdef int slot
+    # The scanner takes UTF-8 for granted; an escape could spell what is looked for.
+    while at < end:
+        if <unsigned char>at[0] >= 0x80 or at[0] == 92:
+            return reference.gemini(raw)
+        at += 1
+    for slot in range(G_SLOTS):
+        s[slot] = -1
+    if not _gemini(p, end, s):
+        return reference.gemini(raw)
+    fed_back = max(s[G_FED_BACK], 0)
+    rest = s[G_PROMPT] + fed_back - max(s[G_CACHED], 0) if s[G_PROMPT] >= 0 else -1
+    output, reasoning = s[G_SAID], s[G_THOUGHTS]
+    if reasoning >= 0 and not (
+        reasoning and output >= reasoning and s[G_TOTAL] == max(s[G_PROMPT], 0) + fed_back + output
+    ):
+        output = max(output, 0) + reasoning
+    if rest < 0 and s[G_CACHED] < 0 and output < 0 and reasoning < 0 and s[G_TOTAL] < 0:
+        return None
+    return (
+        _count(rest), _count(s[G_CACHED]), None, None, None, _count(output), _count(reasoning), _count(s[G_TOTAL]),
+        None, None, None, None, None,
+    )

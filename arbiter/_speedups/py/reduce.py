@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from arbiter._speedups.py.reduce_gemini import GeminiState
 from arbiter._speedups.py.reduce_responses import ResponsesState, called_by, sizes_of
 from arbiter._speedups.py.reduce_state import (
     AFTER_FINISH,
@@ -68,6 +69,8 @@ __all__ = [
     "USAGE_ONLY",
     "ChatState",
     "ChatTap",
+    "GeminiState",
+    "GeminiTap",
     "Mark",
     "MessagesState",
     "MessagesTap",
@@ -489,3 +492,7 @@ class MessagesTap(Tap, MessagesState):
 
 class ResponsesTap(Tap, ResponsesState):
     """Read one OpenAI Responses stream on the side."""
+
+
+class GeminiTap(Tap, GeminiState):
+    """Read one Gemini stream on the side."""

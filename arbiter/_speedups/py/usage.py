@@ -256,3 +256,58 @@ def merge_messages(start: Counts | None, delta: Counts | None) -> Counts | None:
     if start is None or delta is None:
         return start if delta is None else delta
     return tuple([old if new is None else new for old, new in zip(start, delta, strict=True)])  # type: ignore[return-value]
+
+
+def gemini(raw: bytes) -> Counts | None:
+    """Read the `usageMetadata` of a Gemini answer or chunk. None where it states nothing.
+
+    Shapes: the prompt holds what was cached; what a tool of Google's fed back is input beside it. Thoughts are output
+    beside what was said, and where the total says that they are in there, they are not counted twice. Of counts by kind
+    only sound matters. Vertex tells the tier as a kind of traffic.
+    """
+    usage = _members(raw)
+    prompt, said = _count(usage.get("promptTokenCount")), _count(usage.get("candidatesTokenCount"))
+    cache_read = _count(usage.get("cachedContentTokenCount"))
+    fed_back = _count(usage.get("toolUsePromptTokenCount"))
+    reasoning, total = _count(usage.get("thoughtsTokenCount")), _count(usage.get("totalTokenCount"))
+    rest = None if prompt is None else prompt + (fed_back or 0) - (cache_read or 0)
+    output = said
+    if reasoning is not None:
+        is_within = said is not None and reasoning <= said and total == (prompt or 0) + (fed_back or 0) + said
+        output = said if is_within and reasoning else (said or 0) + reasoning
+    return _known(
+        (
+            None if rest is None or rest < 0 else rest,
+            cache_read,
+            None,
+            None,
+            None,
+            output,
+            reasoning,
+            total,
+            _sound(usage.get("promptTokensDetails")),
+            _sound(usage.get("candidatesTokensDetails")),
+            None,
+            None,
+            _googles_tier(usage),
+        )
+    )
+
+
+_TRAFFIC = {"ON_DEMAND_PRIORITY": "priority", "ON_DEMAND_FLEX": "flex"}
+
+
+def _googles_tier(usage: dict[str, Any]) -> str | None:
+    tier = usage.get("serviceTier")
+    if isinstance(tier, str) and tier.lower() in ("flex", "priority", "standard"):
+        return tier.lower()
+    traffic = usage.get("trafficType")
+    return _TRAFFIC.get(traffic) if isinstance(traffic, str) else None
+
+
+def _sound(details: object) -> int | None:
+    """Tokens of sound in counts by kind: `[{"modality": "AUDIO", "tokenCount": 5}, ...]`."""
+    for one in details if isinstance(details, list) else ():
+        if isinstance(one, dict) and one.get("modality") == "AUDIO":
+            return _count(one.get("tokenCount"))
+    return None

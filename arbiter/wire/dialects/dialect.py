@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Raw
 
 from arbiter.config.snapshot import Account, Provider
-from arbiter.wire.native import MESSAGES
+from arbiter.wire.gemini_names import path_of
+from arbiter.wire.native import GEMINI, MESSAGES
 
 Pairs = list[tuple[str, str]]
 
@@ -46,9 +47,13 @@ class Dialect:
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         """Return the request target of a call in the format `wire`; `path` is the format's own, `query` the client's.
 
-        Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's does not; people write either.
+        Vendors differ in what a base URL ends with: OpenAI's holds `/v1`, Anthropic's and Google's do not; people write
+        either. Google has the model, and what is done with it, in the path.
         """
         base = provider.endpoint.path
+        if wire == GEMINI:
+            base += "" if base.endswith(GOOGLES_VERSIONS) else GOOGLES_VERSIONS[0]
+            return base + path_of(path, model, stream=stream) + events_query(query, stream=stream)
         if (wire == MESSAGES or provider.type == "anthropic") and not base.endswith("/v1"):
             path = "/v1" + path
         return f"{base}{path}?{query}" if query else base + path
@@ -57,11 +62,26 @@ class Dialect:
         """Return the headers that show an account's key; none where it has none."""
         if not account.key:
             return []
-        return [("x-api-key", account.key) if wire == MESSAGES else ("authorization", f"Bearer {account.key}")]
+        name = _KEYS.get(wire)
+        return [(name, account.key) if name is not None else ("authorization", f"Bearer {account.key}")]
 
     def changes(self, wire: str, fields: Mapping[str, str]) -> Changes | None:
         """Return what is changed in every body of the format `wire`, if anything; `fields` are the caller's headers."""
         return None
+
+
+_KEYS = {MESSAGES: "x-api-key", GEMINI: "x-goog-api-key"}
+"""The header for a key, where that is not a bearer's."""
+
+GOOGLES_VERSIONS = ("/v1beta", "/v1alpha", "/v1")
+
+
+def events_query(query: str, *, stream: bool) -> str:
+    """Return the query of a call of Gemini's, with its question mark. How the answer comes to the client is not the
+    upstream's affair, which streams an array unless it is asked for events."""
+    kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in ("alt", "$alt")]
+    asked = ["alt=sse", *kept] if stream else kept
+    return "?" + "&".join(asked) if asked else ""
 
 
 def quoted(text: str) -> str:

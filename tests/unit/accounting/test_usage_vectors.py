@@ -25,11 +25,13 @@ TAPS = {
     "openai-chat": reduce.ChatTap,
     "anthropic-messages": reduce.MessagesTap,
     "openai-responses": reduce.ResponsesTap,
+    "google-gemini": reduce.GeminiTap,
 }
 READ = {
     "openai-chat": facts.of_chat_answer,
     "anthropic-messages": facts.of_messages_answer,
     "openai-responses": facts.of_responses_answer,
+    "google-gemini": facts.of_gemini_answer,
 }
 
 
@@ -37,7 +39,7 @@ def wired(vector: dict[str, Any]) -> bytes:
     """The stream as it stands on the wire."""
     is_chat = vector["format"] == "openai-chat"
     blocks = [
-        ("" if is_chat else f"event: {event['type']}\n") + f"data: {json.dumps(event)}\n\n"
+        (f"event: {event['type']}\n" if "type" in event else "") + f"data: {json.dumps(event)}\n\n"
         for event in vector["events"]
     ]
     return "".join([*blocks, "data: [DONE]\n\n" if is_chat else ""]).encode()

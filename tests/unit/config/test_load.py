@@ -473,7 +473,7 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         ("providers: { up: { key: x } }\n", 1, "providers.up", '"type" is missing'),
         ("providers: { up: }\n", 1, "providers.up", "expected a mapping, got nothing"),
         ("providers: { up: { type: openia } }\n", 1, "providers.up.type", 'got "openia"'),
-        ("providers: { up: { type: gemini } }\n", 1, "providers.up.type", '"gemini" is not built yet'),
+        ("providers: { up: { type: bedrock } }\n", 1, "providers.up.type", '"bedrock" is not built yet'),
         ("providers: { a/b: { type: ollama } }\n", 1, 'providers."a/b"', "a name is"),
         ("providers: { up: { type: azure } }\n", 1, "providers.up.endpoint", "an Azure resource needs one, as in"),
         (provider("api_version: '2024-10-21'"), 4, "providers.up.api_version", "only azure has versions; openai has"),

@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
+import msgspec
 from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec.structs import replace
 
 from arbiter.model import (
@@ -47,7 +49,17 @@ from arbiter.model import (
     UsageReported,
 )
 
-CHAT, MESSAGES, RESPONSES = "openai-chat", "anthropic-messages", "openai-responses"
+CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic-messages", "openai-responses", "google-gemini"
+
+
+def members(wire: str, body: bytes, request: Request) -> dict[str, Raw]:
+    """A body's members, with those in front that a format says in its path."""
+    found = msgspec.json.decode(body, type=dict[str, Raw])
+    if wire != GEMINI:
+        return found
+    told = {"model": msgspec.json.encode(request.model), **({"stream": b"true"} if request.stream else {})}
+    return {**{name: Raw(raw) for name, raw in told.items()}, **found}
+
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 spoken_words = words.filter(str.strip)  # Anthropic takes no text that is only blanks
@@ -64,13 +76,17 @@ def marks(wire: str) -> st.SearchStrategy[CacheMark | None]:
 
 
 def pictures(wire: str) -> st.SearchStrategy[Part]:
-    detail = st.sampled_from([None, "low"]) if wire != MESSAGES else st.none()
+    detail = st.sampled_from([None, "low"]) if wire not in (MESSAGES, GEMINI) else st.none()
     by_url = st.builds(Image, url=st.just("https://pictures.example/a.png"), detail=detail, cache=marks(wire))
     media = st.just("image/png")
     return by_url | st.builds(Image, media_type=media, data=base64s, detail=detail, cache=marks(wire))
 
 
 def files(wire: str) -> st.SearchStrategy[Part]:
+    if wire == GEMINI:
+        pdf = st.just("application/pdf")
+        by_data = st.builds(File, media_type=pdf, data=st.just("JVBERi0="))
+        return by_data | st.builds(File, media_type=pdf, url=st.just("https://files.example/a.pdf"))
     # A chat gives data a name where it has none, and says plain text as text.
     named = {"filename": words if wire != MESSAGES else st.none() | words, "cache": marks(wire)}
     by_id = named | {"filename": st.none() | words}
@@ -86,6 +102,8 @@ def files(wire: str) -> st.SearchStrategy[Part]:
 
 
 def opaques(wire: str) -> st.SearchStrategy[Part]:
+    if wire == GEMINI:  # its parts have no type
+        return st.just(Opaque(wire, b'{"brandNew":{"x":[1,{"y":"z"}]}}'))
     kind = {CHAT: "video_url", MESSAGES: "search_result", RESPONSES: "input_video"}[wire]
     return st.just(Opaque(wire, json.dumps({"type": kind, "x": [1, {"y": "z"}]}).encode()))
 
@@ -96,7 +114,7 @@ def texts(wire: str) -> st.SearchStrategy[Part]:
 
 def contents(wire: str, *, more: bool = True) -> st.SearchStrategy[str | tuple[Part, ...]]:
     parts = [texts(wire), pictures(wire), files(wire), opaques(wire)] if more else [texts(wire)]
-    if wire == CHAT and more:
+    if wire in (CHAT, GEMINI) and more:
         parts.append(st.builds(Audio, base64s, st.just("wav")))
     several = st.lists(st.one_of(parts), min_size=1, max_size=4)
     if wire != MESSAGES:
@@ -104,6 +122,8 @@ def contents(wire: str, *, more: bool = True) -> st.SearchStrategy[str | tuple[P
         several = (
             several.filter(lambda found: not all(isinstance(part, Text) for part in found)) if more else st.nothing()
         )
+    if wire == GEMINI:
+        several = st.lists(st.one_of(parts), min_size=2, max_size=4)
     return spoken_words | several.map(tuple)
 
 
@@ -120,6 +140,14 @@ def said(draw: st.DrawFn, wire: str) -> str | tuple[Part, ...]:
         item = st.builds(thought_item, words) | st.just(Opaque(wire, b'{"type":"brand_new_call","x":[1]}'))
         spoken: list[Part] = draw(st.lists(item | texts(wire), min_size=1, max_size=3))
         if not calls and len(spoken) == 1 and isinstance(spoken[0], Text):
+            return spoken[0].text
+        return (*spoken, *calls)
+    if wire == GEMINI:
+        thought = st.builds(Thinking, words | st.just(""), names.map("gemini#{}".format))
+        spoken = draw(st.lists(thought | texts(wire) | opaques(wire), min_size=0 if calls else 1, max_size=3))
+        # What a model said in slices is one text.
+        spoken = [one for at, one in enumerate(spoken) if not (at and type(one) is type(spoken[at - 1]) is Text)]
+        if len(spoken) == 1 and isinstance(spoken[0], Text) and not calls:
             return spoken[0].text
         return (*spoken, *calls)
     if wire == CHAT:
@@ -150,7 +178,9 @@ def turns(draw: st.DrawFn, wire: str) -> list[Message]:
     for part in built[-1].parts():
         if isinstance(part, ToolCall):
             failed = st.sampled_from([None, True, False]) if wire == MESSAGES else st.none()
-            content = draw(contents(wire, more=wire != CHAT))
+            if wire == GEMINI:
+                failed = st.sampled_from([None, True])
+            content = draw(contents(wire, more=wire != CHAT) if wire != GEMINI else spoken_words)
             built.append(Message("tool", (ToolResult(part.id, content, draw(failed), draw(marks(wire))),)))
     if built[-1].role == "tool" and wire == MESSAGES:
         # The user's words share the message of the results, and so are blocks.
@@ -190,6 +220,9 @@ def tools(wire: str) -> st.SearchStrategy[Tool | OpaqueTool]:
     raw = json.dumps({"type": "bash_20250124" if wire == MESSAGES else "brand_new", "x": {"y": 1}})
     functions = st.builds(Tool, names, st.none() | words, parameters, flag, marks(wire))
     opaque = st.just(OpaqueTool(wire, raw.encode()))
+    if wire == GEMINI:
+        own = OpaqueTool(wire, b'{"brandNew":{"x":1}}')
+        return st.builds(Tool, names, st.none() | words, st.none() | schemas) | st.just(own)
     if wire != RESPONSES:  # most of a chat's servers do not take free text
         return functions | opaque
     grammars = st.none() | st.builds(Grammar, st.sampled_from(["lark", "regex"]), words)
@@ -216,6 +249,8 @@ def requests(draw: st.DrawFn, wire: str) -> Request:
     members = {name: draw(strategy) for name, strategy in shared(wire).items()}
     choice = draw(st.sampled_from([None, *(ToolChoice(mode) for mode in ("auto", "none", "required"))]))
     members["tool_choice"] = draw(st.sampled_from([choice, ToolChoice("tool", "f")]))
+    if wire == GEMINI:
+        return draw(gemini_requests(members))
     flag = st.sampled_from([None, True, False])
     output = st.builds(OutputShape, st.just("json_schema"), schemas)
     shapes = st.sampled_from([None, OutputShape("text"), OutputShape("json_object")])
@@ -292,10 +327,37 @@ def requests(draw: st.DrawFn, wire: str) -> Request:
 
 
 @st.composite
+def gemini_requests(draw: st.DrawFn, members: dict[str, object]) -> Request:
+    # Tools of Google's own stand behind the functions, and no two functions have one name.
+    given = {one.name if isinstance(one, Tool) else one.raw: one for one in members["tools"]}  # type: ignore[attr-defined]
+    members["tools"] = tuple(sorted(given.values(), key=lambda one: isinstance(one, OpaqueTool)))
+    if members["tool_choice"] == ToolChoice("auto"):  # which it is anyway
+        members["tool_choice"] = None
+    members |= {
+        "user": None,
+        "seed": draw(st.none() | st.integers(0, 2**31)),
+        "frequency_penalty": draw(st.none() | st.floats(-2, 2)),
+        "presence_penalty": draw(st.none() | st.floats(-2, 2)),
+        "output": draw(
+            st.sampled_from([None, OutputShape("json_object")])
+            | st.builds(OutputShape, st.just("json_schema"), schemas)
+        ),
+        "service_tier": draw(st.sampled_from([None, "default", "flex", "priority"])),
+        "cached": draw(st.none() | names),
+        "include_usage": True,
+    }
+    head = draw(st.lists(st.builds(Message, st.just("system"), contents(GEMINI, more=False)), max_size=1))
+    said_all = [message for turn in draw(st.lists(turns(GEMINI), min_size=1, max_size=3)) for message in turn]
+    return Request(model=draw(names), messages=(*head, *numbered(said_all)), **members)  # type: ignore[arg-type]
+
+
+@st.composite
 def usages(draw: st.DrawFn, wire: str) -> Usage:
     """Usage as a format can say it: OpenAI's always have a total, Messages alone tells writes by lifetime."""
     fresh, read, write, output = draw(st.tuples(*[st.integers(0, 10**6)] * 4))
     reasoning = draw(st.none() | st.integers(0, output)) if wire != RESPONSES else draw(st.integers(0, output))
+    if wire == GEMINI:
+        return Usage(fresh, read, output=output, reasoning=reasoning, total=fresh + read + output)
     if wire != MESSAGES:
         return Usage(fresh, read, write, None, None, output, reasoning, fresh + read + write + output)
     split = draw(st.integers(0, write))
@@ -311,7 +373,7 @@ def streams(draw: st.DrawFn, wire: str) -> list[Event]:
         "text",
         "thinking",
         "call",
-        *{CHAT: ["refusal", "free"], MESSAGES: ["redacted"]}.get(wire, ["refusal", "free"]),
+        *{CHAT: ["refusal", "free"], MESSAGES: ["redacted"], GEMINI: ["signed"]}.get(wire, ["refusal", "free"]),
     ]
     for kind in draw(st.lists(st.sampled_from(kinds), max_size=5)):
         slices: Sequence[str] = draw(st.lists(words, min_size=1, max_size=3))
@@ -326,6 +388,11 @@ def streams(draw: st.DrawFn, wire: str) -> list[Event]:
                 events.append(ThinkingSigned(draw(names)))
             elif wire == RESPONSES and draw(st.booleans()):
                 events.append(ThinkingSigned(""))
+        elif kind == "signed":
+            arguments = draw(objects)
+            events += [ThinkingSigned(f"gemini#{draw(base64s)}"), CallStarted(calls, f"c{calls}", draw(names))]
+            events.append(CallDelta(calls, arguments))
+            calls += 1
         elif kind == "redacted":
             events.append(ThinkingRedacted(draw(names)))
         elif kind == "free":

@@ -26,7 +26,8 @@ NAMES = re.findall(
     reasoning reasoning_content reasoning_details refusal logprobs thinking signature data input partial_json
     content_block stop_reason stop_sequence input_tokens output_tokens cache_creation x_groq summary detail
     response item item_id output_index content_index summary_index output status incomplete_details reason call_id
-    namespace
+    namespace candidates parts thought thoughtSignature functionCall args finishReason usageMetadata promptTokenCount
+    candidatesTokenCount thoughtsTokenCount totalTokenCount promptFeedback blockReason modelVersion responseId
     """,
 )
 WORDS = re.findall(
@@ -38,7 +39,7 @@ WORDS = re.findall(
     response.output_item.added response.output_item.done response.output_text.delta response.completed response.failed
     response.function_call_arguments.delta response.custom_tool_call_input.delta response.reasoning_text.delta
     response.reasoning_summary_text.delta response.refusal.delta response.incomplete function_call custom_tool_call
-    reasoning output_text refusal completed
+    reasoning output_text refusal completed STOP MAX_TOKENS MALFORMED_FUNCTION_CALL model
     """,
 )
 

@@ -15,6 +15,7 @@ from arbiter.errors import ClientError
 from arbiter.model import Target
 from arbiter.wire import native
 from arbiter.wire.format import FORMATS
+from arbiter.wire.gemini_names import Addressed
 
 MARK = {"type": "ephemeral", "ttl": "1h"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
@@ -125,7 +126,59 @@ WHOLE["openai-responses"] = {
     "include": ["message.output_text.logprobs"],
     "metadata": {"a": "b"},
 }
-MODELS = ("claude-sonnet-4-5", "claude-opus-5-5", "gpt-5.2", "mistral-large", "deepseek-v4", "nobody's")
+WHOLE["google-gemini"] = {
+    "system_instruction": {"parts": [{"text": "s"}]},
+    "contents": [
+        {
+            "role": "user",
+            "parts": [
+                {"text": "hi"},
+                {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo"}},
+                {"inline_data": {"mime_type": "application/pdf", "data": "JVBERi0="}},
+                {"inlineData": {"mimeType": "text/plain", "data": "aGk="}},
+                {"fileData": {"mimeType": "image/png", "fileUri": "https://pictures.example/a.png"}},
+            ],
+        },
+        {
+            "role": "model",
+            "parts": [
+                {"text": "t", "thought": True},
+                {"text": "u", "thoughtSignature": "S"},
+                {"functionCall": {"name": "f", "args": {"a": 1}}, "thoughtSignature": "S"},
+                {"functionCall": {"id": "c", "name": "f", "args": {}}},
+                {"executableCode": {"language": "PYTHON", "code": "1"}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "f", "response": {"output": "x"}}},
+                {"functionResponse": {"id": "c", "name": "f", "response": {"error": "x"}}},
+            ],
+        },
+    ],
+    "tools": [{"functionDeclarations": [{"name": "f", "parameters": {"type": "OBJECT", "nullable": True}}]}],
+    "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f"]}},
+    "generationConfig": {
+        "temperature": 1.5,
+        "topK": 40.0,
+        "maxOutputTokens": 100,
+        "stopSequences": ["a"],
+        "responseMimeType": "application/json",
+        "responseSchema": {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}},
+        "thinkingConfig": {"includeThoughts": True, "thinkingBudget": 1024},
+    },
+}
+MODELS = (
+    "gemini-3-pro",
+    "gemini-2.5-flash",
+    "claude-sonnet-4-5",
+    "claude-opus-5-5",
+    "gpt-5.2",
+    "mistral-large",
+    "deepseek-v4",
+    "nobody's",
+)
 TOO_LARGE = 12345678987654321
 """Written as a number that no double holds."""
 
@@ -176,4 +229,4 @@ def test_a_request_is_built_or_refused(wire: str, data: st.DataObject) -> None:
             built = upstream.build_request(request, target)
         except ClientError:
             continue
-        native.open_body(built)
+        native.open_body(built, addressed=Addressed("m") if upstream.name == "google-gemini" else None)

@@ -13,6 +13,9 @@ import pytest
 from anthropic import Anthropic, AnthropicError
 from anthropic.types import Message as AnthropicMessage
 from anthropic.types import RawMessageStreamEvent
+from google.genai import Client
+from google.genai.errors import APIError, UnknownApiResponseError
+from google.genai.types import GenerateContentResponse, HttpOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import OpenAI, OpenAIError
@@ -31,11 +34,13 @@ EVENTS: dict[str, TypeAdapter[Any]] = {
     neutral.CHAT: TypeAdapter(ChatCompletionChunk),
     neutral.MESSAGES: TypeAdapter(RawMessageStreamEvent),
     neutral.RESPONSES: TypeAdapter(ResponseStreamEvent),
+    neutral.GEMINI: TypeAdapter(GenerateContentResponse),
 }
 ANSWERS: dict[str, Any] = {
     neutral.CHAT: ChatCompletion,
     neutral.MESSAGES: AnthropicMessage,
     neutral.RESPONSES: Response,
+    neutral.GEMINI: GenerateContentResponse,
 }
 ASKED: Any = [{"role": "user", "content": "Hi"}]
 
@@ -117,10 +122,23 @@ def responses_hears(stream: bytes) -> Heard:
     return Heard(text, calls, response.status)
 
 
+def gemini_hears(stream: bytes) -> Heard:
+    with served(stream, "text/event-stream") as http:
+        options = HttpOptions(base_url="http://gateway.example", httpx_client=http)
+        client = Client(api_key="k", vertexai=False, http_options=options)
+        chunks = list(client.models.generate_content_stream(model="m", contents="Hi"))
+    parts = [part for chunk in chunks if chunk.candidates for part in chunk.candidates[0].content.parts or ()]
+    text = "".join(part.text for part in parts if part.text and not part.thought)
+    calls = [(part.function_call.id, part.function_call.name, part.function_call.args) for part in parts
+             if part.function_call is not None]  # fmt: skip
+    return Heard(text, calls, chunks[-1].candidates[0].finish_reason if chunks and chunks[-1].candidates else None)
+
+
 HEARS: dict[str, Callable[[bytes], Heard]] = {
     neutral.CHAT: openai_hears,
     neutral.MESSAGES: anthropic_hears,
     neutral.RESPONSES: responses_hears,
+    neutral.GEMINI: gemini_hears,
 }
 TO_EACH = pytest.mark.parametrize("client", list(FORMATS))
 
@@ -138,13 +156,16 @@ def check_heard(client: str, heard: Heard, answer: Answer) -> None:
     assert heard.text == "".join(part.text for part in said)
     for call, part in zip(heard.calls, [part for part in answer.parts if isinstance(part, ToolCall)], strict=True):
         assert call[:2] == (part.id, part.name)
-        if client != neutral.MESSAGES:
+        if client not in (neutral.MESSAGES, neutral.GEMINI):
             assert call[2] == part.arguments
         elif answer.finish is not Finish.LENGTH:
             assert call[2] == json.loads(part.arguments)
     body = FORMATS[client].write_answer(answer, "T", "m", 1700000000)
     told = json.loads(body)
     finishes = {neutral.MESSAGES: "stop_reason", neutral.RESPONSES: "status"}
+    if client == neutral.GEMINI:
+        assert heard.finish == told["candidates"][0]["finishReason"]
+        return
     assert heard.finish == (told["choices"][0]["finish_reason"] if client == neutral.CHAT else told[finishes[client]])
 
 
@@ -158,7 +179,7 @@ def test_an_sdk_puts_every_vector_together_as_we_do(case: Path, client: str) -> 
     try:
         answer = collect(events)
     except ArbiterError:
-        with pytest.raises((OpenAIError, AnthropicError)):
+        with pytest.raises((OpenAIError, AnthropicError, APIError, UnknownApiResponseError)):
             HEARS[client](stream)
         return
     # OpenAI's helpers refuse to hand out what was cut off or filtered; the events were fine all the same.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from arbiter.model import Answer, Finish, Part, RedactedThinking, Refusal, Text, Thinking, ToolCall, Usage
-from tests.unit.wire.neutral import CHAT, MESSAGES, RESPONSES, names, objects
+from tests.unit.wire.neutral import CHAT, GEMINI, MESSAGES, RESPONSES, names, objects
 
 # Text that must be escaped, text that must not be, and half an emoji, which becomes U+FFFD.
 words = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('"\\\n\t\x00é日🎈'), min_size=1, max_size=9)
@@ -71,6 +71,12 @@ def usage_of(draw: st.DrawFn, wire: str) -> tuple[Usage, dict[str, Any]]:
         told: dict[str, Any] = {"prompt_tokens": fresh + read, "completion_tokens": output}
         told |= {"prompt_tokens_details": {"cached_tokens": read}, "completion_tokens_details": None}
         return Usage(input=fresh, cache_read=read, output=output), told
+    if wire == GEMINI:
+        thoughts = draw(st.integers(1, 99))
+        told = {"promptTokenCount": fresh + read, "cachedContentTokenCount": read, "candidatesTokenCount": output}
+        total = fresh + read + output + thoughts
+        told |= {"thoughtsTokenCount": thoughts, "totalTokenCount": total}
+        return Usage(input=fresh, cache_read=read, output=output + thoughts, reasoning=thoughts, total=total), told
     if wire == RESPONSES:
         told = {"input_tokens": fresh + read, "output_tokens": output, "input_tokens_details": {"cached_tokens": read}}
         return Usage(input=fresh, cache_read=read, output=output), {**told, "output_tokens_details": None}
@@ -463,4 +469,74 @@ def item_deltas(draw: st.DrawFn, item: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-STREAMS = {CHAT: chat(), MESSAGES: messages(), RESPONSES: responses()}
+# --- Gemini -----------------------------------------------------------------------------------------------------------
+
+GEMINI_NOISE = [b": hello\n\n", b"\n", b'data: {"modelStatus":{}}\n\n', b'data: {"candidates":[]}\n\n']
+GEMINIS = {"STOP": Finish.STOP, "MAX_TOKENS": Finish.LENGTH, "SAFETY": Finish.CONTENT_FILTER, "BRAND_NEW": Finish.STOP}
+
+
+@st.composite
+def gemini(draw: st.DrawFn) -> Stream:
+    """A stream of Google's: calls with ids or without, thoughts, signatures, and usage on every chunk or the last."""
+    dumps = dumped(draw)
+    said: list[dict[str, Any]] = []
+    slices: list[dict[str, Any]] = []
+    parts: list[Part] = []
+    count = 0
+    for kind in draw(st.lists(st.sampled_from(["text", "thought", "call", "builtin"]), max_size=5)):
+        if kind == "call":
+            arguments, id = dumps(json.loads(draw(objects))), draw(st.none() | ids)
+            call = {"name": draw(names), "args": json.loads(arguments), **({"id": id} if id is not None else {})}
+            part: dict[str, Any] = {"functionCall": call}
+            if draw(st.booleans()):
+                part["thoughtSignature"] = draw(st.sampled_from(["AAAA", "c2ln"]))
+                sign(parts, f"gemini#{part['thoughtSignature']}")
+            parts.append(ToolCall(id or f"call_r1_{count}", call["name"], arguments))
+            count += 1
+            slices.append(part)
+        elif kind == "builtin":
+            part = {"executableCode": {"language": "PYTHON", "code": "1"}}
+            slices.append(part)
+        else:
+            text = draw(words)
+            mark = {"thought": True} if kind == "thought" else {}
+            part = {"text": text, **mark}
+            slices += [{"text": one, **mark} for one in cut(draw, text)]
+            if kind == "text":
+                add(parts, Text(text))
+            elif parts and isinstance(parts[-1], Thinking) and parts[-1].signature is None:
+                parts[-1] = Thinking(parts[-1].text + text)
+            else:
+                parts.append(Thinking(text))
+        said.append(part)
+    word = draw(st.sampled_from(list(GEMINIS)))
+    finish = Finish.TOOL_CALLS if count and GEMINIS[word] is Finish.STOP else GEMINIS[word]
+    usage, told = usage_of(draw, GEMINI)
+    head = {"modelVersion": "m", "responseId": "r1"}
+    chunks: list[dict[str, Any]] = [gemini_chunk([one], **head) for one in slices]
+    if draw(st.booleans()) or not chunks:
+        chunks.append(gemini_chunk(draw(st.sampled_from([[], [{"text": ""}]])), **head))
+    for chunk in chunks if draw(st.booleans()) else chunks[-1:]:  # older models finish with every chunk
+        chunk["candidates"][0]["finishReason"] = word
+    for chunk in chunks if draw(st.booleans()) else []:
+        chunk["usageMetadata"] = {"promptTokenCount": 1, "cachedContentTokenCount": 0, "totalTokenCount": 1}
+    chunks[-1]["usageMetadata"] = told
+    body = {**gemini_chunk(said, **head), "usageMetadata": told}
+    body["candidates"][0]["finishReason"] = word
+    answer = Answer(id="r1", model="m", parts=tuple(parts), finish=finish, usage=usage)
+    return Stream(sse(draw, [("", dumps(chunk)) for chunk in chunks], GEMINI_NOISE), answer, dumps(body).encode())
+
+
+def gemini_chunk(parts: list[dict[str, Any]], **head: str) -> dict[str, Any]:
+    return {"candidates": [{"content": {"parts": parts, "role": "model"}, "index": 0}], **head}
+
+
+def sign(parts: list[Part], signature: str) -> None:
+    """A signature proves the thought in front of it, or one without words."""
+    if parts and isinstance(parts[-1], Thinking) and parts[-1].signature is None:
+        parts[-1] = Thinking(parts[-1].text, signature)
+    else:
+        parts.append(Thinking("", signature))
+
+
+STREAMS = {CHAT: chat(), MESSAGES: messages(), RESPONSES: responses(), GEMINI: gemini()}

@@ -1,0 +1,28 @@
+"""Where a request's conversation and its instructions stand, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Raw
+
+CONVERSATIONS = ("messages", "contents", "input")
+"""Members that hold a conversation: of chat and Messages, of Gemini, of Responses."""
+INSTRUCTIONS = ("system", "instructions", "systemInstruction", "system_instruction")
+"""Members that hold instructions beside it: of Messages, of Responses, of Gemini in its two spellings."""
+
+
+def name_in(members: Mapping[str, Raw]) -> str | None:
+    """Return the name of the member that holds the conversation."""
+    return next((name for name in CONVERSATIONS if name in members), None)
+
+
+def conversation_of(members: Mapping[str, Raw]) -> Raw | None:
+    """Return the conversation, undecoded."""
+    name = name_in(members)
+    return members[name] if name is not None else None
+
+
+def instructions_of(members: Mapping[str, Raw]) -> Raw | None:
+    """Return the instructions that stand beside it, undecoded."""
+    return next((members[name] for name in INSTRUCTIONS if name in members), None)
