@@ -501,6 +501,15 @@ def test_usages_that_cannot_be_merged_are_not(reduce: ModuleType) -> None:
     assert reduce.merge(large, b'{"b":1}') == b'{"b":1}'
 
 
+def test_log_probabilities_do_not_make_an_event_too_large(reduce: ModuleType) -> None:
+    """A server that sends its whole answer in one chunk sends all of them in it; 130 values are one token's."""
+    tap = reduce.ChatTap(16 << 20)
+    probable = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+    said = {**delta(content="x"), "logprobs": {"content": [probable] * (reduce.MAX_VALUES // 3), "refusal": None}}
+    assert tap.feed(chat(said).encode()) == []
+    assert tap.text_bytes == 1
+
+
 @pytest.mark.parametrize("where", ["choices", "other"])
 def test_an_event_of_too_many_values_is_not_decoded(reduce: ModuleType, where: str) -> None:
     """Four bytes would become a hundred: such an event is passed on unread, and the stream goes on."""

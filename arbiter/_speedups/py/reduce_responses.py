@@ -26,7 +26,6 @@ from arbiter._speedups.py.reduce_state import (
     is_compaction,
     json_size,
     number_of,
-    slim,
     text_size,
     word_of,
 )
@@ -74,10 +73,6 @@ class ResponsesState(State):
 
     def _done(self, kinds: list[int]) -> None:
         kinds.append(FOREIGN)  # some send `[DONE]` behind the terminal event, which ended it before
-
-    def _decoded(self, data: bytes) -> Any:
-        """An honest answer may have some 130 values for each token: its log probabilities, which nobody reads here."""
-        return super()._decoded(slim(data))
 
     def _is_ours(self, members: dict[str, Any]) -> bool:
         kind = members.get("type")

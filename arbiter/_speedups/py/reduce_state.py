@@ -33,7 +33,7 @@ AFTER_FINISH = 6
 FOREIGN = 7
 """JSON, but no event of this format."""
 MALFORMED = 8
-"""Not JSON, nested deeper than `MAX_DEPTH`, or of more than `MAX_VALUES` values."""
+"""Not JSON, nested deeper than `MAX_DEPTH`, or of more than `MAX_VALUES` values beside its log probabilities."""
 START = 9
 """messages: the first `message_start`."""
 RESTART = 10
@@ -199,7 +199,7 @@ class State:
             self._done(kinds)
         else:
             try:
-                value = self._decoded(data)
+                value = decode(slim(data))  # nobody here reads log probabilities, and an honest answer has very many
             except ValueError:
                 value = None
                 kinds.append(MALFORMED)
@@ -219,10 +219,6 @@ class State:
                     kinds = [EXCESS]
         for kind in kinds:
             marks.append((kind, start, end, payload))
-
-    def _decoded(self, data: bytes) -> Any:
-        """Errors: ValueError as `decode`."""
-        return decode(data)
 
     def _is_ping(self, name: bytes, members: dict[str, Any]) -> bool:
         return name == b"ping" or members.get("type") == "ping"
