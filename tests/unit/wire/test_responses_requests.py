@@ -32,6 +32,7 @@ from arbiter.model import (
     ToolResult,
 )
 from arbiter.wire import anthropic_messages, openai_chat, openai_responses
+from arbiter.wire.format import FORMATS
 from arbiter.wire.places import place_of
 from arbiter.wire.responses_parse import namespaces
 
@@ -401,6 +402,20 @@ def test_where_only_tools_of_openais_are_allowed_none_is_elsewhere() -> None:
         with pytest.raises(ProtocolUnsupported, match="only tools are allowed"):
             build(tools=TOOLS, tool_choice={**only, "mode": "required"})
         assert "tool_choice" in build(tools=TOOLS, tool_choice={**both, "mode": "required"})
+
+
+@pytest.mark.parametrize("name", [one for one in FORMATS if one != FORMAT])
+def test_every_other_format_knows_what_it_does_not_have(name: str) -> None:
+    """What a client forbade is not called, and what the conversation stands in is not forgotten, wherever it goes."""
+    build = FORMATS[name].build_request
+    only: dict[str, Any] = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
+    built = build(parse(tools=TOOLS, tool_choice=only))
+    assert built != build(parse(tools=TOOLS)) and b"none" in built.lower()
+    with pytest.raises(ProtocolUnsupported) as caught:
+        build(parse(previous_response_id="resp_1"))
+    assert caught.value.param == "previous_response_id"
+    with pytest.raises(ProtocolUnsupported):
+        build(parse(tools=TOOLS, tool_choice={**only, "mode": "required"}))
 
 
 def test_tools_that_would_have_one_name_are_refused() -> None:
