@@ -64,6 +64,7 @@ class ArbiterError(Exception):
     """
 
     code: ErrorClass = ErrorClass.INTERNAL
+    word: str | None = None  # what clients are told as `code`, where that is more exact than the class
     status: int = 500
     source: str = "gateway"
     retry: Retry = Retry.NEVER
@@ -82,6 +83,12 @@ class ClientError(ArbiterError):
 
 class BadRequest(ClientError):
     """The body or a header is not what the endpoint takes."""
+
+
+class InvalidReasoning(BadRequest):
+    """Reasoning that was handed along is damaged, somebody else's, or stands beside what it was not said with."""
+
+    word = "invalid_reasoning_content"
 
 
 class Unauthorized(ClientError):

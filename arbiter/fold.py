@@ -19,12 +19,14 @@ from arbiter.model import (
     RedactedThinking,
     Refusal,
     RefusalDelta,
+    SealedThinking,
     Started,
     Text,
     TextDelta,
     Thinking,
     ThinkingDelta,
     ThinkingRedacted,
+    ThinkingSealed,
     ThinkingSigned,
     ToolCall,
     UsageReported,
@@ -55,10 +57,13 @@ class _Fold:
             if self._kind is None or self._kind[0] is not ThinkingDelta:
                 self.close()
                 self._kind = (ThinkingDelta, None)
-            self.close(event.signature)
+            self.close(event.signature, event.item)
         elif type(event) is ThinkingRedacted:
             self.close()
             self.parts.append(RedactedThinking(event.data))
+        elif type(event) is ThinkingSealed:
+            self.close()
+            self.parts.append(SealedThinking(event.item, event.call_id))
         elif type(event) is CallStarted:
             self.close()
             if event.index in self._calls:
@@ -70,7 +75,7 @@ class _Fold:
                 raise Garbled(f"the upstream sent arguments for tool call {event.index}, which it never opened")
             self._calls[event.index][2].append(event.arguments)
 
-    def close(self, signature: str = "") -> None:
+    def close(self, signature: str = "", item: bytes | None = None) -> None:
         if self._kind is None:
             return
         (kind, spelling), text = self._kind, "".join(self._texts)
@@ -80,8 +85,8 @@ class _Fold:
             self.parts.append(Text(text))
         elif kind is RefusalDelta:
             self.parts.append(Refusal(text))
-        elif text or signature:
-            self.parts.append(Thinking(text, signature or None, spelling))
+        elif text or signature or item is not None:
+            self.parts.append(Thinking(text, signature or None, spelling, item))
 
     def whole(self) -> tuple[Part, ...]:
         self.close()
@@ -141,9 +146,11 @@ def unfold(answer: Answer) -> Iterator[Event]:
             if part.text:
                 yield ThinkingDelta(part.text, part.spelling)
             # An unsigned thought ends, too, where another one follows it.
-            yield ThinkingSigned(part.signature or "")
+            yield ThinkingSigned(part.signature or "", part.item)
         elif isinstance(part, RedactedThinking):
             yield ThinkingRedacted(part.data)
+        elif isinstance(part, SealedThinking):
+            yield ThinkingSealed(part.item, part.call_id)
         elif isinstance(part, ToolCall):
             yield CallStarted(calls, part.id, part.name, part.is_free)
             yield CallDelta(calls, part.arguments)

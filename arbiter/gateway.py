@@ -67,6 +67,7 @@ from arbiter.wire import native
 from arbiter.wire.format import Wire
 from arbiter.wire.gemini_names import Addressed, to_count
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
+from arbiter.wire.vault import vault_of
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
 _UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
@@ -311,6 +312,8 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
         trace_id=row.trace_id,
         amount=amount,
         owner=caller.owner,
+        client=caller.name,
+        vault=vault_of(call.snapshot.reasoning_keys),
         edits=("$.input", "$.previous_response_id") if opened.previous is not None else (),
     )
     check_owner(ask, services.around.state)

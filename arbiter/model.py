@@ -67,7 +67,7 @@ class Audio(msgspec.Struct, frozen=True):
 class Thinking(msgspec.Struct, frozen=True):
     """Reasoning text. `signature` proves it to Anthropic; `spelling` is the member an OpenAI-like server used.
 
-    `item` is the whole of it as raw JSON where it came from a client of OpenAI's Responses, to go back there as it is.
+    `item` is the whole of it as raw JSON where it is from OpenAI's Responses, to go back there as it is.
     """
 
     text: str
@@ -80,6 +80,16 @@ class RedactedThinking(msgspec.Struct, frozen=True):
     """Reasoning that only its provider can read."""
 
     data: str
+
+
+class SealedThinking(msgspec.Struct, frozen=True):
+    """Reasoning that only this gateway can read (`wire.vault`): what a client of another format hands along.
+
+    `call_id` is the call that it stands in front of, where there is one.
+    """
+
+    item: str
+    call_id: str | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -119,7 +129,19 @@ class Opaque(msgspec.Struct, frozen=True):
     text: str | None = None
 
 
-Part = Text | Image | File | Audio | Thinking | RedactedThinking | Refusal | ToolCall | ToolResult | Opaque
+Part = (
+    Text
+    | Image
+    | File
+    | Audio
+    | Thinking
+    | RedactedThinking
+    | SealedThinking
+    | Refusal
+    | ToolCall
+    | ToolResult
+    | Opaque
+)
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -409,13 +431,24 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ThinkingSigned(msgspec.Struct, frozen=True):
-    """The signature of the thinking so far; that block of thinking is finished. `""` where it has none."""
+    """The signature of the thinking so far; that block of thinking is finished. `""` where it has none.
+
+    `item` is the whole of it as raw JSON where an upstream of OpenAI's Responses wants it back.
+    """
 
     signature: str
+    item: bytes | None = None
 
 
 class ThinkingRedacted(msgspec.Struct, frozen=True):
     data: str
+
+
+class ThinkingSealed(msgspec.Struct, frozen=True):
+    """What was thought so far, for a client that hands it along (`SealedThinking`)."""
+
+    item: str
+    call_id: str | None = None
 
 
 class RefusalDelta(msgspec.Struct, frozen=True):
@@ -469,6 +502,7 @@ Event = (
     | ThinkingDelta
     | ThinkingSigned
     | ThinkingRedacted
+    | ThinkingSealed
     | RefusalDelta
     | CallStarted
     | CallDelta
@@ -478,7 +512,16 @@ Event = (
     | Ended
 )
 
-OUTPUT = (TextDelta, ThinkingDelta, ThinkingSigned, ThinkingRedacted, RefusalDelta, CallStarted, CallDelta)
+OUTPUT = (
+    TextDelta,
+    ThinkingDelta,
+    ThinkingSigned,
+    ThinkingRedacted,
+    ThinkingSealed,
+    RefusalDelta,
+    CallStarted,
+    CallDelta,
+)
 _OUTPUT = frozenset(OUTPUT)
 
 

@@ -31,7 +31,7 @@ _DATA = re.compile(rb'"data"\s*:\s*"')
 _NAMED_DATA = re.compile(rb'"data"\s*:\s*"\Z')
 _SOUND = re.compile(rb'"input_audio"\s*:\s*\{')
 _UNREAD = (re.compile(rb'"signature"\s*:\s*"'), re.compile(rb'"encrypted_content"\s*:\s*"'))
-_REDACTED = re.compile(rb'"redacted_thinking"')
+_REDACTED = re.compile(rb'"(?:redacted_thinking|reasoning\.encrypted)"')
 _LINKED = (
     re.compile(rb'"image_url"\s*:\s*(?:\{\s*"url"\s*:\s*)?"http'),
     re.compile(rb'"type"\s*:\s*"url"\s*,\s*"url"\s*:'),

@@ -25,7 +25,9 @@ from pathlib import Path
 import lmdb
 
 from arbiter.app.running import RUN
+from arbiter.config import keyring, reasoning
 from arbiter.config.snapshot import Server, Snapshot
+from arbiter.config.source import ConfigError
 from arbiter.ledger import capture_file
 from arbiter.log import Log
 from arbiter.state import environment, shared
@@ -205,6 +207,22 @@ def _check_directory(path: Path, key: str) -> None:
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def make_reasoning_key(snapshot: Snapshot) -> None:
+    """Make the key that reasoning is sealed with, in the data directory, where there is none yet.
+
+    Errors: ConfigError for a file of keys that holds something else. One that cannot be made keeps nobody from serving.
+    """
+    file = reasoning.path_in(snapshot.data_dir)
+    if snapshot.has_own_keys or reasoning.read(file):
+        return
+    try:
+        with keyring.held(file):  # another gateway may be starting on it
+            if not reasoning.read(file):
+                reasoning.write(file, [reasoning.new()])
+    except ConfigError as error:
+        _log.warn("no key to seal reasoning with could be made: it does not cross formats", error=error)
 
 
 def set_damage_aside(snapshot: Snapshot) -> None:

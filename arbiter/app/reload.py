@@ -237,11 +237,13 @@ class Reloads:
         try:
             self.snapshot = with_keys(old)
         except ConfigError as error:
-            _log.warn(f"the client keys were rejected, and the old ones go on: {error}")
+            _log.warn(f"the keys were rejected, and the old ones go on: {error}")
             self._tell(asks, 500, _rejection(error))
             return
         self.number += 1
-        self._round = _Round(old.epoch, self.snapshot.keys != old.keys, [], asks, began, only_keys=True)
+        new = self.snapshot
+        changed = (new.keys, new.reasoning_keys) != (old.keys, old.reasoning_keys)
+        self._round = _Round(old.epoch, changed, [], asks, began, only_keys=True)
 
     def _hand_out(self) -> None:
         lacking = [child for child in self._children if child.wants(self.number)]
@@ -268,7 +270,7 @@ class Reloads:
             "workers": workers,
             "pending": pending,
         }
-        what = "the client keys were read again" if reload.only_keys else "the configuration was reloaded"
+        what = "the keys were read again" if reload.only_keys else "the configuration was reloaded"
         _log.info(what, **said, seconds=round(monotonic() - reload.began, 3))
         if pending:
             _log.warn("late with the new configuration, which they apply when they wake: " + ", ".join(pending))

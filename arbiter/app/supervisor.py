@@ -75,6 +75,8 @@ def serve(snapshot: Snapshot, control: Control, *, source: Source, watch: FileWa
             try:
                 own.make_key(run_dir)
                 running.announce(snapshot.data_dir, run_dir, keeps_nothing=snapshot.storage.url == "none")
+                if not source.demo:  # whose provider speaks every format as its own
+                    preflight.make_reasoning_key(snapshot)
                 # What was changed before anybody could be told of it.
                 snapshot = with_keys(snapshot)
                 preflight.set_damage_aside(snapshot)

@@ -12,9 +12,11 @@ from arbiter.attempt.amounts import Amount
 from arbiter.config.snapshot import Limits
 from arbiter.errors import BadRequest, TooLarge
 from arbiter.model import Request
-from arbiter.wire import native
+from arbiter.wire import native, unsealed
 from arbiter.wire.format import FORMATS, Wire
 from arbiter.wire.headers import Incoming
+from arbiter.wire.restored import HandedAlong
+from arbiter.wire.vault import Vault
 
 # Each value becomes an object or two, at some 3 us, while everybody else waits. Agents send one for every 250 bytes of
 # conversation and 25 for a tool: a million tokens and a thousand tools are less than half of this.
@@ -24,8 +26,9 @@ MAX_VALUES = 100_000
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_request", "amount", "claim", "edits", "format", "incoming", "is_of_stored", "limits", "method",
-                 "opened", "owner", "path", "stream", "trace_id", "window")  # fmt: skip
+    __slots__ = ("_handed", "_request", "_seems_sealed", "amount", "claim", "client", "edits", "format", "incoming",
+                 "is_of_stored", "limits", "method", "opened", "owner", "path", "stream", "trace_id", "vault",
+                 "window")  # fmt: skip
 
     def __init__(
         self,
@@ -39,6 +42,8 @@ class Ask:
         trace_id: str,
         amount: Amount | None = None,
         owner: str | None = None,
+        client: str | None = None,
+        vault: Vault | None = None,
         method: str = "POST",
         is_of_stored: bool = False,
         claim: Callable[[], bool] = lambda: False,
@@ -57,9 +62,13 @@ class Ask:
         self.is_of_stored = is_of_stored  # it is about an answer that a provider keeps, and has no body
         self.claim = claim  # whether the tokens of the stored answer are yet to be counted; they are then
         self.owner = owner  # the client that asks; None where it is unattributed
+        self.client = client  # its name; unlike an owner, it is the same when a login was refreshed
+        self.vault = vault  # of reasoning that clients hand along; None where there is no key for it
         self.edits = edits  # JSON paths that were changed since the client sent it
         self.window = window  # that the model's name asks for, as it stands there (`routing.undeclared`)
         self._request: Request | None = None
+        self._handed: HandedAlong | None = None
+        self._seems_sealed: bool | None = None
 
     @property
     def counts_tokens(self) -> bool:
@@ -87,6 +96,8 @@ class Ask:
             trace_id=self.trace_id,
             amount=self.amount,
             owner=self.owner,
+            client=self.client,
+            vault=self.vault,
             method=self.method,
             is_of_stored=self.is_of_stored,
             claim=self.claim,
@@ -108,3 +119,16 @@ class Ask:
                 raise BadRequest(f"{name}: there must be at least one", param=name)
             self._request = request
         return self._request
+
+    @property
+    def seems_sealed(self) -> bool:
+        """Whether there could be sealed reasoning in it. False is certain."""
+        if self._seems_sealed is None:
+            self._seems_sealed = unsealed.may_hold(self.opened.members)
+        return self._seems_sealed
+
+    def handed_along(self) -> HandedAlong:
+        """The sealed reasoning in it, opened once. Errors: those of `request`; InvalidReasoning."""
+        if self._handed is None:
+            self._handed = HandedAlong(self.request(), self.vault, self.client)
+        return self._handed

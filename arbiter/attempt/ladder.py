@@ -234,7 +234,8 @@ async def _try(
 ) -> Live:
     rung, provider = step.rung, step.rung.provider
     account = await doors.account(provider, step.account) if provider.oauth is not None else step.account
-    lane = lanes.choose(ask, rung, lacks=lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung))
+    lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung)
+    lane = lanes.choose(ask, rung, account.label or "", lacks=lacks)
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream, betas=betas_of(ask.window))
     conversation.dispatched(rung, account)
@@ -246,9 +247,11 @@ async def _try(
         lane.fidelity,
         why=step.why,
         wait_us=waited_us,
-        edited=ask.opened.members if ask.edits else None,
+        edited=lane.edited,
         marked=lane.body if lane.sets_marks else None,
     )
+    if lane.left_out:
+        book.warn(f"reasoning_left_out: thought elsewhere, and nothing to {rung.name}")
     out = Outgoing(ask.method, lane.target(), headers, lane.body, attempt.sent)
     # A count is no load: whoever is the least busy is so by what it generates.
     measured = around.measured if not ask.counts_tokens else None

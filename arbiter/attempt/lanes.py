@@ -7,10 +7,12 @@ does not, or where the provider's `relay` is `rebuild`: the request and its answ
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
 import msgspec
+from msgspec import Raw
 
 from arbiter.accounting import facts, usage
 from arbiter.accounting.facts import Facts
@@ -21,15 +23,19 @@ from arbiter.fold import collect, unfold
 from arbiter.model import Event
 from arbiter.routing.plan import Rung
 from arbiter.state.base import State
-from arbiter.wire import bound_responses, embeddings, faults, native
+from arbiter.wire import bound_responses, embeddings, faults, native, unsealed
 from arbiter.wire.course import Course
 from arbiter.wire.dialects import dialect_of
 from arbiter.wire.disguises import unmasked
 from arbiter.wire.format import FORMATS, Format, Wire, Writer
 from arbiter.wire.native import NativeStream
+from arbiter.wire.openai_models import dialect
 from arbiter.wire.places import place_of
 from arbiter.wire.responses_errors import failed_after
+from arbiter.wire.responses_parse import ENCRYPTED
+from arbiter.wire.sealer import Sealer
 from arbiter.wire.translated import Heard, TranslatedStream
+from arbiter.wire.vault import Origin, home_of
 
 EVENTS = "text/event-stream"
 _SLICE_BYTES = 128 << 10
@@ -56,6 +62,10 @@ class Lane(Protocol):
     fidelity: str
     sets_marks: bool
     """Whether the cache marks in `body` are ours, and not the client's."""
+    edited: Mapping[str, Raw] | None
+    """The members of the request where they are no longer those that the client sent."""
+    left_out: int
+    """How many items of reasoning that the client handed along the upstream could not be given."""
 
     @property
     def format(self) -> Wire:
@@ -84,8 +94,9 @@ class Lane(Protocol):
         """
 
 
-def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
-    """The lane for this request to this rung; `lacks`: there is no endpoint for Responses behind its base URL.
+def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False) -> Lane:
+    """The lane for this request to this rung, on the account of that label; `lacks`: there is no endpoint for Responses
+    behind its base URL.
 
     Errors: BadRequest and ProtocolUnsupported where the request cannot be told to the upstream.
     """
@@ -105,7 +116,7 @@ def choose(ask: Ask, rung: Rung, *, lacks: bool = False) -> Lane:
     if ask.is_bound_to_format:
         what = "count tokens" if ask.counts_tokens else f"answer {ask.path}, which is forwarded as it is or not at all"
         raise ProtocolUnsupported(f"the provider {provider.name!r} cannot {what}")
-    return TranslatedLane(ask, rung, wire)
+    return TranslatedLane(ask, rung, wire, account)
 
 
 def spoken(asked: str, rung: Rung, *, lacks: bool = False) -> str:
@@ -156,9 +167,17 @@ class NativeLane:
 
     name = "native"
     kind: str | None = None
-    __slots__ = ("_ask", "_drop_usage", "_rung", "body", "fidelity", "format", "sets_marks")
+    __slots__ = ("_ask", "_drop_usage", "_rung", "body", "edited", "fidelity", "format", "left_out", "sets_marks")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
+        self.left_out = 0
+        if ask.seems_sealed:
+            handed = ask.handed_along()
+            stripped = unsealed.unsealed(ask.format.name, ask.opened.members, handed, rung.model)
+            if stripped.changed:
+                ask = ask.edited(stripped.members, stripped.changed)
+                self.left_out = handed.count
+        self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
         self._ask = ask
         self._rung = rung
         self.format = ask.format
@@ -238,6 +257,8 @@ class StoredLane(NativeLane):
         self.body = b""
         self.fidelity = "verbatim"
         self.sets_marks = False
+        self.edited = None
+        self.left_out = 0
         self._drop_usage = False
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
@@ -269,6 +290,14 @@ class StoredLane(NativeLane):
         return self._is_claimed
 
 
+_UNSEALED = {
+    *((name, name) for name in FORMATS),
+    *((native.GEMINI, name) for name in FORMATS),  # its clients need not say whose call is whose
+    (native.MESSAGES, native.GEMINI),  # signatures of Google's pass as they are (`wire.signatures`)
+}
+"""Between which formats, the client's first, no reasoning is sealed."""
+
+
 class TranslatedLane:
     """The request is built anew in the upstream's format, the answer in the client's."""
 
@@ -276,16 +305,21 @@ class TranslatedLane:
     kind: str | None = EVENTS
     sets_marks = True
     format: Format
-    __slots__ = ("_ask", "_disguises", "_model", "_ours", "_rung", "body", "fidelity", "format")
+    __slots__ = ("_ask", "_disguises", "_model", "_origin", "_ours", "_rung", "body", "edited", "fidelity", "format",
+                 "left_out")  # fmt: skip
 
-    def __init__(self, ask: Ask, rung: Rung, wire: str) -> None:
+    def __init__(self, ask: Ask, rung: Rung, wire: str, account: str) -> None:
         self._ask = ask
         self._rung = rung
         self._model = rung.model
         self._ours = FORMATS[ask.format.name]
         self.format = self._ours if wire == "any" else FORMATS[wire]
         self.fidelity = "rebuilt" if self.format is self._ours else "translated"
-        asked = ask.request()
+        self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
+        self._origin = Origin(self.format.name, home_of(rung.url), account, rung.model)
+        asked, self.left_out = ask.request(), 0
+        if ask.seems_sealed:
+            asked, self.left_out = ask.handed_along().told_to(self._origin)
         request = msgspec.structs.replace(
             asked,
             model=rung.model,
@@ -306,7 +340,19 @@ class TranslatedLane:
         return _target(self._rung, self.format, self._ask, self.format.path)
 
     def course(self) -> TranslatedStream:
-        return TranslatedStream(self.format.reader(self._ask.limits.event), self._writer(), self._disguises)
+        reader = self.format.reader(self._ask.limits.event)
+        return TranslatedStream(reader, self._writer(), self._disguises, self._sealer())
+
+    def _sealer(self) -> Sealer | None:
+        """What hands the reasoning along, where the client would bring it back and the upstream take it again."""
+        ask = self._ask
+        if ask.vault is None or (self._ours.name, self.format.name) in _UNSEALED:
+            return None
+        if self._ours.name == native.RESPONSES and ENCRYPTED not in bytes(ask.opened.members.get("include", b"")):
+            return None
+        if self.format.name == native.CHAT and dialect(self._model).reasoning is None:
+            return None
+        return Sealer(ask.vault, self._origin, ask.client)
 
     def _writer(self) -> Writer:
         ask = self._ask
@@ -349,6 +395,9 @@ class TranslatedLane:
         except ArbiterError as error:
             return Whole(b"", found, error=error)
         answer = unmasked(answer, self._disguises)
+        sealer = self._sealer()
+        if sealer is not None:
+            answer = collect(handed for event in unfold(answer) for handed in sealer.take(event))
         ask = self._ask
         if ask.stream:
             writer = self._writer()

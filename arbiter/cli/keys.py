@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, UsageError, complain, options
+from arbiter.cli import CommandError, UsageError, complain, options, reasoning_keys
 from arbiter.cli.table import Column, render, soft
 from arbiter.cli.tell import tell
 from arbiter.config import keyring, units
@@ -42,7 +42,10 @@ HEAD = (
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
-        "keys", help="make, list and revoke keys of clients", description="Keys for clients.", allow_abbrev=False
+        "keys",
+        help="make, list and revoke keys of clients; deployment keys",
+        description="Keys for clients, and those that a deployment seals reasoning with.",
+        allow_abbrev=False,
     )
     verbs = command.add_subparsers(dest="verb", metavar="VERB", required=True, title="verbs")
     new = options.add(
@@ -94,6 +97,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     revoke.add_argument("what", metavar="NAME|ID", help="a client, or the id of one key")
     for verb in (new, listing, revoke):
         options.add_config(verb)
+    reasoning_keys.add(verbs)
 
 
 def run_new(arguments: argparse.Namespace) -> int:

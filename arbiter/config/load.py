@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import deployment, keyring, logins, schema, units, vendors
+from arbiter.config import deployment, keyring, logins, reasoning, schema, units, vendors
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, passwords, state_dir, store
 from arbiter.config.aliases import Names
@@ -144,7 +144,8 @@ def load(path: Path | None, env: Mapping[str, str], flags: Flags = Flags(), look
 
 
 def with_keys(snapshot: Snapshot) -> Snapshot:
-    """`snapshot` with the client keys as they stand now. Errors: ConfigError."""
+    """`snapshot` with the keys of its data directory as they stand now: clients', and deployment keys where the
+    configuration has none. Errors: ConfigError."""
     keys = tuple(key.client() for key in keyring.read(keyring.path_in(snapshot.data_dir)))
     configured = {client.key_sha256: client.name for client in snapshot.clients}
     for key in keys:
@@ -155,7 +156,10 @@ def with_keys(snapshot: Snapshot) -> Snapshot:
     warnings = list(snapshot.warnings)
     if NO_CLIENTS in warnings and any(key.revoked_ms is None for key in keys):
         warnings.remove(NO_CLIENTS)
-    return replace(snapshot, keys=keys, warnings=tuple(warnings))
+    reasoning_keys = snapshot.reasoning_keys
+    if not snapshot.has_own_keys:
+        reasoning_keys = reasoning.read(reasoning.path_in(snapshot.data_dir))
+    return replace(snapshot, keys=keys, reasoning_keys=reasoning_keys, warnings=tuple(warnings))
 
 
 def parse(
@@ -230,6 +234,7 @@ class _Resolver:
             providers = {name: replace(one, known=known.get(name, {})) for name, one in providers.items()}
         models = self._models(providers)
         names = Names(config.aliases, providers, models, self.error, self.stands, self.warnings)
+        reasoning_keys = reasoning.configured(config.reasoning, self.base, self.env, self.error)
         snapshot = Snapshot(
             server=self._server(),
             limits=Limits(**msgspec.structs.asdict(config.limits)),
@@ -250,6 +255,8 @@ class _Resolver:
             sessions=self._sessions(),
             data_dir=data,
             pricing=pricing,
+            reasoning_keys=reasoning_keys,
+            has_own_keys=bool(reasoning_keys),
         )
         check_whole(snapshot, self.error)
         # Where and by how many it is served says nothing about how: `check` and `serve --port` name one epoch.

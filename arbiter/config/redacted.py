@@ -57,6 +57,7 @@ def redacted(snapshot: Snapshot) -> dict[str, Any]:
             "idle_timeout": units.duration(snapshot.sessions.idle_timeout_s),
             "titles": {} if snapshot.sessions.titles is None else asdict(snapshot.sessions.titles),
         },
+        "reasoning": {"keys": [MASK] * len(snapshot.reasoning_keys) if snapshot.has_own_keys else []},
         "state": f"lmdb://{snapshot.state_dir}" if snapshot.state_dir.is_absolute() else f"lmdb:{snapshot.state_dir}",
         "storage": {
             "url": snapshot.storage.shown,

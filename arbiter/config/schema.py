@@ -16,6 +16,7 @@ from msgspec import Meta, field
 from arbiter.config.auth_schema import Key, OAuth, Tls
 from arbiter.config.callers import Auth, Client, SessionAffinity, Sessions
 from arbiter.config.price_schema import CatalogRow, PriceSources
+from arbiter.config.reasoning import Reasoning
 from arbiter.config.sections import Duration, Number, Secret, Section, Size, doc, instead
 from arbiter.config.storage_schema import Search, Storage
 
@@ -527,6 +528,7 @@ class Config(Section):
     sessions: Annotated[Sessions, doc("Which signals name a session, and who gives it a title.")] = field(
         default_factory=Sessions
     )
+    reasoning: Annotated[Reasoning, doc("How reasoning crosses formats.")] = field(default_factory=Reasoning)
     state: Annotated[
         str | None,
         doc("What workers share: `lmdb:///absolute/path` or `lmdb:relative`. Default: `state` in the data directory."),

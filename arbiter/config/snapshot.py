@@ -6,6 +6,7 @@ Secrets are fields without a `repr`; `config.redacted` shows the whole without t
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -447,7 +448,8 @@ class Snapshot:
     `models` answers a bare model name: the provider that listed it first, and the model. `providers` keep the file's
     order. `aliases` holds an alias under its name and, the same object, under its `advertise_as`.
 
-    `clients` are the file's; `keys` come and go without it (`config.keyring`), and are no part of the epoch.
+    `clients` are the file's; `keys` come and go without it (`config.keyring`), and are no part of the epoch, nor are
+    `reasoning_keys`, which seal reasoning; `has_own_keys` where these are not the data directory's.
     `deployment_key` is what fingerprints are made with; empty where none are needed.
     """
 
@@ -471,6 +473,8 @@ class Snapshot:
     search: Search = Search()
     data_dir: Path = Path("data")
     keys: tuple[Client, ...] = ()
+    reasoning_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    has_own_keys: bool = False
     pricing: Pricing = field(default_factory=Pricing)
     deployment_key: bytes = field(default=b"", repr=False)
 
@@ -502,6 +506,7 @@ class Snapshot:
             found.update(value for _, value in provider.headers)
             found.add(provider.endpoint.proxy or "")
             found.add(provider.oauth.client_secret if provider.oauth is not None else "")
+        found.update(base64.urlsafe_b64encode(key).decode().rstrip("=") for key in self.reasoning_keys)
         return frozenset(found - {""})
 
     def rates(self) -> Iterator[tuple[str, Rate]]:

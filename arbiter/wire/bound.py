@@ -29,6 +29,7 @@ from arbiter._speedups import nesting, sse
 from arbiter.errors import BadRequest, Garbled
 from arbiter.wire import marked
 from arbiter.wire.marked import Cutter
+from arbiter.wire.vault import is_sealed
 
 _MESSAGES = "messages"
 _THINKING = b'thinking"'
@@ -184,6 +185,16 @@ def without_thinking(members: Mapping[str, Raw], foreign: set[bytes]) -> Strippe
     return Stripped({**members, _MESSAGES: Raw(marked.joined(raw, kept))}, ("$.messages",))
 
 
+def is_open(members: Mapping[str, Raw], word: bytes) -> bool:
+    """Whether `word` stands in the turn that is not closed yet.
+
+    Errors: BadRequest where there is more of the request than anybody may look through.
+    """
+    cutter = Cutter()
+    turns = _turns(cutter, bytes(members.get(_MESSAGES, b"")))
+    return any(word in turn for turn in turns[_closed(cutter, turns) :])
+
+
 def nudged(members: Mapping[str, Raw], text: str) -> Mapping[str, Raw]:
     """Return the request with one more message of the user's at its end (SPEC 4.7), in either format.
 
@@ -237,7 +248,8 @@ def _signed(cutter: Cutter, block: bytes) -> tuple[bool, bytes | None]:
     if kind not in marked.NO_PLACE:
         return False, None
     signature = marked.word(found.get(b"signature" if kind == "thinking" else b"data", b""))
-    return True, _mark(signature) if signature else None
+    # What this gateway sealed is bound to nobody: whoever is asked gets of it what is its own.
+    return True, _mark(signature) if signature and not is_sealed(signature) else None
 
 
 def _closed(cutter: Cutter, turns: list[bytes]) -> int:

@@ -25,6 +25,7 @@ from arbiter.errors import BadRequest, Garbled
 from arbiter.wire import marked
 from arbiter.wire.bound import Stripped
 from arbiter.wire.marked import Cutter
+from arbiter.wire.vault import is_sealed
 
 _INPUT, _PREVIOUS, _CONVERSATION = "input", "previous_response_id", "conversation"
 _ENCRYPTED = b'"encrypted_content"'
@@ -34,6 +35,7 @@ _WHOLE = (b'"response.created"', b'"response.completed"', b'"response.incomplete
 _WHOLES = ("response.created", "response.completed", "response.incomplete")
 _NEWEST = re.compile(rb'"encrypted_content"\s*:\s*"([^"\\]+)"')
 _SEALED = re.compile(rb'"encrypted_content"\s*:\s*"')
+_OWN_ID = re.compile(r"rs_[0-9a-f]{32}_\d+")  # how `responses_answer.Names` makes one
 _BLANK = b" \t\r\n"
 
 _UNREADABLE = (BadRequest, msgspec.MsgspecError, RecursionError, UnicodeError)
@@ -156,6 +158,15 @@ def refers(members: Mapping[str, Raw]) -> bool:
     """Whether the conversation stands elsewhere: only who keeps it can go on with it."""
     stands_there = bool(_text(members.get(_PREVIOUS)) or conversation_of(members))
     return stands_there or b'"item_reference"' in bytes(members.get(_INPUT, b""))
+
+
+def is_own(type: Any, ident: Any, encrypted: Any) -> bool:
+    """Whether an item is reasoning that this gateway told of or sealed, which binds to nobody and is none elsewhere."""
+    if type != "reasoning":
+        return False
+    if encrypted is None:
+        return isinstance(ident, str) and _OWN_ID.fullmatch(ident) is not None
+    return is_sealed(encrypted)
 
 
 def marks(members: Mapping[str, Raw], owner: str | None) -> list[bytes]:
@@ -359,6 +370,8 @@ def _mark(entry: bytes, owner: str | None) -> bytes | None:
 
 def _mark_of(item: _Item, owner: str | None) -> bytes | None:
     """The mark of an item of the input; None where it is bound to nobody."""
+    if is_own(item.type, item.id, item.encrypted_content):
+        return None
     if isinstance(item.encrypted_content, str) and item.encrypted_content:
         return _of_text(item.encrypted_content)
     return id_mark(owner, item.id) if _is_reference(item) else None

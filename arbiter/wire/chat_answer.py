@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter import _speedups
-from arbiter.model import Answer, Finish, Refusal, Thinking, ToolCall, Usage
+from arbiter.model import Answer, Finish, Refusal, SealedThinking, Thinking, ToolCall, Usage
 from arbiter.wire.chat_messages import build_call
 from arbiter.wire.chat_parse import REASONING
 from arbiter.wire.json import NO_MEMBERS, Members, encode
@@ -79,6 +79,11 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     return built
 
 
+def reasoning_detail(item: str, call_id: str | None, index: int) -> dict[str, Any]:
+    """Return sealed reasoning as OpenRouter has what is encrypted; its id is that of the call that it is for."""
+    return {"type": "reasoning.encrypted", "data": item, "id": call_id, "index": index}
+
+
 def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, asked: Members = NO_MEMBERS) -> bytes:
     """Return the unary body for a client; `model` stands in where the upstream named none.
 
@@ -93,9 +98,12 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
     if refusal:
         message["refusal"] = refusal
     for part in answer.parts:
-        if type(part) is Thinking:
+        if type(part) is Thinking and part.text:
             spelling = part.spelling or REASONING
             message[spelling] = message.get(spelling, "") + part.text
+    sealed = [part for part in answer.parts if type(part) is SealedThinking]
+    if sealed:
+        message["reasoning_details"] = [reasoning_detail(one.item, one.call_id, i) for i, one in enumerate(sealed)]
     if calls:
         message["tool_calls"] = calls
     body: dict[str, Any] = {

@@ -9,7 +9,8 @@ they have no ids, and get one from where they stand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -26,6 +27,7 @@ from arbiter.model import (
     Reasoning,
     Refusal,
     Request,
+    SealedThinking,
     Text,
     Thinking,
     Tool,
@@ -36,6 +38,7 @@ from arbiter.model import (
 from arbiter.wire.chat_parts import FORMAT as FORMAT
 from arbiter.wire.chat_parts import CacheControl, parse_part
 from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
+from arbiter.wire.vault import MARK, is_sealed
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 REASONING = "reasoning_content"
@@ -85,10 +88,15 @@ class _Message(msgspec.Struct):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Raw = ABSENT
+    reasoning_details: Raw = ABSENT
     tool_calls: list[Raw] | None = None
     tool_call_id: str | None = None
     function_call: _Function | None = None
     cache_control: CacheControl | None = None
+
+
+class _Detail(msgspec.Struct):
+    data: Any = None
 
 
 class _Tool(msgspec.Struct):
@@ -174,6 +182,7 @@ _REQUEST = msgspec.json.Decoder(_Request)
 _CALL = msgspec.json.Decoder(_Call)
 _TOOL = msgspec.json.Decoder(_Tool)
 _STR = msgspec.json.Decoder(str)
+_DETAILS = msgspec.json.Decoder(list[_Detail])
 
 
 def parse_request(members: Mapping[str, Raw]) -> Request:
@@ -263,7 +272,7 @@ def _marked(content: str | tuple[Part, ...], mark: CacheMark | None) -> str | tu
 
 def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, called: str) -> str | tuple[Part, ...]:
     """Return what the assistant said: reasoning, then content, then calls; a bare string where it is only text."""
-    parts: list[Part] = []
+    parts: list[Part] = list(_sealed(message.reasoning_details, path))
     if message.reasoning_content:
         parts.append(Thinking(message.reasoning_content, spelling=REASONING))
     elif bytes(message.reasoning).startswith(b'"') and (reasoning := decode(_STR, message.reasoning)):
@@ -277,6 +286,14 @@ def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, c
     if message.refusal:
         parts.append(Refusal(message.refusal))
     return (*parts, *calls)
+
+
+def _sealed(details: Raw, path: str) -> Iterator[SealedThinking]:
+    """Yield what this gateway sealed; other details are other servers'."""
+    if MARK in bytes(details):
+        for one in decode(_DETAILS, details, f"{path}.reasoning_details."):
+            if is_sealed(one.data):
+                yield SealedThinking(one.data)
 
 
 def _parse_call(raw: Raw, path: str) -> Part:

@@ -29,10 +29,11 @@ from arbiter.model import (
     Started,
     TextDelta,
     ThinkingDelta,
+    ThinkingSealed,
     Usage,
     UsageReported,
 )
-from arbiter.wire.chat_answer import FINISH_OUT, write_usage
+from arbiter.wire.chat_answer import FINISH_OUT, reasoning_detail, write_usage
 from arbiter.wire.chat_parse import REASONING
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.moulds import NO_MOULDS, Moulds
@@ -68,6 +69,8 @@ class ChatWriter:
         self._calls: dict[int, bool] = {}  # those that opened: has it arguments?
         self._free: set[int] = set()  # those of them whose input is free text
         self._usage: Usage | None = None
+        self._details = 0  # items of sealed reasoning that were handed along
+        self._detail: dict[str, Any] | None = None  # the one for the next call
 
     def write(self, event: Event) -> bytes:
         """Return the bytes for `event`.
@@ -129,6 +132,8 @@ class ChatWriter:
             return self._write_slice(event)
         if type(event) is CallStarted:
             return self._write_call(event)
+        if type(event) is ThinkingSealed:
+            return self._write_sealed(event)
         if type(event) is RefusalDelta:
             return self._chunk({"refusal": event.text}) if event.text else b""
         if type(event) is UsageReported:
@@ -139,7 +144,16 @@ class ChatWriter:
             return self._finish(event.finish)
         elif type(event) is Ended:
             return self._end()
-        return b""  # signatures and redacted thinking: nothing here could hold them
+        return b""  # signatures and redacted thinking: nothing here could hold them as they are
+
+    def _write_sealed(self, event: ThinkingSealed) -> bytes:
+        """Hand an item along: with the call that it is for, since some clients (pi) keep it there or not at all."""
+        detail = reasoning_detail(event.item, event.call_id, self._details)
+        self._details += 1
+        if event.call_id is None:
+            return self._chunk({"reasoning_details": [detail]})
+        self._detail = detail
+        return b""
 
     def _write_call(self, call: CallStarted) -> bytes:
         if call.index != len(self._calls):
@@ -171,7 +185,11 @@ class ChatWriter:
         return ("custom", "input") if call in self._free else ("function", "arguments")
 
     def _call(self, index: int, members: dict[str, Any]) -> bytes:
-        return self._chunk({"tool_calls": [{"index": index, **members}]})
+        delta = {"tool_calls": [{"index": index, **members}]}
+        if self._detail is not None:
+            delta["reasoning_details"] = [self._detail]
+            self._detail = None
+        return self._chunk(delta)
 
     def _chunk(self, delta: dict[str, Any]) -> bytes:
         return self._delta + encode(delta) + _TAIL

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from arbiter import _speedups
 from arbiter._speedups import nesting
-from arbiter.model import Answer, Finish, RedactedThinking, Refusal, Text, Thinking, ToolCall, Usage
+from arbiter.model import Answer, Finish, RedactedThinking, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 
 FINISH_IN = {
@@ -107,9 +107,12 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
             if part.text:
                 content.append(text_block(part.text))
         elif type(part) is Thinking:
-            content.append({"type": "thinking", "thinking": part.text, "signature": part.signature or ""})
+            if part.text or part.signature:
+                content.append({"type": "thinking", "thinking": part.text, "signature": part.signature or ""})
         elif type(part) is RedactedThinking:
             content.append({"type": "redacted_thinking", "data": part.data})
+        elif type(part) is SealedThinking:
+            content.append({"type": "redacted_thinking", "data": part.item})
         elif type(part) is ToolCall:
             content.append(call_block(part.id, part.name, _input(part.arguments)))
     return encode(write_message(answer, trace_id, model, content, FINISH_OUT[answer.finish or Finish.STOP]))

@@ -71,5 +71,5 @@ def _body(error: ArbiterError, trace_id: str, kind: str) -> dict[str, object]:
         kind = "billing_error"
     inner: dict[str, object] = {"type": kind, "message": str(error)}
     if not isinstance(error, UpstreamStatus | InStreamError):
-        inner["code"] = error.code  # the vendor has none; ours is the stable name of what went wrong
+        inner["code"] = error.word or error.code  # the vendor has none; ours is the stable name of what went wrong
     return {"type": "error", "error": inner, "request_id": trace_id}

@@ -28,6 +28,7 @@ from arbiter.model import (
     Reasoning,
     RedactedThinking,
     Request,
+    SealedThinking,
     Text,
     Thinking,
     Tool,
@@ -37,6 +38,7 @@ from arbiter.model import (
 )
 from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
 from arbiter.wire.messages_opaque import is_needless, told
+from arbiter.wire.vault import is_sealed
 
 FORMAT = "anthropic-messages"
 BLOCKS = ("text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking")
@@ -248,7 +250,7 @@ def _parse_block(one: _Block | Raw, path: str) -> Part:
     elif block.type == "thinking" and block.thinking is not None:
         part = Thinking(block.thinking, block.signature or None)
     elif block.type == "redacted_thinking" and block.data is not None:
-        part = RedactedThinking(block.data)
+        part = SealedThinking(block.data) if is_sealed(block.data) else RedactedThinking(block.data)
     elif block.source is not None and block.type == "image":
         part = _parse_image(block.source, cache)
     elif block.source is not None and block.type == "document":

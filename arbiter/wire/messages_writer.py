@@ -42,6 +42,7 @@ from arbiter.model import (
     TextDelta,
     ThinkingDelta,
     ThinkingRedacted,
+    ThinkingSealed,
     ThinkingSigned,
     Usage,
     UsageReported,
@@ -196,13 +197,18 @@ class MessagesWriter:
             before = self._think()
             return before + _event("content_block_delta", {"index": self._index, "delta": delta}) + self._close()
         if type(event) is ThinkingRedacted:
-            return self._enter("redacted", {"type": "redacted_thinking", "data": event.data}, "", "") + self._close()
+            return self._redacted(event.data)
+        if type(event) is ThinkingSealed:
+            return self._redacted(event.item)
         if type(event) is CallStarted:
             block = call_block(event.id, event.name, {})
             opening = self._enter(event.index, block, "input_json_delta", "partial_json")
             self._span = Span()
             return opening
         return b""
+
+    def _redacted(self, data: str) -> bytes:
+        return self._enter("redacted", {"type": "redacted_thinking", "data": data}, "", "") + self._close()
 
     def _think(self) -> bytes:
         block = {"type": "thinking", "thinking": "", "signature": ""}

@@ -50,7 +50,7 @@ and stops at `insufficient_quota`. Every other class, and every error of our own
 
 def code_of(error: ArbiterError) -> str:
     """Return `error.code`."""
-    code: str = error.code
+    code: str = error.word or error.code
     return UPSTREAM_CODES.get(error.code, code) if isinstance(error, UpstreamStatus | InStreamError) else code
 
 

@@ -31,7 +31,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     `efforts` are the words it takes as `reasoning_effort`, none where it refuses the member; `idle` is the one that
     comes closest to not thinking; with `tools_idle` it takes tools only beside that one. `toggle` says that `thinking`
     with a type switches it off. `reasoning` is the member for earlier reasoning, None where it refuses that;
-    `wants_reasoning` that a turn with calls must have it. `cap` is what it writes at most, in tokens.
+    `wants_reasoning` that a turn with calls must have it. `encrypts`: OpenAI's Responses gives its reasoning encrypted
+    where it is asked to. `cap` is what it writes at most, in tokens.
     """
 
     known: bool = True
@@ -43,6 +44,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     toggle: bool = False
     reasoning: str | None = "reasoning_content"
     wants_reasoning: bool = False
+    encrypts: bool = False
     sampling: bool = True  # `temperature` and `top_p`
     parallel: bool = True  # `parallel_tool_calls`
     top_k: bool = True
@@ -59,7 +61,7 @@ def _openai(*efforts: str, **members: object) -> Dialect:
     """Return a model of OpenAI's own that reasons; it refuses what it does not know, and sampling while it thinks."""
     idle = efforts[0] if efforts else None
     common = {"limit": "max_completion_tokens", "reasoning": None, "sampling": False, "top_k": False, "stops": 4}
-    return msgspec.convert(common | {"efforts": efforts, "idle": idle} | members, Dialect)
+    return msgspec.convert(common | {"efforts": efforts, "idle": idle, "encrypts": bool(efforts)} | members, Dialect)
 
 
 def _gpt_5(*efforts: str, **members: object) -> Dialect:
@@ -94,7 +96,7 @@ _RULES: tuple[tuple[str, Dialect], ...] = (
     (r"kimi-(?!.*instruct)", Dialect(toggle=True, wants_reasoning=True)),
     (r"glm-", Dialect(toggle=True)),
     (r"qwen|qwq|gemma", Dialect(system_anywhere=False)),
-    (r"grok-(4\.[3-9](?!\d)|3-mini|[5-9])", Dialect(efforts=("low", "medium", "high"))),
+    (r"grok-(4\.[3-9](?!\d)|3-mini|[5-9])", Dialect(efforts=("low", "medium", "high"), encrypts=True)),
     (r"gemini", Dialect(efforts=("low", "medium", "high"), call_ids="any")),  # proxies keep its signatures in the ids
     (r"grok|llama|codellama|phi|granite|command|starcoder|smollm|kimi|moonshot|deepseek|.*(instruct|coder)", Dialect()),
 )

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter import _speedups
-from arbiter.model import Answer, Finish, Refusal, Text, Thinking, ToolCall, Usage
+from arbiter.model import Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
 from arbiter.wire.json import NO_MEMBERS, Members, encode, one_line
 from arbiter.wire.responses_parse import namespaces
 from arbiter.wire.span import BLANK, Span
@@ -202,8 +202,9 @@ def message_item(id: str, status: str, content: list[Any]) -> dict[str, Any]:
     return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
 
 
-def reasoning_item(id: str, summary: list[Any]) -> dict[str, Any]:
-    return {"id": id, "type": "reasoning", "summary": summary}
+def reasoning_item(id: str, summary: list[Any], sealed: str | None = None) -> dict[str, Any]:
+    item = {"id": id, "type": "reasoning", "summary": summary}
+    return item if sealed is None else {**item, "encrypted_content": sealed}
 
 
 def call_item(id: str, status: str, call_id: str, named: dict[str, str], arguments: Any) -> dict[str, Any]:
@@ -257,6 +258,8 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
         elif type(part) is Thinking:
             if part.text:
                 items.append(reasoning_item(names.id(REASONING, place), [summary_part(part.text)]))
+        elif type(part) is SealedThinking:
+            items.append(reasoning_item(names.id(REASONING, place), [], part.item))
         elif type(part) is ToolCall:
             named, calls[place] = names.call(part.name), part
             if part.is_free:

@@ -23,7 +23,7 @@ from arbiter.wire.json import encode
 from arbiter.wire.openai_models import Dialect, dialect, effort
 from arbiter.wire.openai_names import renamed, sent_name, sent_user
 from arbiter.wire.openai_schema import is_strict, whole_schema
-from arbiter.wire.responses_parse import FORMAT, LOGPROBS, short_name
+from arbiter.wire.responses_parse import ENCRYPTED, FORMAT, LOGPROBS, short_name
 from arbiter.wire.responses_turns import Conversation, type_of
 
 _NOBODY = Target()
@@ -59,7 +59,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         "temperature": request.temperature if sampling else None,
         "top_p": request.top_p if sampling else None,
         "top_logprobs": request.top_logprobs if request.logprobs else None,
-        "include": [LOGPROBS] if request.logprobs else None,
+        "include": _include(request, takes) or None,
         "reasoning": _reasoning(request, word),
         "text": _text(request),
         "user": sent_user(request.user) if request.user is not None else None,
@@ -143,6 +143,12 @@ def _choice(request: Request, takes: Dialect, *, tools: bool) -> dict[str, Any]:
     if request.parallel_tools is not None and takes.parallel:
         built["parallel_tool_calls"] = request.parallel_tools
     return built
+
+
+def _include(request: Request, takes: Dialect) -> list[Any]:
+    """Return what is told only where it is asked for: reasoning to hand along, since the conversation is not kept."""
+    wanted: list[Any] = [Raw(ENCRYPTED)] if takes.encrypts else []
+    return [*wanted, LOGPROBS] if request.logprobs else wanted
 
 
 def _reasoning(request: Request, word: str | None) -> dict[str, str] | None:

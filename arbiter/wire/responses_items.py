@@ -20,6 +20,7 @@ from arbiter.model import (
     Opaque,
     Part,
     Refusal,
+    SealedThinking,
     Text,
     Thinking,
     ToolCall,
@@ -28,6 +29,7 @@ from arbiter.model import (
 from arbiter.wire.json import ABSENT, blame, decode, present
 from arbiter.wire.openai_parts import file_of, image_of
 from arbiter.wire.responses_opaque import told
+from arbiter.wire.vault import is_sealed
 
 FORMAT = "openai-responses"
 ROLES = ("system", "developer", "user", "assistant")
@@ -62,6 +64,7 @@ class _Thought(msgspec.Struct):
 class _Reasoning(msgspec.Struct):
     summary: list[_Thought] | None = None
     content: list[_Thought] | None = None
+    encrypted_content: str | None = None
 
 
 class _Audio(msgspec.Struct):
@@ -222,5 +225,7 @@ def _reasoning(raw: Raw) -> Part:
         found = _REASONING.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return Opaque(FORMAT, bytes(raw), "")
+    if found.encrypted_content is not None and is_sealed(found.encrypted_content):
+        return SealedThinking(found.encrypted_content)
     thoughts = found.content or found.summary or []
     return Thinking("\n\n".join(one.text for one in thoughts if one.text), item=present(raw))

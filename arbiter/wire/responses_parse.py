@@ -33,6 +33,8 @@ from arbiter.wire.responses_opaque import is_needless
 
 LOGPROBS = "message.output_text.logprobs"
 """What asks for log probabilities, as one of the things to `include`."""
+ENCRYPTED = b'"reasoning.encrypted_content"'
+"""What asks for reasoning that can be handed along, in the same place."""
 
 
 class _Held(msgspec.Struct):

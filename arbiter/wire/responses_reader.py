@@ -63,6 +63,7 @@ class _Item(msgspec.Struct):
     input: Any = None
     content: list[_Part] | str | None = None
     summary: list[_Part] | None = None
+    encrypted_content: Any = None
 
 
 class _Typed(msgspec.Struct):
@@ -307,6 +308,9 @@ class ResponsesReader(EventReader):
             for kind, parts in ((_THOUGHT, thoughts), (_SUMMARY, item.summary or [])):
                 for place, part in enumerate(parts):
                     self._say_rest(state, kind, place, part.text, events)
+            if word(item.encrypted_content):
+                events.append(ThinkingSigned("", raw))
+                self._thought = None
 
     def _say_rest(
         self, state: _State, kind: str, part: int, said: Any, events: list[Event], logprobs: Raw = ABSENT

@@ -34,6 +34,7 @@ from arbiter.model import (
     TextDelta,
     ThinkingDelta,
     ThinkingRedacted,
+    ThinkingSealed,
     ThinkingSigned,
     Usage,
     UsageReported,
@@ -190,6 +191,8 @@ class ResponsesWriter:
             return self._enter(_THOUGHT) + self._say(event.text) if event.text else b""
         if kind is ThinkingSigned or kind is ThinkingRedacted:  # nothing here could hold them; the thought ends
             return self._close() if self._part is _THOUGHT else b""
+        if type(event) is ThinkingSealed:
+            return self._write_sealed(event.item)
         if type(event) is CallStarted:
             return self._start_call(event)
         if type(event) is CallDelta:
@@ -287,6 +290,14 @@ class ResponsesWriter:
         """Return where the open part is."""
         index = "summary_index" if self._part is _THOUGHT else "content_index"
         return {"output_index": self._place, index: len(self._parts)}
+
+    def _write_sealed(self, sealed: str) -> bytes:
+        """Hand reasoning along: an item without a summary, as the vendor's are that tell nothing."""
+        before = self._close() + self._close_whole_calls()
+        place, id = self._next("rs")
+        self._keep(len(sealed))
+        before += self._item("added", place, encode(answer.reasoning_item(id, [])))
+        return before + self._finish_item(place, encode(answer.reasoning_item(id, [], sealed)))
 
     # --- Calls --------------------------------------------------------------------------------------------------------
 

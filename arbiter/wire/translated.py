@@ -27,6 +27,7 @@ from arbiter.model import (
 from arbiter.wire.course import OPENING_BYTES, Ending
 from arbiter.wire.disguises import Disguises, Unmasking
 from arbiter.wire.format import Reader, Writer
+from arbiter.wire.sealer import Sealer
 
 
 class Heard:
@@ -73,14 +74,15 @@ def _size(text: str) -> int:
 class TranslatedStream:
     """One upstream stream on its way to a client of another format (`wire.course.Course`).
 
-    `disguises` are the tools that the upstream knows in another shape than the client.
+    `disguises` are the tools that the upstream knows in another shape than the client. A `sealer` hands the reasoning
+    along for which the client's format has no place.
     """
 
     opening_bytes = OPENING_BYTES
-    __slots__ = ("_error", "_frames", "_is_silent", "_reader", "_unmasking", "_writer", "ending", "finish_inferred",
-                 "heard", "is_bare", "last_words", "protocol_fault", "repairs")  # fmt: skip
+    __slots__ = ("_error", "_frames", "_is_silent", "_reader", "_sealer", "_unmasking", "_writer", "ending",
+                 "finish_inferred", "heard", "is_bare", "last_words", "protocol_fault", "repairs")  # fmt: skip
 
-    def __init__(self, reader: Reader, writer: Writer, disguises: Disguises) -> None:
+    def __init__(self, reader: Reader, writer: Writer, disguises: Disguises, sealer: Sealer | None = None) -> None:
         self.ending = Ending.OPEN
         self.finish_inferred = False
         self.is_bare = False
@@ -92,6 +94,7 @@ class TranslatedStream:
         self._frames = reader.frames
         self._writer = writer
         self._unmasking = Unmasking(disguises) if disguises else None
+        self._sealer = sealer
         self.heard = Heard()
         self._error: ArbiterError | None = None
 
@@ -141,15 +144,13 @@ class TranslatedStream:
         try:
             frames.open(data)
             while (frame := frames.next()) is not None:
-                out.append(frames.take())
-                self._tell()
+                self._take_moved(out)
                 if not self._pass(self._reader.read(*frame), out):
                     return b"".join(out)
                 self._aim()
         except Garbled as fault:
             self._stop(fault)
-        out.append(frames.take())
-        self._tell()  # also to keep no more of them than one read brings
+        self._take_moved(out)  # also to keep no more of them than one read brings
         return b"".join(out)
 
     def end(self, error: ArbiterError | None) -> bytes:
@@ -184,13 +185,21 @@ class TranslatedStream:
                 return False
             self._is_silent = False
             for told in self._unmasking.take(event) if self._unmasking is not None else (event,):
-                self.heard.take(told)
-                out.append(self._writer.write(told))
+                for handed in self._sealer.take(told) if self._sealer is not None else (told,):
+                    self.heard.take(handed)
+                    out.append(self._writer.write(handed))
             if type(event) is Ended:
                 self.finish_inferred = event.inferred
                 self.ending = Ending.COMPLETE
                 return False
         return True
+
+    def _take_moved(self, out: list[bytes]) -> None:
+        moved = self._frames.take()
+        out.append(moved)
+        if self._sealer is not None:
+            self._sealer.moved(moved)
+        self._tell()
 
     def _tell(self) -> None:
         """Let both sides know of the arguments that were moved past them."""
@@ -202,6 +211,8 @@ class TranslatedStream:
 
     def _aim(self) -> None:
         frames, moulds = self._frames, self._writer.moulds()
+        if self._sealer is not None:
+            moulds = self._sealer.narrowed(moulds)
         is_seen = self._unmasking is not None and self._unmasking.changes(moulds.call)
         place = self._reader.place_of(moulds.call) if moulds.arguments is not None and not is_seen else -1
         frames.aim(

@@ -14,7 +14,7 @@ import yaml
 from arbiter.accounting.genai import packaged
 from arbiter.cli import parser
 from arbiter.clock import now_ms
-from arbiter.config import reference
+from arbiter.config import reasoning, reference
 from arbiter.config.decode import Decoder
 from arbiter.config.load import DEMO, parse
 from arbiter.config.rates import DAY_MS
@@ -102,8 +102,10 @@ def test_every_key_stands_in_the_example() -> None:
 def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> None:
     for name in ("private-ca.pem", "client.pem", "client.key"):
         (tmp_path / name).write_text("-----BEGIN")
+    (tmp_path / "reasoning.keys").write_text(f"{reasoning.spelled(reasoning.new())}\n")
     text = re.sub(r"^( +)# ( *\w+:)", r"\1\2", EXAMPLE, flags=re.MULTILINE)
     text = text.replace('key: "${ANTHROPIC_API_KEY}"', "").replace("/run/secrets/anthropic", "client.key")
+    text = text.replace("/run/secrets/reasoning", "reasoning.keys")
     snapshot = parse(text, str(tmp_path / "arbiter.yaml"), ENV)
     assert snapshot.server.socket and snapshot.admin.forward_auth_header
     assert snapshot.providers["anthropic"].endpoint.tls_ca == str(tmp_path / "private-ca.pem")

@@ -1,0 +1,180 @@
+"""Watches an answer on its way to a client of another format, and hands the client its reasoning along, sealed.
+
+What was thought since the last item is sealed where the next call opens, or the model finishes: by then all is known
+that an item is bound to. So it stands in front of the call that it was thought for, in every format.
+
+Plain deltas are moved past the events (`wire.moulds`), and read here from what was moved. That needs one kind of mould
+at a time, or nobody could tell whose strings these are: that of whatever was said last.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+
+from arbiter.model import (
+    CallDelta,
+    CallStarted,
+    Event,
+    Finished,
+    RefusalDelta,
+    TextDelta,
+    ThinkingDelta,
+    ThinkingRedacted,
+    ThinkingSealed,
+    ThinkingSigned,
+)
+from arbiter.wire.moulds import Mould, Moulds
+from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES
+from arbiter.wire.vault import MAX_SEALED_BYTES, Origin, Sealed, Thought, Vault, squeezed
+
+_decode_str = msgspec.json.Decoder(str).decode
+_END = b"\n\n"
+_MOST_MOVED_BYTES = 256 << 10
+_TEXT, _REASONING_CONTENT, _REASONING, _CALL = "text", "reasoning_content", "reasoning", "call"
+
+
+class Sealer:
+    """The reasoning of one answer of `origin`'s, for the client `owner`."""
+
+    __slots__ = ("_calls", "_digest", "_is_over", "_kind", "_mould", "_moved", "_moved_bytes", "_origin", "_owner",
+                 "_said", "_size", "_spelling", "_texts", "_thoughts", "_vault")  # fmt: skip
+
+    def __init__(self, vault: Vault, origin: Origin, owner: str | None) -> None:
+        self._vault = vault
+        self._origin = origin
+        self._owner = owner
+        self._kind = ""  # of what was said last
+        self._mould: Mould = None  # of that kind, as it was aimed last
+        self._moved: list[bytes] = []  # in that mould, and not read yet
+        self._moved_bytes = 0
+        self._said = 0  # characters of text that are no blanks
+        self._digest = sha256()  # of those
+        self._calls: list[str] = []
+        self._thoughts: list[Thought] = []  # since the last item
+        self._texts: list[str] = []  # of the thought under way
+        self._spelling: str | None = None
+        self._size = 0
+        self._is_over = False  # there is more than an item can hold
+
+    def take(self, event: Event) -> tuple[Event, ...]:
+        """Return what the client is told in place of `event`: that, and in front of it an item where one is due."""
+        kind = type(event)
+        self._read_moved()
+        if type(event) is ThinkingDelta:
+            self._kind = _REASONING if event.spelling == "reasoning" else _REASONING_CONTENT
+            self._think(event.text, event.spelling)
+        elif type(event) is TextDelta or type(event) is RefusalDelta:
+            self._kind = _TEXT if kind is TextDelta else ""
+            self._end_thought()
+            if kind is TextDelta:
+                self._say(event.text)
+        elif kind is CallDelta:
+            self._kind = _CALL
+        elif type(event) is ThinkingSigned:
+            self._end_thought(event.signature or None, event.item)
+        elif type(event) is ThinkingRedacted:
+            self._end_thought()
+            self._keep(Thought(self._said, len(self._calls), data=event.data), len(event.data))
+        elif type(event) is CallStarted:
+            self._kind = _CALL
+            self._end_thought()
+            self._calls.append(event.id)
+            return self._sealed(event, event.id)
+        elif kind is Finished:
+            self._end_thought()
+            return self._sealed(event, None)
+        return (event,)
+
+    def narrowed(self, moulds: Moulds) -> Moulds:
+        """Return those of `moulds` that may be used until the next event: of the kind of what was said last."""
+        self._read_moved()
+        if self._kind == _CALL:
+            self._mould = None
+            return moulds._replace(text=None, reasoning_content=None, reasoning=None)
+        if self._kind == _TEXT:
+            self._mould = moulds.text
+            return Moulds(text=self._mould)
+        if self._kind == _REASONING_CONTENT:
+            self._mould = moulds.reasoning_content
+            return Moulds(reasoning_content=self._mould)
+        self._mould = moulds.reasoning if self._kind == _REASONING else None
+        return Moulds(reasoning=self._mould)
+
+    def moved(self, moved: bytes) -> None:
+        """Be told of what was moved since the last look, in the shape that it left in."""
+        if self._mould is not None and moved:
+            self._moved.append(moved)
+            self._moved_bytes += len(moved)
+            if self._moved_bytes > _MOST_MOVED_BYTES:
+                self._read_moved()
+
+    def _read_moved(self) -> None:
+        """Read what was moved, all at once: that costs a stream a tenth of what reading each delta would."""
+        if self._mould is None or not self._moved:
+            return
+        before, behind = self._mould
+        # Each is an event that ends with a blank line; no string holds one.
+        events = b"".join(self._moved).split(_END)[:-1]
+        self._moved.clear()
+        self._moved_bytes = 0
+        start, end = len(before) + 1, len(_END) - len(behind) - 1
+        text = _decode_str(b'"%b"' % b"".join([event[start:end] for event in events]))
+        if self._kind == _TEXT:
+            self._say(text)
+        else:
+            self._think(text, self._spelling)
+
+    def _think(self, text: str, spelling: str | None) -> None:
+        if self._texts and spelling != self._spelling:
+            self._end_thought()
+        self._spelling = spelling
+        self._size += len(text)
+        if self._size > MAX_SEALED_BYTES:
+            self._is_over = True
+            self._texts.clear()
+            self._thoughts.clear()
+        elif not self._is_over:
+            self._texts.append(text)
+
+    def _say(self, text: str) -> None:
+        text = squeezed(text)
+        self._said += len(text)
+        self._digest.update(text.encode("utf-8", "surrogatepass"))
+
+    def _end_thought(self, signature: str | None = None, item: bytes | None = None) -> None:
+        text = "".join(self._texts)
+        self._texts.clear()
+        if text or signature or item is not None:
+            thought = Thought(self._said, len(self._calls), text, signature, self._spelling, item)
+            self._keep(thought, len(signature or "") + len(item or b""))
+
+    def _keep(self, thought: Thought, size: int) -> None:
+        self._size += size
+        self._is_over = self._is_over or self._size > MAX_SEALED_BYTES
+        if self._is_over:
+            self._thoughts.clear()
+        else:
+            self._thoughts.append(thought)
+
+    def _sealed(self, event: Event, call_id: str | None) -> tuple[Event, ...]:
+        thoughts = tuple(self._thoughts)
+        self._thoughts.clear()
+        if not any(_is_wanted(one, self._origin.format) for one in thoughts):
+            return (event,)
+        digest = self._digest.digest()[:16]
+        sealed = Sealed(self._origin, tuple(self._calls), self._said, digest, thoughts)
+        item = self._vault.seal(sealed, self._owner)
+        return (event,) if item is None else (ThinkingSealed(item, call_id), event)
+
+
+def _is_wanted(thought: Thought, format: str) -> bool:
+    """Whether an upstream of that format could do anything with it again."""
+    if format == MESSAGES:
+        return thought.signature is not None or thought.data is not None
+    if format == RESPONSES:
+        return thought.item is not None
+    if format == GEMINI:
+        return thought.signature is not None
+    return format == CHAT and bool(thought.text)

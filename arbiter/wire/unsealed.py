@@ -1,0 +1,167 @@
+"""Takes sealed reasoning out of a request to an upstream of the client's own format (SPEC 6.6).
+
+An item was made when an upstream of another format answered; one of the client's own has no use for it, and refuses
+what it cannot read. What stood beside an item goes with it: thinking without a signature, reasoning items of ours that
+hold no more than a summary. Every other byte is as it came.
+
+Where an open tool loop loses its thoughts, Anthropic would refuse to think on with a budget: it wants each call to
+follow a thought of its own. So such a request goes without thinking, and without the edits that need it. (Adaptive
+thinking does not ask for that, and stays on.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Raw
+
+from arbiter.wire import bound, bound_responses, marked
+from arbiter.wire.bound import Stripped
+from arbiter.wire.json import encode
+from arbiter.wire.marked import Cutter
+from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
+from arbiter.wire.openai_models import dialect
+from arbiter.wire.restored import HandedAlong
+from arbiter.wire.vault import MARK, is_sealed
+
+_BLANK = b" \t\r\n"
+_THINKING_OFF = Raw(b'{"type":"disabled"}')
+_CLEARS_THINKING = b"clear_thinking"
+
+
+def may_hold(members: Mapping[str, Raw]) -> bool:
+    """Whether there could be an item in a request. False is certain."""
+    return any(MARK in bytes(members[name]) for name in ("messages", "input") if name in members)
+
+
+def unsealed(format: str, members: Mapping[str, Raw], handed: HandedAlong, model: str) -> Stripped:
+    """Return the request for an upstream of its own format, which is asked for `model`.
+
+    Errors: BadRequest where there is more of it than anybody may look through.
+    """
+    if format == RESPONSES:
+        return _changed(members, "input", lambda cutter, place, item: None if _is_item(item) else item)
+    if format == CHAT:
+        texts = handed.texts() if dialect(model).wants_reasoning else None
+        return _changed(members, "messages", lambda cutter, place, turn: _chat(cutter, turn, place, texts))
+    assert format == MESSAGES, "no other format is translated"
+    stripped = _changed(members, "messages", lambda cutter, place, turn: _messages(cutter, turn))
+    return _thinking_off(stripped, members) if bound.is_open(members, MARK) else stripped
+
+
+def _changed(members: Mapping[str, Raw], name: str, change: Callable[[Cutter, int, bytes], bytes | None]) -> Stripped:
+    raw = bytes(members[name])
+    if not marked.is_array(raw):
+        return Stripped(members, ())
+    cutter = Cutter()
+    before = cutter.pieces_of(raw)
+    after = [change(cutter, place, piece) for place, piece in enumerate(before)]
+    if after == before:
+        return Stripped(members, ())
+    kept = [piece for piece in after if piece is not None]
+    return Stripped({**members, name: Raw(marked.joined(raw, kept))}, (f"$.{name}",))
+
+
+class _Item(msgspec.Struct):
+    type: str | None = None
+    id: str | None = None
+    encrypted_content: str | None = None
+
+
+_ITEM = msgspec.json.Decoder(_Item)
+
+
+def _is_item(raw: bytes) -> bool:
+    if b'"reasoning"' not in raw:
+        return False
+    try:
+        item = _ITEM.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return bound_responses.is_own(item.type, item.id, item.encrypted_content)
+
+
+def _chat(cutter: Cutter, turn: bytes, place: int, texts: Mapping[int, str] | None) -> bytes:
+    """Return a message without items; with their text where the upstream wants it back and the client left it out."""
+    if MARK not in turn or not marked.is_object(turn):
+        return turn
+    kept: list[bytes] = []
+    names = set()
+    found = False
+    for member in cutter.members_of(turn):
+        if member.name == b"reasoning_details" and marked.is_array(member.value):
+            details = cutter.pieces_of(member.value)
+            others = [one for one in details if not is_sealed(_word(cutter, one, b"data"))]
+            found = found or len(others) != len(details)
+            if others:
+                kept.append(member.with_value(marked.joined(member.value, others)).text)
+            continue
+        names.add(member.name)
+        kept.append(member.text)
+    if found and texts is not None and b"reasoning_content" not in names:
+        kept.append(b'"reasoning_content":%b' % encode(texts.get(place, "")))
+    return marked.joined(turn, kept) if found else turn
+
+
+def _messages(cutter: Cutter, turn: bytes) -> bytes | None:
+    """Return a message without items and unsigned thinking; None where nothing is left of it."""
+    if MARK not in turn or not marked.is_object(turn):
+        return turn
+    members = cutter.members_of(turn)
+    after: list[bytes] = []
+    for member in members:
+        kept = member
+        if member.name == b"content" and marked.is_array(member.value):
+            blocks = cutter.pieces_of(member.value)
+            if not any(_is_ours(cutter, block) for block in blocks):
+                return turn
+            rest = [block for block in blocks if not _is_ours(cutter, block) and not _is_unsigned(cutter, block)]
+            if not rest:
+                return None
+            kept = member.with_value(marked.joined(member.value, rest))
+        after.append(kept.text)
+    return marked.joined(turn, after)
+
+
+def _is_ours(cutter: Cutter, block: bytes) -> bool:
+    return (
+        MARK in block
+        and _word(cutter, block, b"type") == "redacted_thinking"
+        and is_sealed(_word(cutter, block, b"data"))
+    )
+
+
+def _is_unsigned(cutter: Cutter, block: bytes) -> bool:
+    if b'"thinking"' not in block or _word(cutter, block, b"type") != "thinking":
+        return False
+    return not _word(cutter, block, b"signature")
+
+
+def _word(cutter: Cutter, block: bytes, name: bytes) -> str | None:
+    if not marked.is_object(block):
+        return None
+    return next((marked.word(one.value.strip(_BLANK)) for one in cutter.members_of(block) if one.name == name), None)
+
+
+class _Switch(msgspec.Struct):
+    type: str | None = None
+
+
+_SWITCH = msgspec.json.Decoder(_Switch)
+
+
+def _thinking_off(stripped: Stripped, members: Mapping[str, Raw]) -> Stripped:
+    try:
+        switch = _SWITCH.decode(members.get("thinking", Raw(b"{}")))
+    except msgspec.MsgspecError:
+        return stripped
+    if switch.type != "enabled":
+        return stripped
+    changed = dict(stripped.members)
+    changed["thinking"] = _THINKING_OFF
+    paths = (*stripped.changed, "$.thinking")
+    if _CLEARS_THINKING in bytes(changed.get("context_management", b"")):
+        del changed["context_management"]
+        paths = (*paths, "$.context_management")
+    return Stripped(changed, paths)

@@ -1,0 +1,183 @@
+"""Agents of three formats, as they keep a conversation: all that an answer brought goes into the next request.
+
+    agent = ChatAgent(gateway.port, "claude", stream=True)
+    answer = await agent.turn()                     # asks, and answers the calls that came; `agent.said` grew
+    while agent.is_calling: await agent.turn()
+
+`key` is the client's own; `members` go into every request. What was refused leaves the conversation as it was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any, ClassVar
+
+from tests.fakes.client import Answer, ask
+
+TASK = "Task {}: read five files, one after the other, and tell me when you are done."
+_numbers = itertools.count(1)  # no conversation begins as another one did
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+
+
+class Agent:
+    PATH: ClassVar[str]
+
+    def __init__(self, port: int, model: str, *, stream: bool, key: str | None = None, **members: Any) -> None:
+        self.port, self.model, self.stream, self.key, self.members = port, model, stream, key, members
+        self.history: list[dict[str, Any]] = [{"role": "user", "content": TASK.format(next(_numbers))}]
+        self.said: list[str] = []
+        self.is_calling = True
+
+    async def turn(self) -> Answer:
+        headers = [("authorization", f"Bearer {self.key}")] if self.key else []
+        answer = await ask(self.port, self.PATH, {**self.body(), **self.members}, headers=headers)
+        if answer.status == 200:
+            self.take(answer)
+        return answer
+
+    def body(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def take(self, answer: Answer) -> None:
+        raise NotImplementedError
+
+    def forget_plain_thoughts(self) -> None:
+        """Keep of what was thought only what nobody can read."""
+        raise NotImplementedError
+
+
+class ChatAgent(Agent):
+    """As pi and others that know OpenRouter's `reasoning_details`."""
+
+    PATH = "/v1/chat/completions"
+
+    def body(self) -> dict[str, Any]:
+        tool = {"type": "function", "function": {"name": "read", "parameters": SCHEMA}}
+        return {
+            "model": self.model,
+            "messages": self.history,
+            "tools": [tool],
+            "stream": self.stream,
+            "reasoning_effort": "high",
+        }
+
+    def take(self, answer: Answer) -> None:
+        message = self._streamed(answer) if self.stream else answer.json["choices"][0]["message"]
+        kept = ("role", "content", "reasoning_content", "reasoning_details", "tool_calls")
+        self.history.append({name: message[name] for name in kept if message.get(name) is not None})
+        self.said.append(message.get("content") or "")
+        calls = message.get("tool_calls") or []
+        self.is_calling = bool(calls)
+        self.history += [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in calls]
+
+    def forget_plain_thoughts(self) -> None:
+        for message in self.history:
+            message.pop("reasoning_content", None)
+
+    def _streamed(self, answer: Answer) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant"}
+        calls: dict[int, dict[str, Any]] = {}
+        for _, data in answer.events:
+            if data == "[DONE]":
+                break
+            for choice in json.loads(data)["choices"]:
+                delta = choice["delta"]
+                for name in ("content", "reasoning_content"):
+                    if delta.get(name):
+                        message[name] = message.get(name, "") + delta[name]
+                message.setdefault("reasoning_details", []).extend(delta.get("reasoning_details", ()))
+                for one in delta.get("tool_calls", ()):
+                    fresh = {"type": "function", "id": one.get("id"), "function": {"name": "", "arguments": ""}}
+                    call = calls.setdefault(one["index"], fresh)
+                    for name, value in one.get("function", {}).items():
+                        call["function"][name] += value
+        if calls:
+            message["tool_calls"] = list(calls.values())
+        if not message["reasoning_details"]:
+            del message["reasoning_details"]
+        return message
+
+
+class MessagesAgent(Agent):
+    """As Claude Code: blocks come back as they came."""
+
+    PATH = "/v1/messages"
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "max_tokens": 8000,
+            "messages": self.history,
+            "tools": [{"name": "read", "input_schema": SCHEMA}],
+            "stream": self.stream,
+        }
+
+    def take(self, answer: Answer) -> None:
+        content = self._streamed(answer) if self.stream else answer.json["content"]
+        self.history.append({"role": "assistant", "content": content})
+        self.said.append("".join(block["text"] for block in content if block["type"] == "text"))
+        calls = [block["id"] for block in content if block["type"] == "tool_use"]
+        self.is_calling = bool(calls)
+        results = [{"type": "tool_result", "tool_use_id": call, "content": "ok"} for call in calls]
+        if results:
+            self.history.append({"role": "user", "content": results})
+
+    def forget_plain_thoughts(self) -> None:
+        for turn in self.history:
+            if turn["role"] == "assistant":
+                turn["content"] = [block for block in turn["content"] if block["type"] != "thinking"]
+
+    def _streamed(self, answer: Answer) -> list[dict[str, Any]]:
+        blocks: list[dict[str, Any]] = []
+        for name, data in answer.events:
+            event = json.loads(data)
+            if name == "content_block_start":
+                blocks.append(event["content_block"])
+            elif name == "content_block_delta":
+                delta = event["delta"]
+                member = {
+                    "text_delta": "text",
+                    "thinking_delta": "thinking",
+                    "signature_delta": "signature",
+                    "input_json_delta": "partial_json",
+                }[delta["type"]]
+                blocks[-1][member] = blocks[-1].get(member, "") + delta[member]
+        for block in blocks:
+            if block["type"] == "tool_use":
+                block["input"] = json.loads(block.pop("partial_json", "{}"))
+        return blocks
+
+
+class ResponsesAgent(Agent):
+    """As Codex: nothing is stored, and every item comes back."""
+
+    PATH = "/v1/responses"
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "input": self.history,
+            "tools": [{"type": "function", "name": "read", "parameters": SCHEMA, "strict": False}],
+            "stream": self.stream,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "reasoning": {"effort": "high", "summary": "auto"},
+        }
+
+    def take(self, answer: Answer) -> None:
+        if self.stream:
+            items = [json.loads(data)["item"] for name, data in answer.events if name == "response.output_item.done"]
+            last = json.loads(answer.events[-1][1])["response"]["output"]
+            assert items == last, "the items and the response at the end differ"
+        else:
+            items = answer.json["output"]
+        self.history += items
+        texts = [part["text"] for item in items if item["type"] == "message" for part in item["content"]]
+        self.said.append("".join(texts))
+        calls = [item["call_id"] for item in items if item["type"] == "function_call"]
+        self.is_calling = bool(calls)
+        self.history += [{"type": "function_call_output", "call_id": call, "output": "ok"} for call in calls]
+
+    def forget_plain_thoughts(self) -> None:
+        self.history = [item for item in self.history if item.get("type") != "reasoning" or not item["summary"]]

@@ -1,0 +1,306 @@
+"""Upstreams that think before a call, and refuse a conversation that does not bring their thoughts back as they were.
+
+    claude = Claude()                                       # .url, .port; .bodies: what it was asked
+    async with Origin(claude.script, port=claude.port): ...
+
+Each works off an errand of `STEPS` calls and then says `DONE`. What it thought is new every time; what it is asked next
+must hold every thought of its own, byte for byte and where it stood, or it answers 400 as the vendor does:
+
+- `Claude`: Anthropic Messages. A signature that it did not make, or made for other words; a call of its own without its
+  thought in front; with a thinking budget, any call of an open tool loop without one.
+- `DeepSeek`: OpenAI Chat. A turn with calls without `reasoning_content`, or with another than it had; members that it
+  does not know.
+- `Gpt`: OpenAI Responses. Encrypted reasoning of another account; a call of its own without its reasoning in front;
+  reasoning that is not encrypted; a request that does not ask for it to be.
+
+`down` makes one answer 503. With `says` it tells something beside its calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any, ClassVar
+
+from tests.fakes.gateway import free_port
+from tests.fakes.origin import LAST_CHUNK, Peer, Request, answer, chunk, chunked_head
+
+STEPS = 5
+DONE = "All five are done."
+_HEAD = chunked_head(headers=[("content-type", "text/event-stream")])
+_JSON = ("content-type", "application/json")
+
+
+class Refused(Exception):
+    """A 400 in the vendor's words."""
+
+
+class Thinker:
+    """What the three have in common. `minted` is what it thought, by the id of the call that followed."""
+
+    PREFIX: ClassVar[str]
+
+    def __init__(self, *, says: bool = True) -> None:
+        self.port = free_port()
+        self.bodies: list[dict[str, Any]] = []
+        self.refusals: list[str] = []
+        self.says = says
+        self.down = False
+        self.minted: dict[str, Any] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def script(self, peer: Peer, request: Request) -> None:
+        if self.down:
+            await peer.send(answer(b'{"error":{"message":"no room"}}', status="503 Busy", headers=[_JSON]))
+            return
+        body = json.loads(request.body)
+        self.bodies.append(body)
+        account = request.header("authorization") or request.header("x-api-key") or ""
+        try:
+            done = self.judge(body, account)
+        except Refused as refusal:
+            self.refusals.append(str(refusal))
+            told = {"error": {"type": "invalid_request_error", "message": str(refusal)}, "type": "error"}
+            await peer.send(answer(json.dumps(told).encode(), status="400 Bad", headers=[_JSON]))
+            return
+        number = next(self._numbers)
+        thought = f'{self.PREFIX} thought {number}:\n"quoted", \\ and — 思考 🧠'
+        text = (DONE if done >= STEPS else f"Step {done + 1}.") if self.says or done >= STEPS else ""
+        call = None if done >= STEPS else f"{self.PREFIX}_call_{number}"
+        pieces = self.stream(thought, text, call, account) if body.get("stream") else None
+        if pieces is None:
+            whole = json.dumps(self.whole(thought, text, call, account)).encode()
+            await peer.send(answer(whole, headers=[_JSON]))
+        else:
+            await peer.send(_HEAD + b"".join(chunk(piece) for piece in pieces) + LAST_CHUNK)
+
+    def judge(self, body: dict[str, Any], account: str) -> int:
+        """How many calls of the errand are done. Errors: Refused."""
+        raise NotImplementedError
+
+    def stream(self, thought: str, text: str, call: str | None, account: str) -> list[bytes]:
+        raise NotImplementedError
+
+    def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def has_made(self, call: str) -> bool:
+        return call in self.minted
+
+
+def _slices(text: str) -> list[str]:
+    return [text[start : start + 7] for start in range(0, len(text), 7)]
+
+
+def _event(**data: Any) -> bytes:
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+ARGUMENTS = ['{"path": ', '"a.txt"', "}"]
+
+
+class Claude(Thinker):
+    PREFIX = "claude"
+
+    def _blocks(self, thought: str, call: str | None) -> list[dict[str, Any]]:
+        number = len(self.minted) + 1
+        blocks = [
+            {"type": "thinking", "thinking": thought, "signature": f"sig-{number}+/=" + "x" * 300},
+            {"type": "redacted_thinking", "data": f"red-{number}+/="},
+        ]
+        self.minted[call or f"end-{number}"] = blocks
+        return blocks
+
+    def judge(self, body: dict[str, Any], account: str) -> int:
+        done = 0
+        switch = body.get("thinking", {}).get("type")
+        known = [block for blocks in self.minted.values() for block in blocks]
+        turns = body["messages"]
+        opens = max(
+            (
+                place
+                for place, turn in enumerate(turns)
+                if turn["role"] == "user"
+                and (isinstance(turn["content"], str) or all(one["type"] != "tool_result" for one in turn["content"]))
+            ),
+            default=0,
+        )
+        for place, turn in enumerate(turns):
+            content = turn["content"]
+            if turn["role"] != "assistant" or isinstance(content, str):
+                continue
+            thoughts = [one for one in content if one["type"].endswith("thinking")]
+            for one in thoughts:
+                if one not in known:
+                    raise Refused(f"messages.{place}: Invalid `signature` in `thinking` block")
+            calls = [one["id"] for one in content if one["type"] == "tool_use"]
+            done += len(calls)
+            own = [call for call in calls if self.has_made(call)]
+            if switch in ("enabled", "adaptive") and own and content[:2] != self.minted[own[0]]:
+                raise Refused(f"messages.{place}.content.0: Expected `thinking` or `redacted_thinking`")
+            if switch == "enabled" and place >= opens and calls and content[0] not in thoughts:
+                raise Refused(f"messages.{place}.content.0.type: Expected `thinking`, but found `{content[0]['type']}`")
+        if switch in (None, "disabled") and "clear_thinking" in json.dumps(body.get("context_management")):
+            raise Refused("`clear_thinking_20251015` strategy requires `thinking` to be enabled or adaptive")
+        return done
+
+    def _usage(self) -> dict[str, int]:
+        return {"input_tokens": 9, "output_tokens": 5}
+
+    def stream(self, thought: str, text: str, call: str | None, account: str) -> list[bytes]:
+        thinking, redacted = self._blocks(thought, call)
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+        events = [_event(type="message_start", message={**message, "usage": self._usage()})]
+        at = itertools.count()
+
+        def block(start: dict[str, Any], *deltas: dict[str, Any]) -> None:
+            index = next(at)
+            events.append(_event(type="content_block_start", index=index, content_block=start))
+            events.extend(_event(type="content_block_delta", index=index, delta=delta) for delta in deltas)
+            events.append(_event(type="content_block_stop", index=index))
+
+        said = [{"type": "thinking_delta", "thinking": one} for one in _slices(thought)]
+        signed = {"type": "signature_delta", "signature": thinking["signature"]}
+        block({"type": "thinking", "thinking": "", "signature": ""}, *said, signed)
+        block(redacted)
+        if text:
+            block({"type": "text", "text": ""}, *({"type": "text_delta", "text": one} for one in _slices(text)))
+        if call is not None:
+            slices = ({"type": "input_json_delta", "partial_json": one} for one in ARGUMENTS)
+            block({"type": "tool_use", "id": call, "name": "read", "input": {}}, *slices)
+        reason = "end_turn" if call is None else "tool_use"
+        events.append(_event(type="message_delta", delta={"stop_reason": reason}, usage=self._usage()))
+        return [*events, _event(type="message_stop")]
+
+    def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
+        content = list(self._blocks(thought, call))
+        content += [{"type": "text", "text": text}] if text else []
+        if call is not None:
+            content.append({"type": "tool_use", "id": call, "name": "read", "input": {"path": "a.txt"}})
+        return {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": content,
+            "stop_reason": "end_turn" if call is None else "tool_use",
+            "usage": self._usage(),
+        }
+
+
+class DeepSeek(Thinker):
+    PREFIX = "deepseek"
+    MEMBERS: ClassVar[set[str]] = {"role", "content", "reasoning_content", "tool_calls"}
+
+    def judge(self, body: dict[str, Any], account: str) -> int:
+        done = 0
+        for place, message in enumerate(body["messages"]):
+            if message["role"] != "assistant":
+                continue
+            if message.keys() - self.MEMBERS:
+                raise Refused(f"messages[{place}]: unknown field {sorted(message.keys() - self.MEMBERS)}")
+            calls = [call["id"] for call in message.get("tool_calls", ())]
+            done += len(calls)
+            if calls and not isinstance(message.get("reasoning_content"), str):
+                raise Refused("The `reasoning_content` in the thinking mode must be passed back to the API.")
+            if calls and self.has_made(calls[0]) and message["reasoning_content"] != self.minted[calls[0]]:
+                raise Refused("The `reasoning_content` in the thinking mode must be passed back to the API as it was.")
+        return done
+
+    def stream(self, thought: str, text: str, call: str | None, account: str) -> list[bytes]:
+        if call is not None:
+            self.minted[call] = thought
+        head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "deepseek-chat"}
+
+        def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
+            choice = {"index": 0, "delta": delta, "finish_reason": finish}
+            return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n".encode()
+
+        pieces = [piece({"role": "assistant", "content": None, "reasoning_content": ""})]
+        pieces += [piece({"reasoning_content": one}) for one in _slices(thought)]
+        pieces += [piece({"content": one}) for one in _slices(text)]
+        if call is not None:
+            function = {"name": "read", "arguments": ""}
+            pieces.append(piece({"tool_calls": [{"index": 0, "id": call, "type": "function", "function": function}]}))
+            pieces += [piece({"tool_calls": [{"index": 0, "function": {"arguments": one}}]}) for one in ARGUMENTS]
+        return [*pieces, piece({}, "stop" if call is None else "tool_calls"), b"data: [DONE]\n\n"]
+
+    def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": text, "reasoning_content": thought}
+        if call is not None:
+            self.minted[call] = thought
+            function = {"name": "read", "arguments": "".join(ARGUMENTS)}
+            message["tool_calls"] = [{"id": call, "type": "function", "function": function}]
+        choice = {"index": 0, "message": message, "finish_reason": "stop" if call is None else "tool_calls"}
+        return {"id": "c1", "object": "chat.completion", "created": 1, "model": "deepseek-chat", "choices": [choice]}
+
+
+class Gpt(Thinker):
+    PREFIX = "gpt"
+
+    def judge(self, body: dict[str, Any], account: str) -> int:
+        if "reasoning.encrypted_content" not in body.get("include", ()):
+            raise Refused("include: reasoning.encrypted_content is missing")
+        known = {item["encrypted_content"]: (item, whose) for item, whose in self.minted.values()}
+        done, before = 0, None
+        for place, item in enumerate(body["input"]):
+            if item.get("type") == "reasoning":
+                found, whose = known.get(item.get("encrypted_content"), (None, None))
+                if found != item or whose != account:
+                    raise Refused(f"input[{place}]: the encrypted content could not be verified")
+                before = item
+            elif item.get("type") == "function_call":
+                done += 1
+                if self.has_made(item["call_id"]) and before != self.minted[item["call_id"]][0]:
+                    raise Refused(f"input[{place}]: a function_call without its required reasoning item")
+        return done
+
+    def _reasoning(self, thought: str, call: str | None, account: str) -> dict[str, Any]:
+        number = len(self.minted) + 1
+        summary = [{"type": "summary_text", "text": thought}]
+        item = {"id": f"rs_{number}", "type": "reasoning", "summary": summary, "encrypted_content": f"gAAA-{number}+/="}
+        self.minted[call or f"end-{number}"] = (item, account)
+        return item
+
+    def _items(self, thought: str, text: str, call: str | None, account: str) -> list[dict[str, Any]]:
+        items = [self._reasoning(thought, call, account)]
+        if text:
+            content = [{"type": "output_text", "text": text, "annotations": []}]
+            items.append({"id": "msg_1", "type": "message", "role": "assistant", "content": content})
+        if call is not None:
+            arguments = "".join(ARGUMENTS)
+            called = {"type": "function_call", "call_id": call, "name": "read", "arguments": arguments}
+            items.append({"id": "fc_1", **called})
+        return items
+
+    def stream(self, thought: str, text: str, call: str | None, account: str) -> list[bytes]:
+        items = self._items(thought, text, call, account)
+        began = {"id": "resp_1", "model": "gpt-5.2", "status": "in_progress"}
+        events = [_event(type="response.created", response=began)]
+        for index, item in enumerate(items):
+            at = {"output_index": index, "item_id": item["id"]}
+            bare = {**item, "summary": []} if item["type"] == "reasoning" else item
+            bare = {**bare, "content": []} if item["type"] == "message" else bare
+            bare = {**bare, "arguments": ""} if item["type"] == "function_call" else bare
+            events.append(_event(type="response.output_item.added", output_index=index, item=bare))
+            if item["type"] == "reasoning":
+                kind, said = {"type": "response.reasoning_summary_text.delta", "summary_index": 0}, _slices(thought)
+            elif item["type"] == "message":
+                kind, said = {"type": "response.output_text.delta", "content_index": 0}, _slices(text)
+            else:
+                kind, said = {"type": "response.function_call_arguments.delta"}, ARGUMENTS
+            events += [_event(**kind, **at, delta=one) for one in said]
+            events.append(_event(type="response.output_item.done", output_index=index, item=item))
+        return [*events, _event(type="response.completed", response=self._response(items))]
+
+    def _response(self, items: list[dict[str, Any]]) -> dict[str, Any]:
+        usage = {"input_tokens": 9, "output_tokens": 5, "total_tokens": 14}
+        response = {"id": "resp_1", "object": "response", "model": "gpt-5.2", "status": "completed"}
+        return {**response, "output": items, "usage": usage}
+
+    def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
+        return self._response(self._items(thought, text, call, account))

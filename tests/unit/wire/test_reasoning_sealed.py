@@ -1,0 +1,382 @@
+"""Sealed reasoning: what an item holds and is bound to, where it stands in an answer, and where it comes back to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arbiter.errors import InvalidReasoning
+from arbiter.model import (
+    CallDelta,
+    CallStarted,
+    Event,
+    Finish,
+    Finished,
+    Message,
+    Part,
+    RedactedThinking,
+    Request,
+    SealedThinking,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ThinkingRedacted,
+    ThinkingSealed,
+    ThinkingSigned,
+    ToolCall,
+)
+from arbiter.wire import anthropic_messages, native, openai_chat, openai_responses
+from arbiter.wire.format import Format
+from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
+from arbiter.wire.restored import HandedAlong
+from arbiter.wire.sealer import Sealer
+from arbiter.wire.translated import TranslatedStream
+from arbiter.wire.vault import (
+    MAX_ITEM_BYTES,
+    MAX_SEALED_BYTES,
+    PREFIX,
+    Origin,
+    Sealed,
+    Thought,
+    Vault,
+    digest,
+    home_of,
+    vault_of,
+)
+from tests.fakes.thinkers import Claude, DeepSeek
+
+NEW, OLD = b"n" * 32, b"o" * 32
+VAULT = Vault((NEW, OLD))
+CLAUDE = Origin(MESSAGES, home_of("https://a"), "k1", "claude")
+DEEP = Origin(CHAT, home_of("https://d"), "", "deepseek-chat")
+GPT = Origin(RESPONSES, home_of("https://g"), "k1", "gpt-5")
+SAID = "Let me look."
+SEALED = Sealed(
+    CLAUDE, ("call_1",), 10, digest("Letmelook."), (Thought(0, 0, "hm — 思", "sig+/="), Thought(10, 0, data="red"))
+)
+
+
+# --- The vault ---------------------------------------------------------------------------------------------------
+
+
+def test_an_item_is_ascii_and_holds_what_was_sealed() -> None:
+    item = VAULT.seal(SEALED, "ann")
+    assert item is not None and item.isascii() and item.startswith(PREFIX)
+    assert VAULT.open(item, "ann") == SEALED
+
+
+def test_the_first_key_seals_and_every_key_opens() -> None:
+    """A rotation: what the old key sealed is opened with it, also by who seals with the new one; not without it."""
+    before = Vault((OLD,)).seal(SEALED, None)
+    after = VAULT.seal(SEALED, None)
+    assert before is not None and after is not None
+    assert VAULT.open(before, None) == Vault((OLD, NEW)).open(after, None) == SEALED
+    with pytest.raises(InvalidReasoning, match="does not have"):
+        Vault((OLD,)).open(after, None)
+
+
+@pytest.mark.parametrize(("owner", "other"), [("ann", "bob"), ("ann", None), (None, "ann"), (None, "")])
+def test_an_item_is_its_clients_alone(owner: str | None, other: str | None) -> None:
+    item = VAULT.seal(SEALED, owner)
+    assert item is not None
+    with pytest.raises(InvalidReasoning, match="another client"):
+        VAULT.open(item, other)
+
+
+@given(st.data())
+def test_no_item_can_be_changed(data: st.DataObject) -> None:
+    """Whichever character is another one, nothing comes of it but an error."""
+    item = VAULT.seal(SEALED, "ann")
+    assert item is not None
+    place = data.draw(st.integers(0, len(item) - 1))
+    other = data.draw(st.characters(codec="utf-8").filter(lambda one: one != item[place]))
+    changed = item[:place] + other + item[place + 1 :]
+    with pytest.raises(InvalidReasoning):
+        VAULT.open(changed, "ann")
+
+
+@pytest.mark.parametrize("length", range(3))
+def test_an_item_has_one_spelling(length: int) -> None:
+    """Base64 has bits to spare at its end: they count, too."""
+    item = VAULT.seal(Sealed(DEEP, (), 0, b"", (Thought(0, 0, "x" * length),)), None)
+    assert item is not None
+    body = item.rstrip("=")
+    for other in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".replace(body[-1], ""):
+        with pytest.raises(InvalidReasoning):
+            VAULT.open(body[:-1] + other + item[len(body) :], None)
+    for more in ("=", "\n", "!"):
+        with pytest.raises(InvalidReasoning):
+            VAULT.open(item + more, None)
+
+
+@pytest.mark.parametrize("item", ["", "x", PREFIX, f"{PREFIX}1.", f"{PREFIX}1.AAAA", f"{PREFIX}2.AAAA", f"{PREFIX}1.é"])
+def test_what_is_no_item_is_refused(item: str) -> None:
+    with pytest.raises(InvalidReasoning):
+        VAULT.open(item, None)
+
+
+def test_an_item_that_is_too_long_is_refused_before_it_is_opened() -> None:
+    """Also one that is sound; and none is made that would be."""
+    item = PREFIX + "1." + "A" * MAX_ITEM_BYTES
+    with pytest.raises(InvalidReasoning, match="4 MiB"):
+        VAULT.open(item, None)
+    fits = Sealed(DEEP, (), 0, b"", (Thought(0, 0, "x" * (MAX_SEALED_BYTES - 200)),))
+    item = VAULT.seal(fits, None) or ""
+    assert MAX_ITEM_BYTES * 0.99 < len(item) <= MAX_ITEM_BYTES and VAULT.open(item, None) == fits
+    assert VAULT.seal(Sealed(DEEP, (), 0, b"", (Thought(0, 0, "x" * MAX_SEALED_BYTES),)), None) is None
+
+
+def test_without_a_key_there_is_no_vault() -> None:
+    assert vault_of(()) is None and vault_of((NEW,)) is vault_of((NEW,))
+
+
+# --- Into an answer -----------------------------------------------------------------------------------------------
+
+
+def passed(origin: Origin, events: list[Event]) -> list[Event]:
+    sealer = Sealer(VAULT, origin, "ann")
+    return [told for event in events for told in sealer.take(event)]
+
+
+def opened(events: list[Event]) -> list[Sealed]:
+    return [VAULT.open(event.item, "ann") for event in events if type(event) is ThinkingSealed]
+
+
+def test_an_item_stands_in_front_of_the_call_that_it_is_for() -> None:
+    """With what was thought since the last one, each thought where it stood; the last one behind the last words."""
+    told = passed(
+        CLAUDE,
+        [
+            ThinkingDelta("one"),
+            ThinkingSigned("sig 1"),
+            TextDelta("Let me "),
+            ThinkingRedacted("red"),
+            TextDelta("look."),
+            CallStarted(0, "c1", "f"),
+            CallDelta(0, "{}"),
+            CallStarted(1, "c2", "f"),
+            CallDelta(1, "{}"),
+            ThinkingDelta("two"),
+            ThinkingSigned("sig 2"),
+            Finished(Finish.TOOL_CALLS),
+        ],
+    )
+    kinds = [type(event) for event in told]
+    assert kinds.index(ThinkingSealed) == kinds.index(CallStarted) - 1 and kinds[-2] is ThinkingSealed
+    first, last = opened(told)
+    assert first == Sealed(
+        CLAUDE, ("c1",), 10, digest("Letmelook."), (Thought(0, 0, "one", "sig 1"), Thought(5, 0, data="red"))
+    )
+    assert (last.calls, last.thoughts) == (("c1", "c2"), (Thought(10, 2, "two", "sig 2"),))
+    assert [event.call_id for event in told if type(event) is ThinkingSealed] == ["c1", None]
+
+
+@pytest.mark.parametrize(
+    ("origin", "thought"),
+    [
+        (CLAUDE, [ThinkingDelta("unsigned")]),
+        (GPT, [ThinkingDelta("a summary")]),
+        (DEEP, []),
+        (DEEP, [ThinkingDelta("")]),
+    ],
+)
+def test_what_nobody_wants_back_is_not_sealed(origin: Origin, thought: list[Event]) -> None:
+    assert not opened(passed(origin, [*thought, TextDelta("Hi."), Finished(Finish.STOP)]))
+
+
+def test_more_than_an_item_can_hold_is_not_sealed_nor_kept() -> None:
+    huge = [ThinkingDelta("x" * (1 << 20))] * 4
+    assert not opened(passed(DEEP, [*huge, TextDelta("Hi."), Finished(Finish.STOP)]))
+
+
+STREAMS: dict[str, tuple[type[Any], Origin, Format]] = {
+    "claude": (Claude, CLAUDE, anthropic_messages),
+    "deepseek": (DeepSeek, DEEP, openai_chat),
+}
+
+
+@pytest.mark.parametrize("client", [openai_chat, anthropic_messages, openai_responses], ids=lambda one: one.name)
+@pytest.mark.parametrize("name", STREAMS)
+def test_any_cut_of_a_stream_seals_the_same(name: str, client: Format) -> None:
+    """Also where deltas are moved past the events as raw JSON, and nobody reads them one by one."""
+    kind, origin, upstream = STREAMS[name]
+    if client is upstream:
+        pytest.skip("the native lane")
+    data = b"".join(kind().stream('thought "1"\n思考 🧠', "Some text, cut.", "call_1", ""))
+
+    def sealed(size: int) -> list[Sealed]:
+        found = TranslatedStream(upstream.reader(), client.writer("t" * 32, "m", 0), {}, Sealer(VAULT, origin, "ann"))
+        told = b"".join(found.feed(data[start : start + size]) for start in range(0, len(data), size))
+        items = [word for word in told.decode().split('"') if word.startswith(PREFIX)]
+        return [VAULT.open(item, "ann") for item in dict.fromkeys(items)]
+
+    (whole,) = sealed(len(data))
+    assert whole.thoughts[0].text == 'thought "1"\n思考 🧠' and whole.said == len("Sometext,cut.")
+    assert whole.digest == digest("Sometext,cut.") and whole.calls == ("call_1",)
+    for size in (1, 7, 50, 333):
+        assert sealed(size) == [whole]
+
+
+# --- Back into a conversation -------------------------------------------------------------------------------------
+
+
+def conversation(*parts: Part) -> Request:
+    turns = (Message("user", "Hi"), Message("assistant", parts), Message("user", "Go on."))
+    return Request(model="m", messages=turns)
+
+
+def restored(request: Request, target: Origin, owner: str | None = "ann") -> tuple[Part, ...]:
+    return HandedAlong(request, VAULT, owner).told_to(target).request.messages[1].parts()
+
+
+def item_of(sealed: Sealed, owner: str | None = "ann") -> SealedThinking:
+    item = VAULT.seal(sealed, owner)
+    assert item is not None
+    return SealedThinking(item)
+
+
+CALL = ToolCall("call_1", "f", "{}")
+WITH_TEXT = Sealed(
+    CLAUDE,
+    ("call_1",),
+    10,
+    digest("Letmelook."),
+    (Thought(0, 0, "one", "sig 1"), Thought(5, 0, data="red"), Thought(10, 0, "two", "sig 2")),
+)
+
+
+def test_thoughts_come_back_to_where_they_stood() -> None:
+    """Wherever the client put the item, and also where it made one text of two."""
+    signed = (
+        Thinking("one", "sig 1"),
+        Text("Let me"),
+        RedactedThinking("red"),
+        Text(" look."),
+        Thinking("two", "sig 2"),
+    )
+    for parts in ((item_of(WITH_TEXT), Text("Let me look."), CALL), (Text("Let me look."), CALL, item_of(WITH_TEXT))):
+        assert restored(conversation(*parts), CLAUDE) == (*signed, CALL)
+
+
+@pytest.mark.parametrize("text", [" Let me look.\n", "Let\nme  look.", "Let me look. And then"])
+def test_blanks_and_what_came_later_are_not_bound(text: str) -> None:
+    assert Thinking("one", "sig 1") in restored(conversation(Text(text), item_of(WITH_TEXT), CALL), CLAUDE)
+
+
+def test_text_for_everybody_signatures_for_the_same_model_and_encrypted_items_for_the_same_account() -> None:
+    raw = b'{"type":"reasoning","encrypted_content":"e"}'
+    items = {
+        origin: item_of(Sealed(origin, ("call_1",), 0, digest(""), (Thought(0, 0, "one", sign, None, item),)))
+        for origin, sign, item in ((CLAUDE, "s", None), (DEEP, None, None), (GPT, None, raw))
+    }
+    other = Origin(MESSAGES, CLAUDE.home, "k2", "claude")
+    fits = {
+        (CLAUDE, CLAUDE), (CLAUDE, other), (GPT, GPT), (CLAUDE, DEEP), (DEEP, DEEP), (GPT, DEEP),
+        (GPT, Origin(RESPONSES, GPT.home, "k1", "gpt-6")),
+    }  # fmt: skip
+    targets = [
+        CLAUDE, other, DEEP, GPT, Origin(RESPONSES, GPT.home, "k1", "gpt-6"),
+        Origin(RESPONSES, GPT.home, "k2", "gpt-5"),
+        Origin(MESSAGES, CLAUDE.home, "k1", "claude-2"), Origin(MESSAGES, b"elsewhere", "k1", "claude"),
+    ]  # fmt: skip
+    for origin, item in items.items():
+        for target in targets:
+            found = HandedAlong(conversation(item, CALL), VAULT, "ann").told_to(target)
+            is_there = any(type(part) is Thinking for part in found.request.messages[1].parts())
+            assert (is_there, found.left_out) == ((origin, target) in fits, (origin, target) not in fits)
+
+
+def test_the_plain_text_beside_an_item_is_left_out_and_other_thoughts_stay() -> None:
+    sealed = item_of(Sealed(DEEP, ("call_1",), 0, digest(""), (Thought(0, 0, "sealed"),)))
+    kept = Thinking("theirs", "their signature")
+    plain = Thinking("sealed", spelling="reasoning_content"), Thinking("a summary", item=b'{"type":"reasoning"}')
+    assert restored(conversation(*plain, kept, sealed, CALL), DEEP) == (kept, Thinking("sealed"), CALL)
+    request = conversation(*plain, CALL)
+    assert HandedAlong(request, VAULT, "ann").told_to(DEEP).request == request
+
+
+def test_an_item_twice_is_an_item_once() -> None:
+    item = item_of(WITH_TEXT)
+    assert restored(conversation(item, item, Text(SAID), CALL), CLAUDE).count(Thinking("one", "sig 1")) == 1
+
+
+def test_several_answers_in_a_row_each_have_their_own_text() -> None:
+    """Nobody spoke between: an assistant that was asked to go on."""
+    second = Sealed(CLAUDE, ("call_1",), 4, digest("More"), (Thought(0, 0, "two", "sig 2"),))
+    first = Sealed(CLAUDE, (), 10, digest("Letmelook."), (Thought(0, 0, "one", "sig 1"),))
+    parts = (Text(SAID), item_of(first), Text("More"), item_of(second), CALL)
+    expected = (Thinking("one", "sig 1"), Text(SAID), Thinking("two", "sig 2"), Text("More"), CALL)
+    assert restored(conversation(*parts), CLAUDE) == expected
+
+
+CHANGED = [
+    (conversation(item_of(WITH_TEXT), Text("Let me see."), CALL), "text"),
+    (conversation(item_of(WITH_TEXT), Text("Let me"), CALL), "text"),
+    (conversation(item_of(WITH_TEXT), CALL), "text"),
+    (conversation(item_of(WITH_TEXT), Text(SAID)), "call"),
+    (conversation(item_of(WITH_TEXT), Text(SAID), ToolCall("call_2", "f", "{}")), "call"),
+    (conversation(item_of(WITH_TEXT, "bob"), Text(SAID), CALL), "another client"),
+    (conversation(SealedThinking(PREFIX + "1.AAAA"), Text(SAID), CALL), "damaged"),
+]
+
+
+@pytest.mark.parametrize(("request_", "why"), CHANGED)
+def test_what_does_not_stand_where_it_stood_is_refused(request_: Request, why: str) -> None:
+    with pytest.raises(InvalidReasoning, match=rf"messages\[1\].*{why}"):
+        HandedAlong(request_, VAULT, "ann")
+
+
+def test_without_a_key_nothing_is_passed_over() -> None:
+    with pytest.raises(InvalidReasoning, match="no deployment key"):
+        HandedAlong(conversation(item_of(WITH_TEXT), Text(SAID), CALL), None, "ann")
+
+
+# --- As the formats have it ---------------------------------------------------------------------------------------
+
+
+def asked() -> Iterator[tuple[Format, dict[str, Any]]]:
+    """One conversation with an item, as a client of each format sends it back."""
+    item = item_of(Sealed(DEEP, ("call_1",), 10, digest("Letmelook."), (Thought(0, 0, "hm"),))).item
+    function = {"name": "f", "arguments": "{}"}
+    yield (
+        openai_chat,
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "content": SAID,
+                    "reasoning_details": [
+                        {"type": "reasoning.encrypted", "data": item, "id": "call_1"},
+                        {"data": "theirs"},
+                    ],
+                    "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+                }
+            ]
+        },
+    )
+    blocks = [
+        {"type": "text", "text": SAID},
+        {"type": "redacted_thinking", "data": item},
+        {"type": "tool_use", "id": "call_1", "name": "f", "input": {}},
+    ]
+    yield anthropic_messages, {"messages": [{"role": "assistant", "content": blocks}], "max_tokens": 9}
+    said = {"type": "message", "role": "assistant", "content": SAID}
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": item}
+    yield openai_responses, {"input": [said, reasoning, {"type": "function_call", "call_id": "call_1", **function}]}
+
+
+@pytest.mark.parametrize(("format", "body"), list(asked()), ids=lambda one: getattr(one, "name", None))
+def test_every_format_brings_an_item_back(format: Format, body: dict[str, Any]) -> None:
+
+    members = native.open_body(json.dumps({"model": "m", **body}).encode()).members
+    request = format.parse_request(members)
+    ((message,),) = (request.messages,)
+    assert [type(part) for part in message.parts()].count(SealedThinking) == 1
+    told = HandedAlong(request, VAULT, "ann").told_to(DEEP).request.messages[0].parts()
+    assert told == (Thinking("hm"), Text(SAID), ToolCall("call_1", "f", "{}"))

@@ -1,0 +1,142 @@
+"""Items are taken out of a request to an upstream of the client's own format, and of nothing else a byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from arbiter.wire import bound, bound_responses, native, unsealed
+from arbiter.wire.format import FORMATS
+from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
+from arbiter.wire.restored import HandedAlong
+from arbiter.wire.vault import Origin, Sealed, Thought, Vault, digest
+
+VAULT = Vault((b"k" * 32,))
+DEEP = Origin(CHAT, b"", "", "deepseek-chat")
+ITEM = VAULT.seal(Sealed(DEEP, ("call_1",), 0, digest(""), (Thought(0, 0, "hm"),)), None)
+TRACE = "0" * 31 + "a"
+USER = {"role": "user", "content": "Hi — 思"}
+RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "ok"}]}
+FUNCTION = {"name": "f", "arguments": "{}"}
+CALLS = [{"id": "call_1", "type": "function", "function": FUNCTION}]
+
+
+def out(format: str, model: str = "m", **members: Any) -> tuple[dict[str, Any], tuple[str, ...], bytes]:
+    """The request without items, its changed paths, and its conversation as bytes."""
+    opened = native.open_body(json.dumps({"model": model, **members}, indent=1).encode()).members
+    assert unsealed.may_hold(opened)
+    handed = HandedAlong(FORMATS[format].parse_request(opened), VAULT, None)
+    stripped = unsealed.unsealed(format, opened, handed, model)
+    found = {name: json.loads(bytes(raw)) for name, raw in stripped.members.items()}
+    return found, stripped.changed, bytes(stripped.members.get("messages") or stripped.members["input"])
+
+
+def said(*blocks: dict[str, Any]) -> dict[str, Any]:
+    call = {"type": "tool_use", "id": "call_1", "name": "f", "input": {"n": 1.0}}
+    return {"role": "assistant", "content": [*blocks, call]}
+
+
+REDACTED = {"type": "redacted_thinking", "data": ITEM}
+UNSIGNED = {"type": "thinking", "thinking": "hm", "signature": ""}
+SIGNED = {"type": "thinking", "thinking": "theirs", "signature": "sig"}
+FOREIGN = {"type": "redacted_thinking", "data": "theirs"}
+
+
+def test_messages_lose_items_and_unsigned_thoughts_beside_them() -> None:
+    turns = [
+        USER,
+        said(SIGNED, FOREIGN, UNSIGNED, REDACTED),
+        RESULT,
+        USER,
+        {"role": "assistant", "content": [UNSIGNED]},
+    ]
+    found, changed, raw = out(MESSAGES, messages=turns, max_tokens=9)
+    assert found["messages"] == [USER, said(SIGNED, FOREIGN), RESULT, USER, turns[-1]]
+    assert changed == ("$.messages",)
+    assert json.dumps(USER, indent=1).encode().replace(b"\n", b"\n  ") in raw  # blanks and escapes as they came
+
+
+def test_a_message_of_items_alone_is_none() -> None:
+    item = VAULT.seal(Sealed(DEEP, (), 0, digest(""), (Thought(0, 0, "hm"),)), None)
+    alone = {"role": "assistant", "content": [UNSIGNED, {"type": "redacted_thinking", "data": item}]}
+    assert out(MESSAGES, messages=[USER, alone, USER], max_tokens=9)[0]["messages"] == [USER, USER]
+
+
+BUDGET = {"type": "enabled", "budget_tokens": 1024}
+CLEARS = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "thinking", "expected"),
+    [
+        ((), BUDGET, {"type": "disabled"}),  # the loop is open
+        ((USER,), BUDGET, BUDGET),  # it is closed
+        ((), {"type": "adaptive"}, {"type": "adaptive"}),
+        ((), {"type": "disabled"}, {"type": "disabled"}),
+        ((), None, None),
+    ],
+)
+def test_a_budget_is_given_up_while_the_loop_is_open(more: tuple[Any, ...], thinking: Any, expected: Any) -> None:
+    """Anthropic would want a thought of its own in front of each call; and refuses edits of thinking without it."""
+    members = {} if thinking is None else {"thinking": thinking, "context_management": CLEARS}
+    found, changed, _ = out(MESSAGES, messages=[USER, said(REDACTED), RESULT, *more], max_tokens=9, **members)
+    is_off = thinking == BUDGET and not more
+    assert found.get("thinking") == expected
+    assert ("context_management" in found) == (thinking is not None and not is_off)
+    assert changed == (("$.messages", "$.thinking", "$.context_management") if is_off else ("$.messages",))
+
+
+def message(**members: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": "", "tool_calls": CALLS, **members}
+
+
+DETAIL = {"type": "reasoning.encrypted", "data": ITEM, "id": "call_1"}
+THEIRS = {"type": "reasoning.encrypted", "data": "theirs"}
+
+
+@pytest.mark.parametrize(
+    ("model", "sent", "expected"),
+    [
+        ("gpt-5", message(reasoning_details=[DETAIL]), message()),
+        ("gpt-5", message(reasoning_details=[THEIRS, DETAIL]), message(reasoning_details=[THEIRS])),
+        ("deepseek-chat", message(reasoning_details=[DETAIL]), message(reasoning_content="hm")),
+        (
+            "deepseek-chat",
+            message(reasoning_content="supplied", reasoning_details=[DETAIL]),
+            message(reasoning_content="supplied"),
+        ),
+    ],
+)
+def test_a_chat_loses_items_and_deepseek_gets_their_text(model: str, sent: Any, expected: Any) -> None:
+    result = {"role": "tool", "tool_call_id": "call_1", "content": ITEM}  # a text that quotes one is a text
+    found, changed, _ = out(CHAT, model, messages=[USER, sent, result])
+    assert found["messages"] == [USER, expected, result] and changed == ("$.messages",)
+
+
+def test_responses_lose_items_and_what_the_gateway_told_of_them() -> None:
+    ours = [
+        {"type": "reasoning", "id": f"rs_{TRACE}_0", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "reasoning", "id": f"rs_{TRACE}_1", "summary": [], "encrypted_content": ITEM},
+    ]
+    theirs = [
+        {"type": "reasoning", "id": "rs_0123", "summary": []},
+        {"type": "reasoning", "id": "rs_4567", "summary": [], "encrypted_content": "theirs"},
+    ]
+    call = {"type": "function_call", "call_id": "call_1", **FUNCTION}
+    found, changed, _ = out(RESPONSES, input=[USER, *ours, *theirs, call])
+    assert found["input"] == [USER, *theirs, call] and changed == ("$.input",)
+
+
+def test_what_is_sealed_binds_nobody_to_anybody() -> None:
+    """The continuity guard has no say in it: whoever is asked gets of it what is its own."""
+    messages = native.open_body(json.dumps({"model": "m", "messages": [said(REDACTED, UNSIGNED)]}).encode()).members
+    assert bound.marks(messages) == []
+    items = [
+        {"type": "reasoning", "id": f"rs_{TRACE}_1", "encrypted_content": ITEM},
+        {"type": "reasoning", "id": f"rs_{TRACE}_0"},
+    ]
+    assert (
+        bound_responses.marks(native.open_body(json.dumps({"model": "m", "input": items}).encode()).members, None) == []
+    )
