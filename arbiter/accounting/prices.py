@@ -14,7 +14,7 @@ from arbiter.model import Usage
 CostSource = Literal[
     "override", "model_config", "provider", "catalog", "subscription", "reconciled", "unpriced"
 ]  # SPEC 9.3
-STATED: Final = ("provider", "reconciled")
+STATED: Final = ("provider", "reconciled", "subscription")
 """Sources whose money was said by somebody, and does not depend on what was counted."""
 MAX_PD = 2**63 - 1  # what a store's column holds: nine million dollars
 

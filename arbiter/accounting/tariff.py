@@ -1,7 +1,7 @@
 """Which price holds for an attempt, and what the attempt cost by it (SPEC 9.3).
 
 The first of these that knows it: an override of `prices.overrides`; the model's row in `models`; the provider's own
-figure; a price list. What a subscription served has no cost, and what nobody knows has none either.
+figure; a price list. What a subscription served costs nothing, which is known; what nobody knows has no cost.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Metered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Priced(msgspec.Struct, frozen=True):
-    """A verdict. `cost_pd` None: nobody knows, or it has none. `equivalent_pd`: what it would have cost otherwise.
+    """A verdict. `cost_pd` None: nobody knows. `equivalent_pd`: what a subscription's would have cost otherwise.
 
     `is_known`: there is a price of the model, which may all the same not cover what was used of it.
     """
@@ -105,7 +105,7 @@ class Tariff:
         is_known = quote is not None
         if self._is_subscription(metered.provider):
             label = quote.label if quote is not None and cost is not None else None
-            return Priced(None, "subscription", label, cost, is_known)
+            return Priced(0, "subscription", label, cost, is_known)
         if quote is not None and cost is not None and (quote.source != "catalog" or theirs is None):
             return Priced(cost, quote.source, quote.label, None, True)
         if theirs is not None:
@@ -198,7 +198,7 @@ def charged_pd(usage: Usage, provider: Provider, model: str, overrides: Sequence
     does.
     """
     if provider.billing == "subscription":
-        return None
+        return 0
     mine = [one for one in overrides if _is_for(one, provider.name, model)]
     if any(one.from_ms is not None or one.until_ms is not None or one.service_tier is not None for one in mine):
         return None

@@ -165,8 +165,10 @@ def counts(entry: Entry) -> tuple[str | None, ...]:
 
 def _cost(entry: Entry) -> str | None:
     pd = entry.request.cost_pd
+    if not pd and (entry.is_unpriced or entry.is_subscription):
+        return "unpriced" if entry.is_unpriced else "subscription"
     if pd is None:
-        return "unpriced" if entry.is_unpriced else "subscription" if entry.is_subscription else None
+        return None
     return f"~{show.usd(pd)}" if entry.is_cost_approximate else show.usd(pd)
 
 

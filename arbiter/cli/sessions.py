@@ -87,7 +87,7 @@ def table(found: Sequence[Summary]) -> str:
 
 def cost(totals: Totals) -> str | None:
     """What is known of the cost, and whether that is all of it, and all that is known."""
-    if totals.cost_pd is None:
+    if not totals.cost_pd and (totals.cost_pd is None or totals.subscription):
         return "unpriced" if totals.unpriced else "subscription" if totals.subscription else None
     return f"{'≥' if totals.unpriced else ''}{'~' if totals.cost_approximate else ''}{show.usd(totals.cost_pd)}"
 

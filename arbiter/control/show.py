@@ -220,14 +220,13 @@ def usd(pd: int | None) -> str:
 
 def cost(row: AttemptRow) -> str:
     """What an attempt cost, or why nobody knows."""
+    if row.cost_source == "subscription":
+        worth = f", {usd(row.equivalent_pd)} at list prices" if row.equivalent_pd is not None else ""
+        return f"a subscription's{worth}"
     if row.cost_pd is not None:
         return f"~{usd(row.cost_pd)}" if row.is_cost_approximate else usd(row.cost_pd)
     if row.usage_source == "missing":
         return DASH
-    if row.cost_source == "subscription":
-        return "a subscription's" + (
-            f", {usd(row.equivalent_pd)} at list prices" if row.equivalent_pd is not None else ""
-        )
     if not row.pricing_available:
         return "unpriced: no price of this model is known"
     unreported = [

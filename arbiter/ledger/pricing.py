@@ -1,7 +1,7 @@
 """The recorder's stage that says what attempts cost, and requests with them. Workers report tokens; money is made here.
 
 A request costs what its attempts do together. One that used tokens at an unknown price makes the sum unknown, since
-what is left of it would pass for the whole; one that a subscription served adds nothing.
+what is left of it would pass for the whole; one that a subscription served adds exactly nothing.
 """
 
 from __future__ import annotations
@@ -122,8 +122,10 @@ def together(costs: Iterable[Costs]) -> int | None:
     """What a request cost, by its attempts; None where nobody knows, and for a sum that no column holds."""
     total: int | None = None
     for cost_pd, source in costs:
-        if source is None or source == "subscription":
+        if source is None:
             continue
+        if source == "subscription":
+            cost_pd = 0
         if cost_pd is None:
             return None
         total = (total or 0) + cost_pd

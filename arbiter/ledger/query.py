@@ -46,7 +46,8 @@ _STORED = {row: [column.name for column in schema.columns(row)] for row in (Requ
 
 APPROXIMATE = "a.usage_source IN ('partial', 'estimated')"
 APPROXIMATE_COST = (
-    f"{APPROXIMATE} AND a.cost_pd IS NOT NULL AND COALESCE(a.cost_source, '') NOT IN ('provider', 'reconciled')"
+    f"{APPROXIMATE} AND a.cost_pd IS NOT NULL"
+    " AND COALESCE(a.cost_source, '') NOT IN ('provider', 'reconciled', 'subscription')"
 )
 """Of attempts `a`: what `AttemptRow.is_approximate` and `is_cost_approximate` say of one."""
 
@@ -102,7 +103,12 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def is_subscription(self) -> bool:
         """Whether it cost nothing because a subscription served it."""
-        return self.request.cost_pd is None and any(one.cost_source == "subscription" for one in self.attempts)
+        return not self.request.cost_pd and any(one.cost_source == "subscription" for one in self.attempts)
+
+    @property
+    def equivalent_pd(self) -> int | None:
+        """What that would have cost otherwise; None where nobody knows."""
+        return self.total("equivalent_pd")
 
     @property
     def is_unpriced(self) -> bool:

@@ -1,8 +1,8 @@
 """The store's tables, derived from the row Structs, and how a database of any age becomes today's.
 
 A field is written once, in `row.py`: appending one there adds its column everywhere, here at the next start. Anything
-else that changes (a renamed column, a filled-in value) is a numbered step in `MIGRATIONS`; what a new table begins with
-stands in `seeds`. The SQL is the part that
+else that changes is a numbered step, in `MIGRATIONS` (a renamed column) or in `FILLS` (a value filled in); what a new
+table begins with stands in `seeds`. The SQL is the part that
 SQLite and PostgreSQL share; a dialect only names the types.
 """
 
@@ -90,8 +90,20 @@ INDEXES: Final[Mapping[str, str]] = {
 FORMER_INDEXES: Final = frozenset({"attempts_session"})
 """Those of earlier releases that no question needs any more. Each one costs every row."""
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((),)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((), ())
 """Steps from version n to n+1, beginning with version 0: an empty database. Its tables are made from the Structs."""
+
+FILLS: Final[tuple[tuple[str, ...], ...]] = (
+    (),
+    (
+        # What a subscription served had no cost; that it costs nothing is known (SPEC 6.5).
+        "UPDATE attempts SET cost_pd = 0 WHERE cost_source = 'subscription' AND cost_pd IS NULL",
+        "UPDATE requests SET cost_pd = 0 WHERE cost_pd IS NULL AND id IN (SELECT request_id FROM attempts"
+        " WHERE cost_source IS NOT NULL GROUP BY request_id HAVING COUNT(*) = COUNT(cost_pd)"
+        " AND COUNT(CASE WHEN cost_source = 'subscription' THEN 1 END) = COUNT(*))",
+    ),
+)
+"""What belongs to the same steps, and fills in values: for when the tables have all their columns."""
 
 VERSION: Final = len(MIGRATIONS)
 
@@ -157,6 +169,9 @@ def plan(
                 for column in columns(row)
                 if column.name not in known
             ]
+    if version:
+        for step in FILLS[version:]:
+            statements += step
     if "journal_positions" not in present:
         statements.append(
             "CREATE TABLE journal_positions (journal {text} PRIMARY KEY, position {integer} NOT NULL)".format(**dialect)

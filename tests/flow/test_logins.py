@@ -282,7 +282,8 @@ def test_a_subscription_costs_nothing_and_its_worth_stands_beside(gateway, vendo
         got = await talk(gateway, "claude-sonnet-4-5", LOGIN)
         row = gateway.row(got.trace_id)
         (attempt,) = gateway.attempts(row["id"])
-        assert attempt["cost_source"] == "subscription" and not attempt["cost_pd"] and not row["cost_pd"]
+        assert (attempt["cost_source"], attempt["cost_pd"], row["cost_pd"]) == ("subscription", 0, 0)
+        assert got.header("x-arbiter-cost-usd") == "0"
         assert attempt["equivalent_pd"] >= 10**12  # a million tokens, at some dollars
 
     served(main)

@@ -219,6 +219,8 @@ def _spent(database: Database, column: str, where: str, values: list[Any]) -> di
     found: dict[Any, Spent] = {}
     for name, source, usage, attempts, priced, free, cost_pd, other_pd, *tokens in sums.rows(database, sql, values):
         one = found.setdefault(name, Spent(name=None if name is None else str(name)))
+        if source == "subscription":  # apart, by what it would have cost
+            priced = free = 0
         approximate = priced if usage is not None and source not in STATED else 0
         one.attempts += attempts
         for field, count in zip(fields, tokens, strict=True):

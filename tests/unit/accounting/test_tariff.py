@@ -133,12 +133,12 @@ def test_a_foreign_currency_is_exchanged_at_the_rate_that_was_written() -> None:
     assert priced(found)[0] == 10 * 2_170_000 + 5 * 4_340_000
 
 
-def test_a_subscription_has_no_cost_and_keeps_what_it_would_have_been() -> None:
+def test_a_subscription_costs_nothing_and_keeps_what_it_would_have_been() -> None:
     found = tariff(provider=", billing: subscription")
     answer = found.price(Metered(provider="up", models=("big",), at_ms=AUGUST, usage=USED, provider_cost_pd=3))
-    assert (answer.cost_pd, answer.source, answer.equivalent_pd) == (None, "subscription", 2000)
+    assert (answer.cost_pd, answer.source, answer.equivalent_pd) == (0, "subscription", 2000)
     unknown = found.price(Metered(provider="up", models=("other",), at_ms=AUGUST, usage=USED))
-    assert (unknown.cost_pd, unknown.source, unknown.equivalent_pd) == (None, "subscription", None)
+    assert (unknown.cost_pd, unknown.source, unknown.equivalent_pd) == (0, "subscription", None)
 
 
 def test_openrouters_free_models_cost_nothing_and_its_ways_to_choose_change_no_price() -> None:
@@ -185,7 +185,7 @@ def test_a_flood_of_names_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
         ("", "", Usage(input=10, output=5, service_tier="flex", cost_pd=0), 0),
         ("", "", Usage(output=5), None),
         ("", "", Usage(cost_pd=-1, input=10, output=5), 2000),
-        ("", ", billing: subscription", USED, None),
+        ("", ", billing: subscription", USED, 0),
     ],
 )
 def test_who_has_no_lists_says_the_same_or_nothing(prices: str, more: str, usage: Usage, told: int | None) -> None:

@@ -134,8 +134,8 @@ def test_what_a_subscription_served_adds_nothing_and_is_not_unknown(stage: Prici
     request, mixed = request_row(), request_row(2, attempts=2)
     row = attempt(request, 1, "cheap", provider="sub")
     record(stage, store, 1, row, request)
-    assert (row.cost_pd, row.cost_source, row.equivalent_pd) == (None, "subscription", 20 * USD)
-    assert cost(store, request) is None
+    assert (row.cost_pd, row.cost_source, row.equivalent_pd) == (0, "subscription", 20 * USD)
+    assert cost(store, request) == 0
     record(stage, store, 2, attempt(mixed, 1, "cheap", provider="sub"), attempt(mixed, 2, "cheap"), mixed)
     assert cost(store, mixed) == 20 * USD
 

@@ -435,19 +435,46 @@ def test_a_database_of_an_earlier_version_gets_the_columns_and_indexes_it_lacks(
     store.close()
 
 
+def test_what_a_subscription_served_before_cost_nothing_then_either(place):
+    """Version 2: it had no cost. A request that also used what nobody knows the price of goes on without one."""
+    store = place.open()
+    plan, mixed, cut, paid = (request_row(number, attempts=2) for number in range(1, 5))
+    rows = [
+        attempt_row(plan, 1, cost_source="subscription", equivalent_pd=7),
+        attempt_row(plan, 2, usage_source="missing"),
+        attempt_row(mixed, 1, cost_source="subscription"),
+        attempt_row(mixed, 2, cost_source="unpriced"),
+        attempt_row(cut, 1, usage_source="missing"),
+        attempt_row(paid, 1, cost_source="catalog", cost_pd=5),
+    ]
+    paid.cost_pd = 5
+    store.write([plan, mixed, cut, paid, *rows], AT)
+    store.close()
+    place.sql("UPDATE schema_version SET version = 1")
+    sql = "SELECT cost_source, cost_pd, equivalent_pd FROM attempts WHERE cost_source IS NOT NULL ORDER BY id"
+    for _ in range(2):
+        store = place.open()
+        assert sorted(store.read(lambda db: db.rows(sql)), key=str) == [
+            ("catalog", 5, None), ("subscription", 0, 7), ("subscription", 0, None), ("unpriced", None, None)
+        ]  # fmt: skip
+        costs = dict(store.read(lambda db: db.rows("SELECT id, cost_pd FROM requests")))
+        assert costs == {plan.id: 0, mixed.id: None, cut.id: None, paid.id: 5}
+        store.close()
+
+
 def test_who_only_reads_a_store_of_an_earlier_version_is_told_which_it_is(place):
     """It is left as it is; whoever writes brings it up to date, and then it is read."""
     place.open().close()
     place.sql("ALTER TABLE requests DROP COLUMN user_agent")
     place.sql("DROP TABLE tool_sets")
-    told = r"is of an earlier version \(schema 1\): it has no requests.user_agent, tool_sets$"
+    told = r"is of an earlier version \(schema 2\): it has no requests.user_agent, tool_sets$"
     for _ in range(2):
         with pytest.raises(StoreOld, match=told):
             place.open(readonly=True)
     place.open().close()
     place.open(readonly=True).close()
     place.sql("DELETE FROM schema_version")
-    with pytest.raises(StoreOld, match=r"\(schema 0, this one has schema 1\)$"):
+    with pytest.raises(StoreOld, match=r"\(schema 0, this one has schema 2\)$"):
         place.open(readonly=True)
 
 
