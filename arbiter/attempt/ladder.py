@@ -51,7 +51,8 @@ from arbiter.upstream.exchange import Answering, Outgoing
 from arbiter.upstream.transport import Transport
 from arbiter.watch import Watch
 from arbiter.wire import bound, bound_responses, faults, gemini_names, native, waits
-from arbiter.wire.format import Wire
+from arbiter.wire.dialects import dialect_of
+from arbiter.wire.format import Asked
 from arbiter.wire.headers import to_upstream
 
 LACKS_FOR_S = 900.0  # SPEC 6.1: how long an endpoint that was missing is not asked for
@@ -97,7 +98,7 @@ class Doors:
         return await self.logins.account(provider)
 
     def send(
-        self, provider: Provider, out: Outgoing, format: Wire, budgets: Budgets, *, stream: bool
+        self, provider: Provider, out: Outgoing, format: Asked, budgets: Budgets, *, stream: bool
     ) -> Awaitable[Answering]:
         if provider.type == "echo":
             return self.echo.send(out, format.name, budgets, stream=stream)
@@ -234,6 +235,7 @@ async def _try(
 ) -> Live:
     rung, provider = step.rung, step.rung.provider
     account = await doors.account(provider, step.account) if provider.oauth is not None else step.account
+    dialect = dialect_of(provider)
     lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung)
     lane = lanes.choose(ask, rung, account.label or "", lacks=lacks)
     format = lane.format
@@ -252,7 +254,9 @@ async def _try(
     )
     if lane.left_out:
         book.warn(f"reasoning_left_out: thought elsewhere, and nothing to {rung.name}")
-    out = Outgoing(ask.method, lane.target(), headers, lane.body, attempt.sent)
+    target = lane.target()
+    headers = dialect.sealed(provider, account, target, headers, lane.body, now_ms=now_ms(), stream=ask.stream)
+    out = Outgoing(ask.method, target, headers, lane.body, attempt.sent)
     # A count is no load: whoever is the least busy is so by what it generates.
     measured = around.measured if not ask.counts_tokens else None
     budgets = provider.budgets if measured is not None else _brief(provider.budgets)
@@ -267,7 +271,7 @@ async def _try(
         if exchange.status >= 300:
             body = doors.blot.raw(await _error_body(exchange))
             error = format.parse_error(exchange.status, exchange.headers, body)
-            error.format = format.name
+            error.format = format.name if dialect.tells_errors else ""
             error.wait_s = waits.wait_s(exchange.status, exchange.headers, body, now_ms())
             refusal = _refusal(provider, error)
             if isinstance(refusal, KeyRefused):
@@ -275,9 +279,11 @@ async def _try(
             raise refusal
         live = Live(rung, account, attempt, exchange, lane.fidelity, measured, sent_ns)
         nudge_bytes = ask.limits.stream_buffer if provider.speechless == "nudge" and may_nudge else 0
-        if ask.stream and _is_event_stream(exchange):
-            live.stream = StreamRelay(lane, exchange, doors.watch, nudge_bytes=nudge_bytes)
-            live.kind = lane.kind
+        kind = (exchange.header("content-type") or "").lower()
+        frames = dialect.unframer(kind, format.name, ask.limits.event) if ask.stream else None
+        if frames is not None or (ask.stream and _is_event_stream(exchange)):
+            live.stream = StreamRelay(lane, exchange, doors.watch, nudge_bytes=nudge_bytes, frames=frames)
+            live.kind = lane.kind if frames is None else lanes.EVENTS
             if artefacts is not None:
                 artefacts.watch(around.state, live, lane)
             exchange.stream(live.stream)
@@ -285,7 +291,7 @@ async def _try(
         else:
             body = await exchange.read(ask.limits.answer)
             attempt.whole()
-            whole = await lane.whole(body, (exchange.header("content-type") or "").lower())
+            whole = await lane.whole(body, kind)
             live.body, live.facts, live.kind = whole.body, whole.facts, whole.kind
             if whole.error is not None:
                 raise whole.error

@@ -20,21 +20,22 @@ from arbiter.attempt.ask import Ask
 from arbiter.clock import monotonic, now_ms
 from arbiter.errors import ArbiterError, Garbled, PartUnsupported, ProtocolUnsupported
 from arbiter.fold import collect, unfold
-from arbiter.model import Event
+from arbiter.model import Answer, Event, Thinking, ToolCall
 from arbiter.routing.plan import Rung
+from arbiter.routing.undeclared import betas_of
 from arbiter.state.base import State
 from arbiter.wire import bound_responses, embeddings, faults, native, unsealed
 from arbiter.wire.course import Course
 from arbiter.wire.dialects import dialect_of
 from arbiter.wire.disguises import unmasked
-from arbiter.wire.format import FORMATS, Format, Wire, Writer
+from arbiter.wire.format import FORMATS, UPSTREAMS, Asked, Upstream, Writer
 from arbiter.wire.native import NativeStream
 from arbiter.wire.openai_models import dialect
 from arbiter.wire.places import place_of
 from arbiter.wire.responses_errors import failed_after
 from arbiter.wire.responses_parse import ENCRYPTED
 from arbiter.wire.sealer import Sealer
-from arbiter.wire.translated import Heard, TranslatedStream
+from arbiter.wire.translated import Heard, TranslatedStream, size_of
 from arbiter.wire.vault import Origin, home_of
 
 EVENTS = "text/event-stream"
@@ -68,7 +69,7 @@ class Lane(Protocol):
     """How many items of reasoning that the client handed along the upstream could not be given."""
 
     @property
-    def format(self) -> Wire:
+    def format(self) -> Asked:
         """The upstream's."""
 
     def target(self) -> str:
@@ -150,10 +151,10 @@ def is_lacking(state: State, rung: Rung) -> bool:
 
 def counts_tokens(asked: str, rung: Rung, *, lacks: bool = False) -> bool:
     """Whether it may be asked to count: whoever has the format `asked` is asked as that vendor's clients ask it."""
-    return spoken(asked, rung, lacks=lacks) in (asked, "any")
+    return dialect_of(rung.provider).counts and spoken(asked, rung, lacks=lacks) in (asked, "any")
 
 
-def _target(rung: Rung, format: Wire, ask: Ask, path: str, query: str = "") -> str:
+def _target(rung: Rung, format: Asked, ask: Ask, path: str, query: str = "") -> str:
     dialect = dialect_of(rung.provider)
     return dialect.target(rung.provider, format.name, path, rung.model, stream=ask.stream, query=query)
 
@@ -184,7 +185,7 @@ class NativeLane:
         asks_usage = ask.stream and not rung.provider.takes_logins
         # To whom a login goes, its request goes as it came, with the window that stands in the model's name.
         model = rung.model + ask.window if rung.provider.takes_logins else rung.model
-        changes = dialect_of(rung.provider).changes(ask.format.name, ask.incoming.fields)
+        changes = dialect_of(rung.provider).changes(ask.format.name, ask.incoming.fields, betas_of(ask.window))
         spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes)
         self.body = spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
@@ -304,7 +305,7 @@ class TranslatedLane:
     name = "translated"
     kind: str | None = EVENTS
     sets_marks = True
-    format: Format
+    format: Upstream
     __slots__ = ("_ask", "_disguises", "_model", "_origin", "_ours", "_rung", "body", "edited", "fidelity", "format",
                  "left_out")  # fmt: skip
 
@@ -313,7 +314,7 @@ class TranslatedLane:
         self._rung = rung
         self._model = rung.model
         self._ours = FORMATS[ask.format.name]
-        self.format = self._ours if wire == "any" else FORMATS[wire]
+        self.format = self._ours if wire == "any" else UPSTREAMS[wire]
         self.fidelity = "rebuilt" if self.format is self._ours else "translated"
         self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
         self._origin = Origin(self.format.name, home_of(rung.url), account, rung.model)
@@ -327,7 +328,7 @@ class TranslatedLane:
             include_usage=ask.stream,  # SPEC 2.5; the writer knows what the client asked for
         )
         try:
-            changes = dialect_of(rung.provider).changes(self.format.name, ask.incoming.fields)
+            changes = dialect_of(rung.provider).changes(self.format.name, ask.incoming.fields, betas_of(ask.window))
             body = self.format.build_request(request, rung.target)
             self.body = changes.in_body(body) if changes is not None else body
             self._disguises = self.format.disguised(request)
@@ -384,16 +385,19 @@ class TranslatedLane:
         )
 
     async def whole(self, body: bytes, kind: str) -> Whole:
+        found: Facts | None
         if kind.startswith(EVENTS) or body[:16].lstrip().startswith((b"data:", b"event:")):
             events, found = await self._gathered(body)
             read = partial(collect, events)
         else:
-            found = _READ[self.format.name](body)
+            # Nobody is relayed in a format that no client speaks: what it says of itself is what it is read to say.
+            found = _READ[self.format.name](body) if self.format.name in _READ else None
             read = partial(self.format.parse_answer, body)
         try:
             answer = read()
         except ArbiterError as error:
             return Whole(b"", found, error=error)
+        found = found or _said(answer)
         answer = unmasked(answer, self._disguises)
         sealer = self._sealer()
         if sealer is not None:
@@ -417,6 +421,21 @@ class TranslatedLane:
         for event in events:
             heard.take(event)
         return events, _told(heard, reader.finish_word)
+
+
+def _said(answer: Answer) -> Facts:
+    parts = answer.parts
+    calls = [part for part in parts if type(part) is ToolCall]
+    return Facts(
+        response_id=answer.id,
+        model=answer.model,
+        finish=answer.finish.value if answer.finish is not None else None,
+        usage=answer.usage,
+        usage_source=usage.source(answer.usage, finished=True),
+        thinking_bytes=sum(size_of(part.text) for part in parts if type(part) is Thinking),
+        output_bytes=size_of(answer.text()) + sum(size_of(call.arguments) for call in calls),
+        tool_names=tuple(call.name for call in calls),
+    )
 
 
 def _told(heard: Heard, finish_word: str | None) -> Facts:

@@ -20,7 +20,7 @@ from arbiter.attempt.lanes import Lane
 from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic_ns
 from arbiter.config.snapshot import Account
-from arbiter.errors import ArbiterError, ClientGone, Cut, InternalError
+from arbiter.errors import ArbiterError, ClientGone, Cut, Garbled, InternalError
 from arbiter.log import Log
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
@@ -48,15 +48,27 @@ class MarkReader(Protocol):
     def feed(self, piece: bytes) -> list[bytes]: ...
 
 
+class Unframing(Protocol):
+    """What makes server-sent events of another kind of stream. It never raises, and keeps what it would have raised."""
+
+    @property
+    def fault(self) -> Garbled | None: ...
+
+    def feed(self, data: bytes) -> bytes: ...
+
+
 class StreamRelay:
     """One upstream stream: a sink for its bytes, and the waits that the spine needs."""
 
-    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_held", "_is_held", "_lane", "_nudge_bytes",
-                 "_out", "_watch", "course", "first_event_ns", "last_event_ns", "marks", "on_first_marks",
-                 "signatures")  # fmt: skip
+    __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_frames", "_held", "_is_held", "_lane",
+                 "_nudge_bytes", "_out", "_watch", "course", "first_event_ns", "last_event_ns", "marks",
+                 "on_first_marks", "signatures")  # fmt: skip
 
-    def __init__(self, lane: Lane, exchange: Answering, watch: Watch, *, nudge_bytes: int = 0) -> None:
+    def __init__(
+        self, lane: Lane, exchange: Answering, watch: Watch, *, nudge_bytes: int = 0, frames: Unframing | None = None
+    ) -> None:
         self.course = lane.course()
+        self._frames = frames
         self.signatures: MarkReader | None = None  # reads along, where somebody wants to know
         self.marks: list[bytes] = []  # what it found
         self.on_first_marks: Callable[[list[bytes]], None] | None = None  # hears what it found first, at once
@@ -92,8 +104,8 @@ class StreamRelay:
     def _take(self, data: bytes) -> None:
         if self._error is not None:
             return
-        stream = self.course
-        piece = stream.feed(data)
+        stream, frames = self.course, self._frames
+        piece = stream.feed(data if frames is None else frames.feed(data))
         self.last_event_ns = now = monotonic_ns()
         if not self.first_event_ns and stream.has_event:
             self.first_event_ns = now
@@ -109,6 +121,8 @@ class StreamRelay:
             else:
                 self._exchange.abort()
             self._stop(self._verdict(None))
+        elif frames is not None and frames.fault is not None:
+            raise frames.fault
 
     def _finish(self, error: ArbiterError | None) -> None:
         if self._is_over:

@@ -24,7 +24,10 @@ ENDPOINTS = {
     "ollama": "http://localhost:11434/v1",
 }
 _OWN = {"azure": "an Azure resource"}
-_EXAMPLES = {"azure": "https://NAME.openai.azure.com"}
+_EXAMPLES = {
+    "azure": "https://NAME.openai.azure.com",
+    "bedrock": "https://bedrock-runtime.us-east-1.amazonaws.com",
+}
 """Who has no address that is everybody's."""
 CALLS = ("/chat/completions", "/completions", "/messages", "/responses")
 PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
@@ -62,8 +65,13 @@ _AUTHORITY = re.compile(r"[A-Za-z0-9_.\[\]:-]{1,260}")
 Fault = Callable[[str, str], ConfigError]
 
 
-def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], error: Fault) -> Endpoint:
-    """Where a provider's requests go. Errors: what `error(path, message)` makes; no message repeats a URL."""
+def endpoint(
+    written: Provider, path: str, base: Path, env: Mapping[str, str], error: Fault, region: str | None = None
+) -> Endpoint:
+    """Where a provider's requests go; `region` is AWS's, of one that is there.
+
+    Errors: what `error(path, message)` makes; no message repeats a URL.
+    """
     here = join(path, "endpoint")
     http2 = written.http == "2"
     if written.type == "echo":
@@ -74,6 +82,8 @@ def endpoint(written: Provider, path: str, base: Path, env: Mapping[str, str], e
         raise error(join(path, "host"), "expected a host name, with a port where needed")
     tls = _tls(written.tls, join(path, "tls"), base, error)
     url = written.endpoint if written.endpoint is not None else ENDPOINTS.get(written.type)
+    if url is None and region is not None:
+        url = f"https://bedrock-runtime.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
     if url is None:
         raise error(here, f"{_OWN[written.type]} needs one, as in {_EXAMPLES[written.type]}")
     if url.startswith("unix:"):
@@ -121,7 +131,7 @@ def call(
     proxy and authority. Errors: as of `endpoint`; and for one that secrets would cross unencrypted."""
     parts = _split(url, partial(error, here))
     host = _host(parts, partial(error, here))
-    if parts.scheme != "https" and not (parts.scheme == "http" and (host == "localhost" or _is_loopback(host))):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
         raise error(here, "expected https:// (or http:// on loopback): secrets go there")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise error(here, "no credentials and no fragment in this URL")
@@ -212,7 +222,7 @@ def _proxy(
         if written in ("", "none"):
             return None
         return _proxy_url(written, partial(error, path))
-    if host == "localhost" or host.endswith(".localhost") or _is_loopback(host):
+    if is_loopback(host):
         return None
     name = f"{scheme}_proxy"
     value = env.get(name) or env.get(name.upper()) or ""
@@ -257,7 +267,10 @@ def _bypassed(host: str, port: int, no_proxy: str) -> bool:
     return False
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether it is this host, by its name or its address."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

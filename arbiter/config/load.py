@@ -19,7 +19,7 @@ import msgspec
 
 from arbiter.config import deployment, keyring, logins, reasoning, schema, units, vendors
 from arbiter.config.accounts import accounts
-from arbiter.config.address import data_dir, endpoint, hidden, passwords, state_dir, store
+from arbiter.config.address import data_dir, endpoint, hidden, is_loopback, passwords, state_dir, store
 from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
 from arbiter.config.decode import Decoder, join
@@ -324,13 +324,16 @@ class _Resolver:
     def _provider(self, name: str, written: schema.Provider, cap_s: float, pin_ttl_s: float) -> Provider:
         path = join("providers", name)
         check_name(name, partial(self.error, path))
-        pool = accounts(written, path, self.base, self.error, has_pool=self.stands(join(path, "keys")))
-        place = endpoint(written, path, self.base, self.env, self.error)
+        has_pool = self.stands(join(path, "keys"))
+        pool = vendors.signing(written, path, self.env, self.error)
+        pool = pool or accounts(written, path, self.base, self.error, has_pool=has_pool)
+        region = vendors.region(written, path, self.env, self.error)
+        place = endpoint(written, path, self.base, self.env, self.error, region)
         takes_logins = written.auth == "passthrough"
         oauth = logins.oauth(written, path, self.base, self.env, self.error, self.stands)
         if takes_logins:
             logins.check(written, path, self.error, self.stands)
-            if place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
+            if place.scheme == "http" and place.uds is None and not is_loopback(place.host):
                 self.warnings.append(f"{path}: its callers' logins cross the network unencrypted (http://{place.host})")
         elif written.type == "echo":
             for option in ("key", "key_file", "keys", "endpoint", "proxy", "host"):
@@ -338,7 +341,7 @@ class _Resolver:
                     raise self.error(join(path, option), "the echo provider is built in and takes none")
         elif oauth is None and not pool[0].key and written.endpoint is None and written.type != "ollama":
             self.warnings.append(f"{path}: no key; {place.host} will refuse every request")
-        elif pool[0].key and place.scheme == "http" and place.uds is None and not _is_loopback(place.host):
+        elif pool[0].key and place.scheme == "http" and place.uds is None and not is_loopback(place.host):
             self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
         if written.api == "responses" and vendors.WIRES[written.type] != "openai-chat":
             raise self.error(join(path, "api"), f"only OpenAI has two of them; {written.type} has one")
@@ -389,6 +392,7 @@ class _Resolver:
             wire=vendors.WIRES[written.type],
             api=written.api,
             api_version=written.api_version,
+            region=region,
             endpoint=place,
             accounts=pool,
             models=tuple(models.values()),
@@ -581,12 +585,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

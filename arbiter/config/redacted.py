@@ -122,6 +122,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
         "relay": provider.relay,
         "api": provider.api,
         **({"api_version": provider.api_version} if provider.api_version is not None else {}),
+        **({"region": provider.region} if provider.region is not None else {}),
         "responses_api": provider.responses_api,
         "prompt_cache": provider.prompt_cache,
         "prompt_cache_ttl": provider.prompt_cache_ttl,
@@ -179,7 +180,11 @@ def _oauth(oauth: OAuth) -> dict[str, Any]:
 
 def _keys(accounts: tuple[Account, ...]) -> dict[str, Any]:
     if accounts[0].label is None:
-        return {"key": _mask(accounts[0].key)}
+        account = accounts[0]
+        if account.access_id:
+            token = {"session_token": MASK} if account.session_token else {}
+            return {"access_key_id": account.access_id, "secret_access_key": MASK, **token}
+        return {"key": _mask(account.key)}
     return {"keys": [{"label": account.label, "key": _mask(account.key)} for account in accounts]}
 
 

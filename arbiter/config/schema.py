@@ -122,10 +122,11 @@ class Model(Section):
         default_factory=Cache
     )
     api: Annotated[
-        Literal["chat", "responses", "messages"] | None,
+        Literal["chat", "responses", "messages", "converse"] | None,
         doc(
             "The API that it is asked through, whatever the client speaks. Default: chat completions for `openai`, "
-            "`azure`, `openrouter` and `ollama`, and for Responses as `responses_api` says; Messages for `anthropic`."
+            "`azure`, `openrouter` and `ollama`, and for Responses as `responses_api` says; Messages for `anthropic`. "
+            "A `bedrock` provider has `messages` (the default for Claude by its name) and `converse`."
         ),
     ] = None
 
@@ -225,10 +226,10 @@ class Provider(Section):
     }
 
     type: Annotated[
-        Literal["openai", "anthropic", "gemini", "azure", "openrouter", "ollama", "echo"],
+        Literal["openai", "anthropic", "gemini", "azure", "bedrock", "openrouter", "ollama", "echo"],
         Meta(
             extra={
-                "not_built": ("bedrock", "vertex", "decisions"),
+                "not_built": ("vertex", "decisions"),
                 "meant": {
                     "claude": "anthropic",
                     "google": "gemini",
@@ -240,7 +241,8 @@ class Provider(Section):
         ),
         doc(
             "What it speaks: `openai`, `azure`, `openrouter` and `ollama` OpenAI Chat Completions, `anthropic` "
-            "Messages, `gemini` Google's generateContent; `echo` is built in, needs no network and speaks them all."
+            "Messages, `gemini` Google's generateContent, `bedrock` Messages with Claude and Converse with "
+            "others; `echo` is built in, needs no network and speaks them all."
         ),
     ]
     api: Annotated[
@@ -255,7 +257,8 @@ class Provider(Section):
         doc(
             "Base URL (`http`, `https`, or `unix:///path.sock:/base`). Default: `https://api.openai.com/v1`, "
             "`https://api.anthropic.com`, `https://generativelanguage.googleapis.com`, `https://openrouter.ai/api/v1`, "
-            "`http://localhost:11434/v1`. `azure` needs its own, `https://NAME.openai.azure.com`; `echo` has none."
+            "`http://localhost:11434/v1`. `azure` needs its own, `https://NAME.openai.azure.com`; `bedrock` has that "
+            "of its region; `echo` has none."
         ),
     ] = None
     api_version: Annotated[
@@ -265,6 +268,19 @@ class Provider(Section):
             "path. Default: the API without versions, `/openai/v1`."
         ),
     ] = None
+    region: Annotated[
+        str | None, doc("Of `bedrock`: AWS's region, as in `us-east-1`. Default: `AWS_REGION`, `AWS_DEFAULT_REGION`.")
+    ] = None
+    access_key_id: Annotated[
+        Secret | None,
+        doc(
+            "Of `bedrock`, in place of a `key`, which is a Bedrock API key: an access key that signs "
+            "requests. Default, where neither is given: `AWS_BEARER_TOKEN_BEDROCK`, else `AWS_ACCESS_KEY_ID` and "
+            "its secret."
+        ),
+    ] = None
+    secret_access_key: Annotated[Secret | None, doc("The secret of `access_key_id`.")] = None
+    session_token: Annotated[Secret | None, doc("The session token of a borrowed `access_key_id`.")] = None
     key: Annotated[
         Secret | None,
         Meta(extra={"unset": ", or remove the provider"}),

@@ -49,6 +49,16 @@ class Endpoint:
     http2: bool = False
 
     @property
+    def authority(self) -> str:
+        """The Host header: what was configured (a signature may cover it), else where we connect to."""
+        if self.host_header is not None:
+            return self.host_header
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.uds is None and self.port != (443 if self.scheme == "https" else 80):
+            return f"{host}:{self.port}"
+        return host
+
+    @property
     def url(self) -> str:
         """The endpoint for people: no credentials, no default port."""
         if self.scheme == "echo":
@@ -88,7 +98,12 @@ class CacheFacts:
     ttl_s: float | None = None
 
 
-APIS = {"chat": "openai-chat", "responses": "openai-responses", "messages": "anthropic-messages"}
+APIS = {
+    "chat": "openai-chat",
+    "responses": "openai-responses",
+    "messages": "anthropic-messages",
+    "converse": "bedrock-converse",
+}
 """The format of each API that a model may be asked through."""
 
 
@@ -112,6 +127,8 @@ class Account:
     """One key of a provider. `label` names it in rows, logs and state; None for the only key where there is no pool.
     Caches, rate limits and cooldowns belong to accounts.
 
+    One that signs (Bedrock) has the `access_id` of its secret `key`, and a `session_token` where both are borrowed.
+
     A caller's own login is an account for the length of one request: `sent` are the headers that it came in, and go out
     as they are; `label` is its fingerprint. A login of the gateway's own is one for as long as its access token lives.
     """
@@ -119,6 +136,8 @@ class Account:
     label: str | None = None
     key: str = field(default="", repr=False)
     sent: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    access_id: str = ""
+    session_token: str = field(default="", repr=False)
     name: str = field(init=False, repr=False)
     """What the shared state knows it by: another key under the same label is another account, and has not been limited
     or refused. A few digits of a hash tell keys apart, and nothing about them."""
@@ -191,6 +210,7 @@ class Provider:
     relay: Literal["native", "rebuild"] = "native"
     api: Literal["chat", "responses"] = "chat"
     api_version: str | None = None
+    region: str | None = None
     responses_api: Literal["auto", "native", "transcode"] = "auto"
     prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
     prompt_cache_ttl: Literal["5m", "1h"] = "5m"
@@ -233,6 +253,12 @@ class Provider:
             return False
         host = self.endpoint.host
         return host != "anthropic.com" and not host.endswith(".anthropic.com")
+
+    def wire_of(self, upstream: str) -> str:
+        """The format that a model is asked in, by the name that the provider is sent, where nobody said which."""
+        if self.wire == APIS["converse"] and "anthropic.claude" in upstream.lower():
+            return APIS["messages"]
+        return self.wire
 
     def rate(self, upstream: str) -> Rate | None:
         """What a model costs, by the name that the provider is sent; None where nobody knows."""
@@ -502,7 +528,7 @@ class Snapshot:
         """Every secret of this configuration, for whoever must keep them out of something."""
         found = {self.admin.token, *self.storage.secrets, *self.pricing.secrets()}
         for provider in self.providers.values():
-            found.update(account.key for account in provider.accounts)
+            found.update(one for account in provider.accounts for one in (account.key, account.session_token))
             found.update(value for _, value in provider.headers)
             found.add(provider.endpoint.proxy or "")
             found.add(provider.oauth.client_secret if provider.oauth is not None else "")

@@ -79,7 +79,7 @@ class Rung:
             max_output=self.max_output,
             drop_attribution=provider.drops_attribution,
         )
-        object.__setattr__(self, "wire", APIS[self.api] if self.api is not None else provider.wire)
+        object.__setattr__(self, "wire", APIS[self.api] if self.api is not None else provider.wire_of(self.model))
         object.__setattr__(self, "url", provider.url)
         object.__setattr__(self, "target", target)
         object.__setattr__(self, "name", f"{provider.name}/{self.model}")

@@ -32,7 +32,6 @@ _PLACES = 1024
 _HEADS, _HEAD_BYTES = 256, 8 << 10
 _SHUTDOWN_S = 2.0  # how long a TLS connection we close may take over its goodbye
 _FIRST_PROBE_S = 60.0  # TCP keepalive where the headers budget is off
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _BODYLESS_METHODS = ("GET", "HEAD", "DELETE", "OPTIONS")
 
 
@@ -179,7 +178,7 @@ class Transport:
         """What we know of `endpoint`, looked up by its value. Kept under its identity, for the next request."""
         if len(self._places) >= _PLACES:
             self._places.clear()  # a reload brings new endpoint objects; those of the old one are of no use
-        place = self._places[id(endpoint)] = _Place(endpoint, self._pool.origin(_key(endpoint)), _host(endpoint))
+        place = self._places[id(endpoint)] = _Place(endpoint, self._pool.origin(_key(endpoint)), endpoint.authority)
         return place
 
     def _compat(self, origin: Origin, endpoint: Endpoint, budgets: Budgets) -> Compat:
@@ -312,16 +311,6 @@ def _checked_head(host: str, out: Outgoing) -> bytes:
         return head.encode("latin-1")
     except UnicodeEncodeError:
         return head.encode()
-
-
-def _host(endpoint: Endpoint) -> str:
-    """The Host header: what was configured (a signature may cover it), else where we connect to."""
-    if endpoint.host_header is not None:
-        return endpoint.host_header
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    if endpoint.uds is None and endpoint.port != _DEFAULT_PORTS.get(endpoint.scheme):
-        return f"{host}:{endpoint.port}"
-    return host
 
 
 def _interval(budgets: Budgets, stream: bool, connects: bool) -> float:

@@ -10,7 +10,9 @@ cannot take as they are, by the name that is sent); a stream has `write_error_ev
 `keepalive`. Who writes an answer is handed the members of the client's request in `asked`, for a format that repeats
 them.
 
-Each module spells its own format and knows no other; they meet in `model`. Embeddings are relayed and never translated:
+Each module spells its own format and knows no other; they meet in `model`. (Bedrock's Converse, which no client speaks
+to us, is Anthropic's Messages in other words, and is written as such: it lacks the names that a client's format has.)
+Embeddings are relayed and never translated:
 their module has no more than what a `Wire` is.
 """
 
@@ -21,7 +23,14 @@ from typing import Protocol
 
 from arbiter.errors import ArbiterError, InStreamError, UpstreamStatus
 from arbiter.model import Answer, Event, Request, Target
-from arbiter.wire import anthropic_messages, embeddings, google_gemini, openai_chat, openai_responses
+from arbiter.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    embeddings,
+    google_gemini,
+    openai_chat,
+    openai_responses,
+)
 from arbiter.wire.disguises import Disguises
 from arbiter.wire.json import Members
 from arbiter.wire.moulds import Carrier, Moulds
@@ -66,8 +75,8 @@ class Writer(Protocol):
         """Be told of arguments of the open call that were moved past the writer."""
 
 
-class Wire(Protocol):
-    """A format as far as it is relayed: where it is served, and what its errors look like."""
+class Asked(Protocol):
+    """A format as far as a call in it is sent: where it is served, and what comes back of what failed."""
 
     @property
     def name(self) -> str: ...
@@ -75,20 +84,22 @@ class Wire(Protocol):
     @property
     def path(self) -> str: ...
 
+    def parse_error(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus: ...
+
+
+class Wire(Asked, Protocol):
+    """A format as far as it is relayed: what clients of it are told of errors, and while nothing comes."""
+
     @property
     def keepalive(self) -> bytes: ...
-
-    def parse_error(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> UpstreamStatus: ...
 
     def write_error(self, error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]: ...
 
     def write_error_event(self, error: ArbiterError, trace_id: str) -> bytes: ...
 
 
-class Format(Wire, Protocol):
-    """One wire format that others are translated from and to. The modules themselves implement this."""
-
-    def parse_request(self, members: Members) -> Request: ...
+class Upstream(Asked, Protocol):
+    """One wire format that requests are translated to, and answers from."""
 
     def build_request(self, request: Request, target: Target = ...) -> bytes: ...
 
@@ -96,17 +107,23 @@ class Format(Wire, Protocol):
 
     def reader(self, limit: int = ...) -> Reader: ...
 
+    def parse_answer(self, body: bytes) -> Answer: ...
+
+    def parse_error_event(self, payload: bytes) -> InStreamError: ...
+
+
+class Format(Wire, Upstream, Protocol):
+    """One wire format that others are translated from and to. The modules themselves implement this."""
+
+    def parse_request(self, members: Members) -> Request: ...
+
     def writer(
         self, trace_id: str, model: str, created_s: int, *, include_usage: bool = True, asked: Members = ...
     ) -> Writer: ...
 
-    def parse_answer(self, body: bytes) -> Answer: ...
-
     def write_answer(
         self, answer: Answer, trace_id: str, model: str, created_s: int, *, asked: Members = ...
     ) -> bytes: ...
-
-    def parse_error_event(self, payload: bytes) -> InStreamError: ...
 
 
 FORMATS: dict[str, Format] = {
@@ -115,4 +132,5 @@ FORMATS: dict[str, Format] = {
     openai_responses.name: openai_responses,
     google_gemini.name: google_gemini,
 }
+UPSTREAMS: dict[str, Upstream] = {**FORMATS, bedrock_converse.name: bedrock_converse}
 WIRES: dict[str, Wire] = {**FORMATS, embeddings.name: embeddings}

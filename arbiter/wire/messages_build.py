@@ -38,6 +38,15 @@ _NOBODY = Target()
 def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     """Return the body of an upstream request. The same request always gives the same bytes (SPEC 2.4).
 
+    Errors: as `members_of`.
+    """
+    return encode(members_of(request, target))
+
+
+def members_of(request: Request, target: Target = _NOBODY, *, blocks: bool = False) -> dict[str, Any]:
+    """Return the members of a request, in the order in which they leave; what passes through is raw JSON in there.
+
+    Shapes: with `blocks` every content is an array and turns alternate, whoever sets marks.
     Errors: ProtocolUnsupported where a part or a tool has no place in this format, where several choices are asked for,
     or a schema for the output of a model that keeps to none. BadRequest where a call is asked for and there are no
     tools.
@@ -49,7 +58,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     max_tokens = _max_tokens(request, target, can)
     settled = settle(request, can, max_tokens)
     whose = owner(request, target)
-    system, messages = _build_conversation(request, target)
+    system, messages = _build_conversation(request, target, blocks=blocks)
     body: dict[str, Any] = {"model": request.model, "max_tokens": max_tokens}
     tools = _build_tools(request, can)
     if tools:
@@ -78,7 +87,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         "stream": request.stream or None,
     }
     body.update((name, value) for name, value in optional.items() if value is not None)
-    return encode(body)
+    return body
 
 
 def disguised(request: Request) -> Disguises:
@@ -98,14 +107,16 @@ def _max_tokens(request: Request, target: Target, can: Abilities | None) -> int:
     return most or UNKNOWN_MAX_OUTPUT
 
 
-def _build_conversation(request: Request, target: Target) -> tuple[str | list[Any], list[dict[str, Any]]]:
+def _build_conversation(
+    request: Request, target: Target, *, blocks: bool
+) -> tuple[str | list[Any], list[dict[str, Any]]]:
     """Return `system`, which is what stands at the head, and `messages`, which is the rest.
 
     All contents are arrays wherever Arbiter might mark one, now or in a later request: that the client sets its first
     mark changes nothing but marks (SPEC 2.4). Instructions to which nobody said anything yet are what the model shall
     answer: this format wants a user's turn.
     """
-    blocks = target.prompt_cache in ("auto", "arbiter")
+    blocks = blocks or target.prompt_cache in ("auto", "arbiter")
     messages = without_attribution(request.messages) if target.drop_attribution else request.messages
     head = 0
     while head < len(messages) and messages[head].role in ("system", "developer"):

@@ -49,11 +49,11 @@ class Heard:
 
     def take(self, event: Event) -> None:
         if type(event) is TextDelta or type(event) is RefusalDelta:
-            self.text_bytes += _size(event.text)
+            self.text_bytes += size_of(event.text)
         elif type(event) is ThinkingDelta:
-            self.thinking_bytes += _size(event.text)
+            self.thinking_bytes += size_of(event.text)
         elif type(event) is CallDelta:
-            self.argument_bytes += _size(event.arguments)
+            self.argument_bytes += size_of(event.arguments)
         elif type(event) is CallStarted:
             self.tool_names.append(event.name)
         elif type(event) is Started:
@@ -67,7 +67,8 @@ class Heard:
             self.usage = usage if self.usage is None else self.usage.merged(usage)
 
 
-def _size(text: str) -> int:
+def size_of(text: str) -> int:
+    """Bytes of UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 

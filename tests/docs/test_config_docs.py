@@ -185,7 +185,7 @@ def test_the_json_schema_accepts_what_loads(schema: Any, text: str) -> None:
         "server: { drain: 30 s }",
         "limits: { body: 32 MiB }",
         "auth: { mode: maybe }",
-        "providers: { a: { type: bedrock } }",
+        "providers: { a: { type: vertex } }",
         "providers: { a: { key: x } }",
         "providers: { a: { type: openai, models: [{ upstream: x }] } }",
         "models: [{ model: a/b, input_usd_per_mtok: -1 }]",

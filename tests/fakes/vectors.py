@@ -1,6 +1,8 @@
 """Real servers' streams, `tests/vectors/<format>/<case>/`, and what is expected of them.
 
-A new case is a folder with `request.json`, `upstream.sse` and `source.txt` (where it came from). The rest is written by
+A new case is a folder with `request.json`, `upstream.sse` and `source.txt` (where it came from). Where the upstream's
+stream is binary (Bedrock's) `upstream.jsonl` has its events in its place, one a line (`tests.fakes.eventstream`), and
+the request is a chat client's. The rest is written by
 
     python -m tests.fakes.vectors tests/vectors/<format>/<case>
 
@@ -17,17 +19,25 @@ from typing import Any
 import msgspec
 
 from arbiter.model import Event, Started, Usage, UsageReported
-from arbiter.wire.format import FORMATS
+from arbiter.wire.dialects.unframing import Unframer
+from arbiter.wire.format import FORMATS, UPSTREAMS
+from tests.fakes import eventstream
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-CASES = sorted(path.parent for wire in FORMATS for path in (VECTORS / wire).glob("*/upstream.sse"))
+CASES = sorted(path.parent for wire in UPSTREAMS for path in (VECTORS / wire).glob("*/upstream.*"))
 
 
 def read(case: Path, piece: int = 0) -> list[Event]:
     """The events of a case, its bytes fed in pieces of that size; 0 is all at once."""
-    data = (case / "upstream.sse").read_bytes()
-    reader = FORMATS[case.parent.name].reader()
+    wire = case.parent.name
+    reader, frames = UPSTREAMS[wire].reader(), None
+    if (case / "upstream.jsonl").exists():
+        data, frames = eventstream.stream((case / "upstream.jsonl").read_text()), Unframer(wire, 1 << 20)
+    else:
+        data = (case / "upstream.sse").read_bytes()
     pieces = [data[i : i + piece] for i in range(0, len(data), piece)] if piece else [data]
+    pieces = [frames.feed(one) for one in pieces] if frames is not None else pieces
+    assert frames is None or frames.fault is None
     return [event for one in pieces for event in reader.feed(one)] + reader.finish()
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from arbiter.config.snapshot import Provider
 from arbiter.wire.dialects.azure import Azure
+from arbiter.wire.dialects.bedrock import Bedrock
 from arbiter.wire.dialects.dialect import Changes, Dialect
 from arbiter.wire.dialects.openrouter import OpenRouter
 
 __all__ = ["DIALECTS", "Changes", "Dialect", "dialect_of"]
 
 PLAIN = Dialect()
-DIALECTS: dict[str, Dialect] = {"azure": Azure(), "openrouter": OpenRouter()}
+DIALECTS: dict[str, Dialect] = {"azure": Azure(), "bedrock": Bedrock(), "openrouter": OpenRouter()}
 
 
 def dialect_of(provider: Provider) -> Dialect:

@@ -13,7 +13,8 @@ Source: Microsoft's reference of Azure OpenAI in Foundry (API version lifecycle,
 from __future__ import annotations
 
 from arbiter.config.snapshot import Account, Provider
-from arbiter.wire.dialects.dialect import Dialect, Pairs, quoted
+from arbiter.wire.dialects.dialect import Dialect, Pairs
+from arbiter.wire.dialects.sigv4 import quoted
 from arbiter.wire.native import MESSAGES, RESPONSES
 
 V1 = "/openai/v1"

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Raw
 
 from arbiter.config.snapshot import Account, Provider
+from arbiter.wire.dialects.unframing import Unframer
 from arbiter.wire.gemini_names import path_of
 from arbiter.wire.native import GEMINI, MESSAGES
 
 Pairs = list[tuple[str, str]]
 
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -44,6 +44,12 @@ class Dialect:
     forwards: tuple[str, ...] = ()
     """Headers of the caller's that mean something to it, in lower case."""
 
+    tells_errors = True
+    """Whether its errors have the shape of the format that it was asked in."""
+
+    counts = True
+    """Whether it counts tokens where the vendor of the format does."""
+
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         """Return the request target of a call in the format `wire`; `path` is the format's own, `query` the client's.
 
@@ -65,8 +71,29 @@ class Dialect:
         name = _KEYS.get(wire)
         return [(name, account.key) if name is not None else ("authorization", f"Bearer {account.key}")]
 
-    def changes(self, wire: str, fields: Mapping[str, str]) -> Changes | None:
-        """Return what is changed in every body of the format `wire`, if anything; `fields` are the caller's headers."""
+    def changes(self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = ()) -> Changes | None:
+        """Return what is changed in every body of the format `wire`, if anything.
+
+        `fields` are the caller's headers, `betas` what is to be in its `anthropic-beta` besides.
+        """
+        return None
+
+    def sealed(
+        self,
+        provider: Provider,
+        account: Account,
+        target: str,
+        headers: Pairs,
+        body: bytes,
+        *,
+        now_ms: int,
+        stream: bool,
+    ) -> Pairs:
+        """Return the headers as they leave, with what depends on the whole request. `now_ms` is wall time."""
+        return headers
+
+    def unframer(self, kind: str, wire: str, limit: int) -> Unframer | None:
+        """Return what makes server-sent events of a stream of media type `kind`; None where it is made of them."""
         return None
 
 
@@ -82,8 +109,3 @@ def events_query(query: str, *, stream: bool) -> str:
     kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in ("alt", "$alt")]
     asked = ["alt=sse", *kept] if stream else kept
     return "?" + "&".join(asked) if asked else ""
-
-
-def quoted(text: str) -> str:
-    """Return `text` as one segment of a path. Source: RFC 3986, section 2.3."""
-    return "".join([chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import pickle
 import re
@@ -53,6 +54,10 @@ def oauth(option: str) -> str:
     told = {"token_url": "token_url: 'https://v.test/t'", "client_id": "client_id: c"}
     told[option.partition(":")[0] or "client_id"] = option or told["client_id"]
     return provider(f"auth: oauth\n    oauth: {{ {', '.join(told.values())} }}")
+
+
+def bedrock(options: str) -> str:
+    return f"providers: {{ up: {{ type: bedrock, region: us-east-1, {options} }} }}\n"
 
 
 def titles(alias: str) -> str:
@@ -114,6 +119,9 @@ def test_the_smallest_file_is_one_provider_with_a_key() -> None:
         ("openai", "https://api.openai.com/v1", "openai-chat", 60),
         ("anthropic", "https://api.anthropic.com", "anthropic-messages", 120),
         ("ollama", "http://localhost:11434/v1", "openai-chat", 60),
+        ("openrouter", "https://openrouter.ai/api/v1", "openai-chat", 60),
+        ("bedrock, region: eu-west-1", "https://bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-converse", 120),
+        ("bedrock, region: cn-north-1", "https://bedrock-runtime.cn-north-1.amazonaws.com.cn", "bedrock-converse", 120),
         ("echo", "echo:", "any", 60),
     ],
 )
@@ -122,6 +130,41 @@ def test_a_type_brings_its_endpoint_its_wire_and_its_patience(
 ) -> None:
     up = read(f"providers: {{ up: {{ type: {type_} }} }}").providers["up"]
     assert (up.url, up.wire, up.budgets.headers_s) == (url, wire, headers_s)
+
+
+AWS = {
+    "AWS_REGION": "eu-west-3",
+    "AWS_ACCESS_KEY_ID": "ID",
+    "AWS_SECRET_ACCESS_KEY": "SECRET",
+    "AWS_SESSION_TOKEN": "TOKEN",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "account"),
+    [
+        ("", AWS, Account(None, "SECRET", access_id="ID", session_token="TOKEN")),
+        ("", AWS | {"AWS_BEARER_TOKEN_BEDROCK": "BEARER"}, Account(None, "BEARER")),
+        (", key: mine", AWS | {"AWS_BEARER_TOKEN_BEDROCK": "BEARER"}, Account(None, "mine")),
+        (", access_key_id: a, secret_access_key: b", AWS, Account(None, "b", access_id="a")),
+        (
+            ", access_key_id: a, secret_access_key: b, session_token: c",
+            AWS,
+            Account(None, "b", access_id="a", session_token="c"),
+        ),
+        ("", {"AWS_DEFAULT_REGION": "eu-west-3", "AWS_ACCESS_KEY_ID": "ID"}, Account()),
+    ],
+)
+def test_bedrock_signs_with_what_stands_in_the_file_or_in_awss_own_variables(
+    options: str, env: dict[str, str], account: Account
+) -> None:
+    """What is in the file wins whole: no half of a key comes from elsewhere. Nothing shows a secret."""
+    snapshot = read(f"providers: {{ up: {{ type: bedrock, models: [m]{options} }} }}", env)
+    up = snapshot.providers["up"]
+    assert (up.region, up.accounts) == ("eu-west-3", (account,))
+    shown = json.dumps(redacted(snapshot)) + repr(snapshot)
+    assert not [one for one in ("SECRET", "TOKEN", "BEARER") if one in shown]
+    assert {account.key, account.session_token} - {""} <= snapshot.secrets()
 
 
 def test_models_are_names_or_pairs_of_id_and_upstream() -> None:
@@ -446,7 +489,7 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         ("port: 1\n", 1, "port", 'it belongs under "server"'),
         (provider("timeout: 3s"), 4, "providers.up.timeout", 'did you mean "timeouts"'),
         (provider("timeouts: { idel: 3s }"), 4, "providers.up.timeouts.idel", 'did you mean "idle"'),
-        (provider("zzz: 1"), 4, "providers.up.zzz", "unknown key; valid here: api, api_version, "),
+        (provider("zzz: 1"), 4, "providers.up.zzz", "unknown key"),
         ("server: { port: http }\n", 1, "server.port", 'expected a whole number, got "http"'),
         ("server: { port: 8_080 }\n", 1, "server.port", 'expected a whole number, got "8_080"'),
         ("server: { port: '80' }\n", 1, "server.port", "expected a whole number"),
@@ -473,8 +516,19 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         ("providers: { up: { key: x } }\n", 1, "providers.up", '"type" is missing'),
         ("providers: { up: }\n", 1, "providers.up", "expected a mapping, got nothing"),
         ("providers: { up: { type: openia } }\n", 1, "providers.up.type", 'got "openia"'),
-        ("providers: { up: { type: bedrock } }\n", 1, "providers.up.type", '"bedrock" is not built yet'),
+        ("providers: { up: { type: vertex } }\n", 1, "providers.up.type", '"vertex" is not built yet'),
         ("providers: { a/b: { type: ollama } }\n", 1, 'providers."a/b"', "a name is"),
+        ("providers: { up: { type: bedrock } }\n", 1, "providers.up.region", "AWS's region is missing; write it, or"),
+        ("providers: { up: { type: bedrock, region: Mars } }\n", 1, "providers.up.region", "expected a region like us"),
+        (provider("region: us-east-1"), 4, "providers.up.region", "only bedrock is AWS's; openai has none"),
+        (provider("access_key_id: a"), 4, "providers.up.access_key_id", "only bedrock is AWS's"),
+        (bedrock("access_key_id: a"), 1, "providers.up.secret_access_key", "an access key is an id and its secret"),
+        (bedrock("secret_access_key: a"), 1, "providers.up.access_key_id", "an access key is an id and its secret"),
+        (bedrock("session_token: a"), 1, "providers.up.access_key_id", "an access key is an id and its secret"),
+        (bedrock("key: k, access_key_id: a"), 1, "providers.up.access_key_id", "give either a key"),
+        (bedrock("access_key_id: a, secret_access_key: 'b c'"), 1, "providers.up", "visible ASCII without spaces"),
+        (bedrock("models: [{ id: m, api: chat }]"), 1, "providers.up.models[0].api", "bedrock has no chat"),
+        (provider("models: [{ id: m, api: converse }]"), 4, "providers.up.models[0].api", "openai has no converse"),
         ("providers: { up: { type: azure } }\n", 1, "providers.up.endpoint", "an Azure resource needs one, as in"),
         (provider("api_version: '2024-10-21'"), 4, "providers.up.api_version", "only azure has versions; openai has"),
         (

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from arbiter.attempt import lanes
 from arbiter.attempt.lanes import choose
 from arbiter.config.snapshot import Account, Endpoint, Provider
+from arbiter.errors import Garbled
+from arbiter.model import Usage
 from arbiter.routing.plan import Rung
+from arbiter.wire.dialects import dialect_of
 from arbiter.wire.headers import Incoming, to_upstream
 from tests.fakes.asks import ask
 
@@ -19,9 +24,14 @@ EMBED: dict[str, Any] = {"model": "asked", "input": ["a"]}
 KEY = Account(key="sk")
 
 
+CLAUDE = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
+ARN = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/eu.meta.llama3-2-3b-instruct-v1:0"
+
+
 def rung(kind: str, model: str = "served", *, base: str = "", api: str | None = None, **provider: Any) -> Rung:
     place = Endpoint("https", "up.test", 443, base)
-    return Rung(Provider("up", kind, CHAT, place, accounts=(KEY,), **provider), model, api=api)
+    wire = "bedrock-converse" if kind == "bedrock" else CHAT
+    return Rung(Provider("up", kind, wire, place, accounts=(KEY,), **provider), model, api=api)
 
 
 def headers(target: Rung, wire: str, *pairs: tuple[str, str]) -> dict[str, str]:
@@ -110,3 +120,103 @@ def test_an_app_that_names_itself_is_attributed_at_openrouter_alone() -> None:
     assert not {"http-referer", "x-title"} & headers(rung("openai"), CHAT, *named).keys()
     own = rung("openrouter", headers=(("X-Title", "Ours"),))
     assert [value for name, value in headers(own, CHAT, *named).items() if name.lower() == "x-title"] == ["Ours"]
+
+
+@pytest.mark.parametrize(
+    ("model", "api", "stream", "target"),
+    [
+        (CLAUDE, None, False, "/model/eu.anthropic.claude-sonnet-4-5-20250929-v1%3A0/invoke"),
+        (CLAUDE, None, True, "/model/eu.anthropic.claude-sonnet-4-5-20250929-v1%3A0/invoke-with-response-stream"),
+        (CLAUDE, "converse", True, "/model/eu.anthropic.claude-sonnet-4-5-20250929-v1%3A0/converse-stream"),
+        ("global.anthropic.claude-opus-4-6-v1", None, False, "/model/global.anthropic.claude-opus-4-6-v1/invoke"),
+        ("us.amazon.nova-pro-v1:0", None, False, "/model/us.amazon.nova-pro-v1%3A0/converse"),
+        ("us.amazon.nova-pro-v1:0", None, True, "/model/us.amazon.nova-pro-v1%3A0/converse-stream"),
+        (
+            ARN,
+            None,
+            False,
+            "/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A123456789012%3Ainference-profile%2Feu.meta.llama3-2-3b-instruct-v1%3A0"
+            "/converse",
+        ),
+        (ARN, "messages", False, "/model/" + ARN.replace(":", "%3A").replace("/", "%2F") + "/invoke"),
+    ],
+)
+def test_bedrock_is_asked_by_the_models_path(model: str, api: str | None, stream: bool, target: str) -> None:
+    """Claude by its name in Anthropic's format, whatever region stands before it; an ARN hides whose model it is."""
+    body = HELLO | {"stream": True} if stream else HELLO
+    assert choose(ask(MESSAGES, body, query="beta=true"), rung("bedrock", model, api=api)).target() == target
+
+
+@pytest.mark.parametrize("wire", [MESSAGES, CHAT])
+def test_bedrocks_claude_is_told_nothing_that_stands_elsewhere(wire: str) -> None:
+    """On both lanes: the path says model and stream, the version is Bedrock's, every other byte the client's."""
+    body = HELLO | {"stream": True, "metadata": {"user_id": "u"}} if wire == MESSAGES else HELLO | {"stream": True}
+    lane = choose(ask(wire, body | {"service_tier": "auto"}), rung("bedrock", CLAUDE))
+    sent = json.loads(lane.body)
+    assert sent["anthropic_version"] == "bedrock-2023-05-31"
+    assert not {"model", "stream", "service_tier", "speed", "inference_geo", "anthropic_beta"} & sent.keys()
+    assert (lane.name, lane.format.name) == ("native" if wire == MESSAGES else "translated", MESSAGES)
+    if wire == MESSAGES:
+        assert lane.fidelity == "$.model,$.stream,$.service_tier,$.anthropic_version"
+        assert sent == {
+            **{name: value for name, value in body.items() if name not in ("model", "stream")},
+            "anthropic_version": "bedrock-2023-05-31",
+        }
+
+
+def test_beta_features_that_bedrock_knows_stand_in_its_body() -> None:
+    """One that it does not know is a 400 for the whole request; the header is Anthropic's own, and stays behind."""
+    at = rung("bedrock", CLAUDE)
+    million, thinking = "context-1m-2025-08-07", "interleaved-thinking-2025-05-14"
+    told = f"claude-code-20250219,{million}, {thinking},oauth-2025-04-20,{million}"
+    changes = dialect_of(at.provider).changes(MESSAGES, {"anthropic-beta": told}, ("context-management-2025-06-27",))
+    assert changes is not None and json.loads(changes.in_body(b'{"model":"m","max_tokens":1}')) == {
+        "max_tokens": 1,
+        "anthropic_version": "bedrock-2023-05-31",
+        "anthropic_beta": [
+            "context-1m-2025-08-07",
+            "interleaved-thinking-2025-05-14",
+            "context-management-2025-06-27",
+        ],
+    }
+    sent = headers(at, MESSAGES, ("anthropic-beta", told), ("anthropic-version", "2023-06-01"))
+    left = dialect_of(at.provider).sealed(at.provider, KEY, "/x", list(sent.items()), b"", now_ms=0, stream=False)
+    assert not [name for name, _ in left if name.startswith("anthropic")]
+
+
+def test_bedrock_is_shown_a_key_of_its_own_or_a_signature_and_never_the_secret() -> None:
+    at = rung("bedrock", CLAUDE, region="eu-west-1")
+    assert headers(at, MESSAGES)["authorization"] == "Bearer sk" and "x-api-key" not in headers(at, MESSAGES)
+    signing = Account(key="SECRET", access_id="AKID", session_token="TOKEN")
+    plain = to_upstream(at.provider, signing, MESSAGES, Incoming(()), stream=True)
+    assert "SECRET" not in str(plain) and "authorization" not in dict(plain)
+    seal = dialect_of(at.provider).sealed
+    left = dict(seal(at.provider, signing, "/model/m/invoke", plain, b"{}", now_ms=1_440_938_160_000, stream=True))
+    assert left["x-amz-date"] == "20150830T123600Z" and left["x-amz-security-token"] == "TOKEN"
+    assert left["accept"] == "application/vnd.amazon.eventstream"
+    assert left["authorization"].startswith(
+        "AWS4-HMAC-SHA256 Credential=AKID/20150830/eu-west-1/bedrock/aws4_request, "
+        "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token, Signature="
+    )
+    again = dict(seal(at.provider, signing, "/model/m/invoke", plain, b"{ }", now_ms=1_440_938_160_000, stream=True))
+    assert again["authorization"] != left["authorization"], "the body is signed too"
+
+
+def test_an_answer_that_bedrock_gives_whole_has_its_facts() -> None:
+    """Nobody is relayed in Converse: what it says of itself is what was read of it."""
+    lane = choose(ask(CHAT, HELLO), rung("bedrock", "us.amazon.nova-pro-v1:0"))
+    call = {"toolUse": {"toolUseId": "t", "name": "f", "input": {}}}
+    output = {"message": {"role": "assistant", "content": [{"text": "hé"}, call]}}
+    usage = {"inputTokens": 4, "outputTokens": 5, "totalTokens": 9}
+    body = json.dumps({"output": output, "stopReason": "tool_use", "usage": usage}).encode()
+    whole = asyncio.run(lane.whole(body, "application/json"))
+    assert whole.facts is not None and whole.facts.usage == Usage(input=4, output=5, total=9)
+    assert (whole.facts.finish, whole.facts.output_bytes, whole.facts.tool_names) == ("tool_calls", 5, ("f",))
+    assert json.loads(whole.body)["choices"][0]["message"]["content"] == "hé"
+    with pytest.raises(Garbled):
+        raise asyncio.run(lane.whole(b"{}", "application/json")).error or AssertionError
+
+
+def test_bedrock_has_no_count_of_its_own_that_is_asked_for() -> None:
+    assert not lanes.counts_tokens(MESSAGES, rung("bedrock", CLAUDE))
+    assert lanes.counts_tokens(MESSAGES, rung("azure", api="messages"))

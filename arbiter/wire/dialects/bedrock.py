@@ -1,0 +1,117 @@
+"""Amazon Bedrock: AWS's addresses, signatures and streams around Anthropic's format or its own.
+
+    /model/{model}/converse            /model/{model}/converse-stream               Bedrock's own format, for any model
+    /model/{model}/invoke              /model/{model}/invoke-with-response-stream   the model's own: Anthropic's
+
+A body of Anthropic's leaves without `model` and `stream`, which the path says, and with a version of Bedrock's own; the
+client's beta features go into the body, as far as Bedrock knows them (one that it does not know is a 400 for the whole
+request). Requests are signed (SigV4) with an access key, or show a Bedrock API key as a bearer.
+
+Source: AWS, Amazon Bedrock API reference and user guide ("Anthropic Claude Messages API", "Use API keys"), 2026-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from arbiter.config.snapshot import Account, Provider
+from arbiter.wire.dialects.dialect import Changes, Dialect, Pairs
+from arbiter.wire.dialects.sigv4 import authorization, quoted, stamp
+from arbiter.wire.dialects.unframing import CONTENT_TYPE, Unframer
+from arbiter.wire.native import MESSAGES
+
+VERSION = Raw(b'"bedrock-2023-05-31"')
+SERVICE = "bedrock"
+
+BETAS = frozenset(
+    (
+        "computer-use-2024-10-22",
+        "computer-use-2025-01-24",
+        "computer-use-2025-11-24",
+        "token-efficient-tools-2025-02-19",
+        "interleaved-thinking-2025-05-14",
+        "output-128k-2025-02-19",
+        "dev-full-thinking-2025-05-14",
+        "context-1m-2025-08-07",
+        "context-management-2025-06-27",
+        "effort-2025-11-24",
+        "tool-search-tool-2025-10-19",
+        "tool-examples-2025-10-29",
+    )
+)
+"""The beta features of Anthropic's that Bedrock knows."""
+
+_ELSEWHERE = ("model", "stream", "service_tier", "inference_geo", "speed")
+"""Members of Anthropic's own API that Bedrock says otherwise, or has no choice of, and refuses."""
+_PLAIN = Changes({"anthropic_version": VERSION}, _ELSEWHERE)
+
+
+class Bedrock(Dialect):
+    tells_errors = False
+    counts = False
+
+    def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
+        """The client's query is Anthropic's own (`?beta=true`), and stays behind."""
+        if wire == MESSAGES:
+            call = "invoke-with-response-stream" if stream else "invoke"
+        else:
+            call = "converse-stream" if stream else "converse"
+        return f"{provider.endpoint.path}/model/{quoted(model)}/{call}"
+
+    def credential(self, account: Account, wire: str) -> Pairs:
+        """A key without an id is a Bedrock API key; what has one signs, and is never shown."""
+        if not account.key or account.access_id:
+            return []
+        return [("authorization", f"Bearer {account.key}")]
+
+    def changes(self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = ()) -> Changes | None:
+        if wire != MESSAGES:
+            return None
+        asked = [name.strip() for name in fields.get("anthropic-beta", "").split(",")]
+        known = [name for name in dict.fromkeys((*asked, *betas)) if name in BETAS]
+        if not known:
+            return _PLAIN
+        return Changes({**_PLAIN.more, "anthropic_beta": Raw(msgspec.json.encode(known))}, _PLAIN.without)
+
+    def sealed(
+        self,
+        provider: Provider,
+        account: Account,
+        target: str,
+        headers: Pairs,
+        body: bytes,
+        *,
+        now_ms: int,
+        stream: bool,
+    ) -> Pairs:
+        out = [pair for pair in headers if not pair[0].startswith("anthropic-")]
+        if stream:
+            out = [("accept", CONTENT_TYPE) if pair[0] == "accept" else pair for pair in out]
+        if not account.access_id:
+            return out
+        date = stamp(now_ms)
+        signed = [("host", provider.endpoint.authority), ("x-amz-date", date)]
+        signed += [pair for pair in out if pair[0] == "content-type"]
+        if account.session_token:
+            signed.append(("x-amz-security-token", account.session_token))
+        shown = authorization(
+            access_id=account.access_id,
+            secret=account.key,
+            region=provider.region or "",
+            service=SERVICE,
+            method="POST",
+            target=target,
+            headers=signed,
+            body=body,
+            date=date,
+        )
+        own = ("authorization", "x-amz-date", "x-amz-security-token")
+        out = [pair for pair in out if pair[0].lower() not in own]
+        out += [pair for pair in signed if pair[0] in own]
+        return [*out, ("authorization", shown)]
+
+    def unframer(self, kind: str, wire: str, limit: int) -> Unframer | None:
+        return Unframer(wire, limit) if kind.startswith(CONTENT_TYPE) else None

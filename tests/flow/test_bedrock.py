@@ -1,0 +1,255 @@
+"""Amazon Bedrock through a whole gateway: a runtime that is as strict as AWS's about signatures, bodies and frames."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.bedrock import ACCESS_ID, BEARER, REGION, SECRET, STREAM_TYPE, TOKEN, Bedrock
+from tests.fakes.client import Ending, ask, run
+from tests.fakes.eventstream import chunk as framed
+from tests.fakes.eventstream import exception, stream
+from tests.fakes.gateway import Gateway, free_port, until
+from tests.fakes.origin import CLOSE, LAST_CHUNK, answer, chunk, chunked_head
+from tests.fakes.wires import CHAT, JSON, MESSAGES, RESPONSES, WIRES, Wire
+
+CLAUDE, NOVA = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0", "eu.amazon.nova-pro-v1:0"
+ARN = f"arn:aws:bedrock:{REGION}:123456789012:application-inference-profile/abc123"
+CACHED = {"cacheReadInputTokens": 40, "cacheWriteInputTokens": 10}
+USAGE = {"inputTokens": 4, "outputTokens": 3, "totalTokens": 57, **CACHED}
+each_client = pytest.mark.parametrize("ours", WIRES, ids=str)
+
+
+class Cloud(Gateway):
+    """Providers of type bedrock, all at `upstream`; `spare` is one of Anthropic's own format at `elsewhere`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.upstream = free_port()
+        at = {"type": "bedrock", "region": REGION, "endpoint": f"http://127.0.0.1:{self.upstream}"}
+        once = {"retry": {"attempts": 1}}
+        signing = {"access_key_id": ACCESS_ID, "secret_access_key": SECRET, "session_token": TOKEN}
+        arn = {"id": "profile", "upstream": ARN, "api": "messages"}
+        providers = {
+            "signs": {**at, **once, **signing, "models": [CLAUDE, NOVA, arn]},
+            "shows": {**at, **once, "key": BEARER, "models": [{"id": "by-key", "upstream": CLAUDE}]},
+            "wrong": {**at, **once, **signing, "secret_access_key": "x", "models": [{"id": "wrong", "upstream": NOVA}]},
+            "fast": {**at, **once, **signing, "models": [{"id": "first", "upstream": NOVA}]},
+            "echo": {"type": "echo", "models": ["echo"]},
+        }
+        aliases = {"either": {"group": ["fast/first", "echo/echo"]}}
+        super().__init__({"providers": providers, "aliases": aliases}, folder)
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with Cloud(tmp_path_factory.mktemp("cloud")) as gateway:
+        yield gateway
+
+
+@pytest.fixture(autouse=True)
+def _forget(cloud: Cloud) -> Iterator[None]:
+    yield
+    cloud.get("/admin/cooldowns/clear", method="POST", headers={"authorization": "Bearer admin-token-of-the-tests"})
+
+
+def converse(*texts: str, end: bool = True) -> bytes:
+    events: list[Any] = [{"messageStart": {"role": "assistant"}}]
+    events += [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": text}}} for text in texts]
+    if end:
+        events += [{"contentBlockStop": {"contentBlockIndex": 0}}, {"messageStop": {"stopReason": "end_turn"}}]
+        events.append({"metadata": {"usage": USAGE, "metrics": {"latencyMs": 1}}})
+    return stream("\n".join(map(json.dumps, events)))
+
+
+def anthropic(*texts: str) -> bytes:
+    """The events of Anthropic's format, each in a frame."""
+    lines = [line for event in MESSAGES.events(*texts) for line in event.split(b"\n") if line.startswith(b"data:")]
+    return b"".join(framed(line.removeprefix(b"data:").strip()) for line in lines)
+
+
+def streamed(data: bytes, size: int = 50) -> bytes:
+    """A whole streamed answer in pieces that mind no frame."""
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+    return chunked_head(headers=[STREAM_TYPE]) + b"".join(map(chunk, pieces)) + LAST_CHUNK
+
+
+@each_client
+@pytest.mark.parametrize("size", [1, 50, 10_000])
+@pytest.mark.parametrize("model", [NOVA, CLAUDE, "profile", "by-key"])
+def test_a_stream_is_signed_unframed_and_told_as_the_client_knows_it(
+    cloud: Cloud, ours: Wire, model: str, size: int
+) -> None:
+    """Through Converse or as Claude's own, however the frames are cut; the row has what was cached."""
+
+    async def main() -> None:
+        is_claude = model != NOVA
+        data = anthropic("Hel", "lo ✓") if is_claude else converse("Hel", "lo ✓")
+        async with Bedrock(streamed(data, size), port=cloud.upstream) as bedrock:
+            found = await ask(cloud.port, ours.path, ours.ask(stream=True, model=model))
+        assert bedrock.refusals == [] and (found.status, found.ending) == (200, Ending.CLEAN)
+        assert ours.text(found.body) == "Hello ✓" and ours.terminal in found.body
+        assert found.header("content-type") == "text/event-stream"
+        (call,) = bedrock.calls
+        assert call.operation == ("invoke-with-response-stream" if is_claude else "converse-stream")
+        assert call.model == {"profile": ARN, "by-key": CLAUDE}.get(model, model)
+        (attempt,) = await asyncio.to_thread(until, lambda: cloud.row(found.trace_id)["attempts"], "its row")
+        assert attempt["lane"] == ("native" if is_claude and ours is MESSAGES else "translated")
+        if not is_claude:
+            assert (attempt["input_tokens"], attempt["cached_tokens"], attempt["cache_write_tokens"]) == (4, 40, 10)
+        assert attempt["output_tokens"] == 3 and attempt["usage_source"] == "provider"
+
+    run(main)
+
+
+@each_client
+@pytest.mark.parametrize("model", [NOVA, CLAUDE])
+def test_a_whole_answer_is_told_as_the_client_knows_it(cloud: Cloud, ours: Wire, model: str) -> None:
+    async def main() -> None:
+        output = {"message": {"role": "assistant", "content": [{"text": "hello"}]}}
+        told = {"output": output, "stopReason": "end_turn", "usage": USAGE, "metrics": {"latencyMs": 1}}
+        body = json.dumps(told).encode() if model == NOVA else MESSAGES.answer("hello")
+        async with Bedrock(answer(body, headers=[JSON]), port=cloud.upstream) as bedrock:
+            found = await ask(cloud.port, ours.path, ours.ask(model=model))
+        assert bedrock.refusals == [] and found.status == 200 and b"hello" in found.body
+        assert bedrock.calls[0].operation == ("converse" if model == NOVA else "invoke")
+        (attempt,) = await asyncio.to_thread(until, lambda: cloud.row(found.trace_id)["attempts"], "its row")
+        assert attempt["output_tokens"] == 3
+
+    run(main)
+
+
+def test_an_agents_loop_is_a_body_that_bedrock_takes(cloud: Cloud) -> None:
+    """Instructions, calls, results, thinking and betas of Claude Code's kind, to both of Bedrock's formats."""
+    tools = [{"name": "ls", "description": "Lists.", "input_schema": {"type": "object", "properties": {}}}]
+    messages = [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "ls", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "a"}]},
+    ]
+    betas = "claude-code-20250219,interleaved-thinking-2025-05-14"
+    headers = [("anthropic-beta", betas), ("anthropic-version", "2023-06-01")]
+    asked = {"max_tokens": 99, "stream": True, "system": "s", "tools": tools, "messages": messages}
+
+    async def main() -> None:
+        for model, data in ((CLAUDE, anthropic("ok")), (NOVA, converse("ok"))):
+            body = {"model": model, **asked}
+            async with Bedrock(streamed(data), port=cloud.upstream) as bedrock:
+                found = await ask(cloud.port, "/v1/messages?beta=true", body, headers=headers)
+            assert bedrock.refusals == [] and MESSAGES.text(found.body) == "ok"
+            sent = bedrock.calls[0].body
+            if model == CLAUDE:
+                assert sent["anthropic_beta"] == ["interleaved-thinking-2025-05-14"] and sent["tools"] == tools
+                assert found.header("x-arbiter-fidelity") == "$.model,$.stream,$.anthropic_version,$.anthropic_beta"
+            else:
+                assert sent["toolConfig"]["tools"][0]["toolSpec"]["name"] == "ls"
+
+    run(main)
+
+
+@each_client
+def test_a_signature_that_is_wrong_is_a_fault_of_the_configuration(cloud: Cloud, ours: Wire) -> None:
+    """SPEC 4.8: nobody is asked to log in; and the fake does refuse, so the other tests prove something."""
+
+    async def main() -> None:
+        async with Bedrock(streamed(converse("no")), port=cloud.upstream) as bedrock:
+            found = await ask(cloud.port, ours.path, ours.ask(model="wrong"))
+        assert bedrock.calls == [] and len(bedrock.refusals) == 1
+        assert "signature we calculated does not match" in bedrock.refusals[0]
+        assert found.status == 502 and cloud.row(found.trace_id)["error_class"] == "config"
+
+    run(main)
+
+
+@each_client
+@pytest.mark.parametrize("model", [NOVA, CLAUDE])
+def test_an_exception_within_a_stream_is_an_error_in_the_clients_format(cloud: Cloud, ours: Wire, model: str) -> None:
+    """No clean end follows it."""
+
+    async def main() -> None:
+        opening = converse("Hel", end=False) if model == NOVA else b"".join(map(framed, _opening()))
+        slow = exception("throttlingException", b'{"message":"Too many tokens, please wait."}')
+        async with Bedrock(streamed(opening + slow), port=cloud.upstream):
+            found = await ask(cloud.port, ours.path, ours.ask(stream=True, model=model))
+        assert found.status == 200 and ours.terminal not in found.body
+        assert ours.told(found) == "Too many tokens, please wait."
+        assert cloud.row(found.trace_id)["error_class"] == "rate_limited_transient"
+
+    run(main)
+
+
+def _opening() -> list[bytes]:
+    lines = [line for event in MESSAGES.opening("Hel") for line in event.split(b"\n") if line.startswith(b"data:")]
+    return [line.removeprefix(b"data:").strip() for line in lines]
+
+
+@each_client
+def test_a_damaged_frame_ends_the_answer_and_what_came_before_it_is_told(cloud: Cloud, ours: Wire) -> None:
+    async def main() -> None:
+        good, bad = converse("Hel", end=False), bytearray(converse("lo"))
+        bad[-3] ^= 1
+        async with Bedrock(streamed(good + bytes(bad)), port=cloud.upstream):
+            found = await ask(cloud.port, ours.path, ours.ask(stream=True, model=NOVA))
+        assert b"Hel" in found.body and ours.terminal not in found.body
+        assert "checksum" in str(ours.told(found))
+        assert cloud.row(found.trace_id)["error_class"] == "upstream_protocol"
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        streamed(exception("throttlingException", b'{"message":"slow"}')),
+        streamed(exception("internalServerException", b'{"message":"broke"}')),
+        streamed(b"\xff\xff\xff\xff" + b"x" * 100),
+        streamed(converse("Hel")[:100]),
+        answer(
+            b'{"message":"slow"}', status=429, headers=[JSON, ("x-amzn-errortype", "ThrottlingException:http://x/")]
+        ),
+        answer(b'{"message":"not ready"}', status=429, headers=[JSON, ("x-amzn-errortype", "ModelNotReadyException")]),
+        answer(b'{"message":"busy"}', status=503, headers=[JSON, ("x-amzn-errortype", "ServiceUnavailableException")]),
+        [chunked_head(headers=[STREAM_TYPE]), CLOSE],
+    ],
+    ids=["throttled", "broke", "no-frame", "cut", "429", "not-ready", "503", "empty"],
+)
+def test_what_fails_before_anything_was_said_goes_to_the_next_target(cloud: Cloud, script: Any) -> None:
+    """SPEC 4.1: the client never knows."""
+
+    async def main() -> None:
+        async with Bedrock(script, port=cloud.upstream) as bedrock:
+            found = await ask(cloud.port, CHAT.path, CHAT.ask(stream=True, model="either"))
+        assert len(bedrock.calls) == 1 and bedrock.refusals == []
+        assert found.status == 200 and CHAT.terminal in found.body
+        assert found.header("x-arbiter-provider") == "echo"
+
+    run(main)
+
+
+def test_an_error_is_told_in_the_clients_format_and_not_in_bedrocks(cloud: Cloud) -> None:
+    """Also to a client of Anthropic's, whose format Claude is asked in: Bedrock's own is a message and no more."""
+    headers = [JSON, ("x-amzn-errortype", "ValidationException:http://internal.amazon.com/")]
+    script = answer(b'{"message":"Input is too long for requested model."}', status=400, headers=headers)
+
+    async def main() -> None:
+        async with Bedrock(script, port=cloud.upstream):
+            for wire in (MESSAGES, CHAT, RESPONSES):
+                found = await ask(cloud.port, wire.path, wire.ask(model=CLAUDE))
+                assert (found.status, wire.complaint(found)) == (400, "Input is too long for requested model.")
+                assert cloud.row(found.trace_id)["error_class"] == "context_length"
+
+    run(main)
+
+
+def test_tokens_are_estimated_where_bedrock_counts_none(cloud: Cloud) -> None:
+    async def main() -> None:
+        async with Bedrock(b"", port=cloud.upstream) as bedrock:
+            found = await ask(cloud.port, "/v1/messages/count_tokens", MESSAGES.ask(model=CLAUDE))
+        assert bedrock.requests == [] and found.header("x-arbiter-estimate") == "unsupported"
+        assert found.json["input_tokens"] > 0
+
+    run(main)
