@@ -75,6 +75,16 @@ class _Target:
     def __post_init__(self) -> None:
         object.__setattr__(self, "longest_s", sum(seconds for _, seconds in self.parts))
 
+    def may_repeat(self, *, is_last: bool) -> bool:
+        """Whether its settings allow it a second try at all."""
+        retry = self.provider.retry
+        limit = retry.attempts if is_last else min(retry.attempts, retry.before_fallback)
+        return limit > 1 and retry.base_s / 2 <= retry.budget_s
+
+    def added_by_repeating(self, *, is_last: bool) -> float:
+        """Seconds that its second try adds, where nothing was tried before it."""
+        return self.provider.retry.budget_s + self.longest_s if self.may_repeat(is_last=is_last) else 0.0
+
 
 def unary(providers: Sequence[Provider]) -> Wait:
     """For requests that are not streams, to these providers' targets."""
@@ -136,16 +146,20 @@ def _wait(settings: list[tuple[Provider, _Parts]], *, is_accepted: bool = True) 
 def _orders(targets: list[_Target]) -> Iterator[list[_Target]]:
     """The listed order, and those with another target first or last: those with most to add there are worth a look."""
 
+    def longest(at: int) -> float:
+        return targets[at].longest_s
+
     def added_first(at: int) -> float:
-        return targets[at].longest_s + targets[at].provider.retry.budget_s
+        return targets[at].added_by_repeating(is_last=False)
 
     def added_last(at: int) -> float:
-        return targets[at].longest_s * targets[at].provider.retry.accepted_timeout
+        accepted_s = targets[at].longest_s * targets[at].provider.retry.accepted_timeout
+        return targets[at].added_by_repeating(is_last=True) + accepted_s
 
     yield targets
     places = range(len(targets))
     ends = {0, len(targets) - 1}
-    for added in (added_first, added_last):
+    for added in (longest, added_first, added_last):
         ends.update(sorted(places, key=added)[-2:])
     for first, last in product(ends, ends):
         if first != last:
@@ -159,7 +173,7 @@ def _longest(order: list[_Target]) -> Wait:
     for at, target in enumerate(order):
         retry, keys = target.provider.retry, len(target.provider.accounts)
         is_last = at == len(order) - 1
-        may_repeat = (retry.attempts if is_last else retry.before_fallback) > 1 and retry.base_s / 2 <= retry.budget_s
+        may_repeat = target.may_repeat(is_last=is_last)
         accepted = retry.accepted_timeout if is_last and target.is_accepted else 0
         after: dict[int, _Way] = {}
         for tries, way in ways.items():

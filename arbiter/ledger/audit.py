@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Mapping
 from typing import Final
@@ -11,6 +12,8 @@ import msgspec
 from arbiter.ledger.database import Database
 from arbiter.ledger.session_rows import AuditRow
 from arbiter.ledger.tables import AUDIT
+
+_numbers = itertools.count()
 
 CLI = "cli"
 ACTIONS: Final = (
@@ -34,8 +37,8 @@ MAX_CHARS = 256
 
 
 def new_id(at_ms: int) -> str:
-    """Unique, and after those of earlier milliseconds."""
-    return f"{at_ms:012x}{secrets.token_hex(10)}"
+    """Unique, and after those of earlier milliseconds, and of this process's earlier ones of the same."""
+    return f"{at_ms:012x}{next(_numbers) & 0xFFFFFFFF:08x}{secrets.token_hex(6)}"
 
 
 def record(

@@ -115,6 +115,16 @@ def waits(providers: Sequence[Provider]) -> Iterator[float]:
         ],
         [provider("a", 4, attempts=1, accepted_timeout=1), provider("b", 8, keys=2, attempts=1, accepted_timeout=0)],
         [provider(name, 8, attempts=2, accepted_timeout=0, before_fallback=1) for name in "abc"],
+        # Only the one with the shortest attempts may be tried again, and it is neither listed first nor last.
+        *(
+            [
+                provider("a", 2, attempts=1, accepted_timeout=0, budget_s=0.0),
+                provider("b", 1, attempts=2, accepted_timeout=0, budget_s=0.2, before_fallback=before),
+                provider("c", 2, attempts=1, accepted_timeout=0, budget_s=0.0),
+                provider("d", 2, attempts=1, accepted_timeout=0, budget_s=0.0),
+            ]
+            for before in (1, 2)
+        ),
     ],
     ids=lambda providers: "+".join(
         f"{len(one.accounts)}x{sum(b for _, b in one.budgets.items()):g}" for one in providers
