@@ -86,9 +86,16 @@ class BadRequest(ClientError):
 
 
 class InvalidReasoning(BadRequest):
-    """Reasoning that was handed along is damaged, somebody else's, or stands beside what it was not said with."""
+    """Reasoning that was handed along is damaged, somebody else's, or stands beside what it was not said with.
+
+    `part` is the neutral part that it stands in, where that is known.
+    """
 
     word = "invalid_reasoning_content"
+
+    def __init__(self, message: str, *, param: str | None = None, part: object = None) -> None:
+        super().__init__(message, param=param)
+        self.part = part
 
 
 class Unauthorized(ClientError):

@@ -10,11 +10,12 @@ from arbiter import inputs
 from arbiter._speedups import nesting
 from arbiter.attempt.amounts import Amount
 from arbiter.config.snapshot import Limits
-from arbiter.errors import BadRequest, TooLarge
+from arbiter.errors import BadRequest, InvalidReasoning, TooLarge
 from arbiter.model import Request
 from arbiter.wire import native, unsealed
 from arbiter.wire.format import FORMATS, Wire
 from arbiter.wire.headers import Incoming
+from arbiter.wire.places import place_of
 from arbiter.wire.restored import HandedAlong
 from arbiter.wire.vault import Vault
 
@@ -128,7 +129,13 @@ class Ask:
         return self._seems_sealed
 
     def handed_along(self) -> HandedAlong:
-        """The sealed reasoning in it, opened once. Errors: those of `request`; InvalidReasoning."""
+        """The sealed reasoning in it, opened once. Errors: those of `request`; InvalidReasoning naming its place."""
         if self._handed is None:
-            self._handed = HandedAlong(self.request(), self.vault, self.client)
+            try:
+                self._handed = HandedAlong(self.request(), self.vault, self.client)
+            except InvalidReasoning as error:
+                parse = FORMATS[self.format.name].parse_request
+                # A chat's stands beside the content, where nobody looks; but its messages are the neutral ones.
+                place = place_of(error.part, self.opened.members, parse) or error.param
+                raise InvalidReasoning(f"{place}: {error}", param=place, part=error.part) from None
         return self._handed

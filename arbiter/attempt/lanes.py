@@ -177,7 +177,8 @@ class NativeLane:
             stripped = unsealed.unsealed(ask.format.name, ask.opened.members, handed, rung.model)
             if stripped.changed:
                 ask = ask.edited(stripped.members, stripped.changed)
-                self.left_out = handed.count
+                told = ask.format.name == native.CHAT and dialect(rung.model).wants_reasoning
+                self.left_out = 0 if told else handed.count
         self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
         self._ask = ask
         self._rung = rung

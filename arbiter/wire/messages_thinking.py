@@ -13,8 +13,8 @@ A client of another format names a level (`reasoning_effort`). What it becomes:
 A level that the model does not have becomes the next lower one.
 
 What gives way, because both together are refused:
-- Thinking with a budget, to tools. Such a model wants the thoughts behind each call back with a signature, which a
-  client of another format cannot keep: from the second request of every tool loop on, thinking would be refused. To
+- Thinking with a budget, to tools. Such a model wants the thoughts behind each call back with a signature, which
+  not every client of another format hands along: from the second request of every tool loop on, it would be refused. To
   think in the first one only would change what is cached of the whole conversation, twice in each turn. So a request
   that offers tools, or has calls in it, does not think on these models: neither in its first turn nor later.
 - Thinking, to a forced call and to a beginning of the answer.

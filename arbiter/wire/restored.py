@@ -53,7 +53,7 @@ class HandedAlong:
     """The items of one conversation, opened."""
 
     def __init__(self, request: Request, vault: Vault | None, owner: str | None) -> None:
-        """Errors: InvalidReasoning naming the message."""
+        """Errors: InvalidReasoning with the part, and in `param` the place of its message in `request`."""
         self._request = request
         self._runs: list[_Run] = []
         messages = request.messages
@@ -98,24 +98,24 @@ def _opened(
     messages: tuple[Message, ...], places: list[int], calls: set[str], vault: Vault | None, owner: str | None
 ) -> list[_Item]:
     parts = [(place, part) for place in places for part in messages[place].parts()]
-    handed = {part.item: place for place, part in parts if type(part) is SealedThinking}
+    handed = {part: place for place, part in parts if type(part) is SealedThinking}
     if not handed:
         return []
     texts = [squeezed(part.text) if type(part) is Text else "" for _, part in parts]
     own = {_plain(part.id) for _, part in parts if type(part) is ToolCall}
     found = []
-    for item, place in handed.items():
+    for part, place in handed.items():
         try:
             if vault is None:
-                raise InvalidReasoning("there is no deployment key")
-            sealed = vault.open(item, owner)
+                raise InvalidReasoning("there is no key for it")
+            sealed = vault.open(part.item, owner)
             start = _start(texts, sealed)
             ids = [_plain(id) for id in sealed.calls]
             if not calls.issuperset(ids) or (ids and ids[-1] not in own):
                 raise InvalidReasoning("a call that it was thought for is not there")
         except InvalidReasoning as error:
-            message = f"messages[{place}]: the reasoning that was handed along cannot be used: {error}"
-            raise InvalidReasoning(message) from None
+            message = f"the reasoning that was handed along cannot be used: {error}"
+            raise InvalidReasoning(message, param=f"messages[{place}]", part=part) from None
         found.append(_Item(place, start, sealed))
     return found
 

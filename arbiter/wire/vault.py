@@ -115,7 +115,7 @@ class Vault:
             raise InvalidReasoning("it is damaged")
         key = self._keys.get(raw[:_ID_BYTES])
         if key is None:
-            raise InvalidReasoning("it was sealed with a deployment key that this gateway does not have")
+            raise InvalidReasoning("it was sealed with a key that this gateway does not have")
         behind = _ID_BYTES + _NONCE_BYTES
         try:
             return _decode(key.decrypt(raw[_ID_BYTES:behind], raw[behind:], _bound(owner)))

@@ -13,6 +13,9 @@ must hold every thought of its own, byte for byte and where it stood, or it answ
 - `Gpt`: OpenAI Responses. Encrypted reasoning of another account; a call of its own without its reasoning in front;
   reasoning that is not encrypted; a request that does not ask for it to be.
 
+- `Gem`: Gemini. A call of its own without the signature that it came with; a signature that it did not make, but for
+  the word that Google takes for calls of others.
+
 `down` makes one answer 503. With `says` it tells something beside its calls.
 """
 
@@ -36,7 +39,7 @@ class Refused(Exception):
 
 
 class Thinker:
-    """What the three have in common. `minted` is what it thought, by the id of the call that followed."""
+    """What they have in common. `minted` is what it thought, by the id of the call that followed."""
 
     PREFIX: ClassVar[str]
 
@@ -71,7 +74,8 @@ class Thinker:
         thought = f'{self.PREFIX} thought {number}:\n"quoted", \\ and — 思考 🧠'
         text = (DONE if done >= STEPS else f"Step {done + 1}.") if self.says or done >= STEPS else ""
         call = None if done >= STEPS else f"{self.PREFIX}_call_{number}"
-        pieces = self.stream(thought, text, call, account) if body.get("stream") else None
+        is_stream = body.get("stream") or ":streamGenerateContent" in request.target
+        pieces = self.stream(thought, text, call, account) if is_stream else None
         if pieces is None:
             whole = json.dumps(self.whole(thought, text, call, account)).encode()
             await peer.send(answer(whole, headers=[_JSON]))
@@ -304,3 +308,46 @@ class Gpt(Thinker):
 
     def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
         return self._response(self._items(thought, text, call, account))
+
+
+class Gem(Thinker):
+    PREFIX = "gem"
+    ELSEWHERE = "skip_thought_signature_validator"
+
+    def judge(self, body: dict[str, Any], account: str) -> int:
+        done = 0
+        known = {self.ELSEWHERE, *self.minted.values()}
+        for place, turn in enumerate(body["contents"]):
+            for part in turn["parts"]:
+                signature = part.get("thoughtSignature")
+                if signature is not None and signature not in known:
+                    raise Refused(f"contents[{place}]: Corrupted thought signature.")
+                if turn["role"] == "model" and "functionCall" in part:
+                    done += 1
+                    if signature != self.minted.get(part["functionCall"].get("id"), signature):
+                        raise Refused(f"contents[{place}]: Function call is missing a thought_signature.")
+        return done
+
+    def _parts(self, thought: str, text: str, call: str | None) -> list[dict[str, Any]]:
+        number = len(self.minted) + 1
+        signature = self.minted[call or f"end-{number}"] = f"c2ln{number:04d}"
+        parts: list[dict[str, Any]] = [{"text": thought, "thought": True}]
+        parts += [{"text": text}] if text and call is not None else []
+        if call is None:
+            return [*parts, {"text": text, "thoughtSignature": signature}]
+        called = {"id": call, "name": "read", "args": {"path": "a.txt"}}
+        return [*parts, {"functionCall": called, "thoughtSignature": signature}]
+
+    def _answer(self, parts: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
+        candidate = {"content": {"role": "model", "parts": parts}, "index": 0}
+        usage = {"promptTokenCount": 9, "candidatesTokenCount": 5, "totalTokenCount": 14}
+        finished = {"finishReason": finish} if finish is not None else {}
+        return {"candidates": [candidate | finished], "usageMetadata": usage, "modelVersion": "m", "responseId": "r"}
+
+    def stream(self, thought: str, text: str, call: str | None, account: str) -> list[bytes]:
+        parts = self._parts(thought, text, call)
+        chunks = [self._answer([part], "STOP" if part is parts[-1] else None) for part in parts]
+        return [f"data: {json.dumps(one)}\r\n\r\n".encode() for one in chunks]
+
+    def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
+        return self._answer(self._parts(thought, text, call), "STOP")
