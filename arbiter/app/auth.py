@@ -26,7 +26,7 @@ class Keys:
         self._mode = snapshot.auth.mode
         self._by_hash = {client.key_sha256: Caller(client) for client in snapshot.callers}
         self._admin_token = snapshot.admin.token
-        self._fingerprints = snapshot.deployment_key if snapshot.takes_logins else None
+        self._fingerprints = snapshot.fingerprint_key if snapshot.takes_logins else None
 
     def identify(self, incoming: Incoming) -> Caller:
         """The caller, with the login that it brought, where one may be of use.

@@ -75,7 +75,7 @@ class Worker:
         # The run's own directory names the run. Without rows there is no directory for a state either.
         self._state = state = Shared(snapshot.state_dir, run_dir.name) if recorded else Memory()
         transport, blot = Transport(), Blotter(snapshot.secrets())
-        self._logins = OwnLogins(snapshot.data_dir, snapshot.deployment_key, transport, blot)
+        self._logins = OwnLogins(snapshot.data_dir, snapshot.fingerprint_key, transport, blot)
         self.services = gateway.Services(
             snapshot,
             Router(snapshot),
@@ -146,7 +146,7 @@ class Worker:
         secrets = old.secrets() | snapshot.secrets()
         router, keys, gate = Router(snapshot), Keys(snapshot), Gate(snapshot)
         doors = dataclasses.replace(services.doors, blot=Blotter(secrets))
-        self._logins.adopt(snapshot.deployment_key, doors.blot)
+        self._logins.adopt(snapshot.fingerprint_key, doors.blot)
         if (snapshot.storage.capture, snapshot.secrets()) != (old.storage.capture, old.secrets()):
             if services.capture is not None:
                 services.capture.finish()
@@ -209,7 +209,7 @@ class Worker:
         if services.journal.store_reason:
             said.append(f"store: {services.journal.store_reason}")
         snapshot = services.snapshot
-        said += login_file.faults(snapshot.logins, snapshot.data_dir, snapshot.deployment_key)
+        said += login_file.faults(snapshot.logins, snapshot.data_dir, snapshot.fingerprint_key)
         for pause in services.around.state.standing().pauses.values():
             what = "all traffic" if pause.scope == "all" else f"the {pause.scope} {pause.name}"
             said.append(f"paused: {what}")

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 import msgspec
 
-from arbiter.attempt import lanes
+from arbiter.attempt import lanes, turn_state
 from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.artefacts import Artefacts, artefacts_of
 from arbiter.attempt.ask import Ask
@@ -240,6 +240,8 @@ async def _try(
     lane = lanes.choose(ask, rung, account.label or "", lacks=lacks)
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream, betas=betas_of(ask.window))
+    if provider.forward_headers:
+        headers = turn_state.told(headers, provider, around.state)
     conversation.dispatched(rung, account)
     attempt = book.open(
         rung,
@@ -268,6 +270,7 @@ async def _try(
     try:
         exchange = await doors.send(provider, out, format, budgets, stream=ask.stream)
         attempt.answered(exchange)
+        turn_state.heard(exchange, provider, around.state)
         if exchange.status >= 300:
             body = doors.blot.raw(await _error_body(exchange))
             error = format.parse_error(exchange.status, exchange.headers, body)

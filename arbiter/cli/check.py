@@ -156,7 +156,7 @@ def text(snapshot: Snapshot, file: str) -> str:
 
 def _warnings(snapshot: Snapshot) -> list[str]:
     """What is doubtful in the file, and what is wrong with the logins that it needs."""
-    faults = login_file.faults(snapshot.logins, snapshot.data_dir, snapshot.deployment_key)
+    faults = login_file.faults(snapshot.logins, snapshot.data_dir, snapshot.fingerprint_key)
     return [*snapshot.warnings, *faults]
 
 

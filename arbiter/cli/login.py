@@ -14,7 +14,7 @@ import msgspec
 
 from arbiter.cli import CommandError, UsageError, options
 from arbiter.clock import now_ms
-from arbiter.config import deployment, units
+from arbiter.config import fingerprints, units
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Provider, Snapshot
 from arbiter.config.words import is_token
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     snapshot = Source(arguments.config, dict(os.environ)).load()
     provider = _provider(snapshot, arguments.provider)
     try:
-        file = LoginFile(snapshot.data_dir, provider.name, deployment.key(snapshot.data_dir, make=True))
+        file = LoginFile(snapshot.data_dir, provider.name, fingerprints.key(snapshot.data_dir, make=True))
         if arguments.status:
             return _status(provider, file, as_json=arguments.json)
         _check_free(file, provider, reconnects=arguments.reconnect)

@@ -39,6 +39,7 @@ LOGIN = (
     "a target is sent its caller's own login, and none was given (--header 'Authorization: Bearer …'): without one it "
     "is left out, and where no other is left the answer is 401"
 )
+WHOSE = {"passthrough": "the caller's", "oauth": "a login"}
 NOBODYS = Login(bytes(16), ())
 UNDECLARED = "Nobody declared this model: before the first request for it, its provider is asked whether it has one."
 ALONE = "Nothing tells which conversation this request belongs to: where a group draws, it draws anew for each of them."
@@ -187,8 +188,8 @@ def _target(rung: Rung, wire: str) -> dict[str, Any]:
         "format": wire if spoken == "any" else spoken,
         "lane": "native" if is_native else "translated",
         "endpoint": provider.url,
-        "accounts": ["the caller's"]
-        if provider.takes_logins
+        "accounts": [WHOSE[provider.auth]]
+        if provider.auth in WHOSE
         else [account.label for account in provider.accounts if account.label is not None],
     }
 

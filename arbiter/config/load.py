@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import deployment, keyring, logins, reasoning, schema, units, vendors
+from arbiter.config import fingerprints, keyring, logins, reasoning, schema, units, vendors
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, is_loopback, passwords, state_dir, store
 from arbiter.config.aliases import Names
@@ -114,7 +114,7 @@ class Source:
         if not snapshot.takes_logins and not snapshot.logins:
             return snapshot
         makes = self.keeps and (snapshot.storage.url != "none" or bool(snapshot.logins))
-        return replace(snapshot, deployment_key=deployment.key(snapshot.data_dir, make=makes))
+        return replace(snapshot, fingerprint_key=fingerprints.key(snapshot.data_dir, make=makes))
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Changes whenever the file does; None while there is no file."""

@@ -476,7 +476,7 @@ class Snapshot:
 
     `clients` are the file's; `keys` come and go without it (`config.keyring`), and are no part of the epoch, nor are
     `reasoning_keys`, which seal reasoning; `has_own_keys` where these are not the data directory's.
-    `deployment_key` is what fingerprints are made with; empty where none are needed.
+    `fingerprint_key` is what fingerprints are made with; empty where none are needed.
     """
 
     server: Server
@@ -502,7 +502,7 @@ class Snapshot:
     reasoning_keys: tuple[bytes, ...] = field(default=(), repr=False)
     has_own_keys: bool = False
     pricing: Pricing = field(default_factory=Pricing)
-    deployment_key: bytes = field(default=b"", repr=False)
+    fingerprint_key: bytes = field(default=b"", repr=False)
 
     @property
     def callers(self) -> tuple[Client, ...]:

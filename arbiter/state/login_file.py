@@ -64,7 +64,7 @@ class Login(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class LoginFile:
-    """The login of one provider. `key` makes its fingerprints (`config.deployment`)."""
+    """The login of one provider. `key` makes its fingerprints (`config.fingerprints`)."""
 
     def __init__(self, data_dir: Path, provider: str, key: bytes) -> None:
         self.path = data_dir / FOLDER / f"{provider}.json"

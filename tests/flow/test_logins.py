@@ -95,6 +95,7 @@ def gateway(vendors: Vendors, tmp_path_factory: pytest.TempPathFactory) -> Itera
         },
         "aliases": {
             "safe": {"group": ["claude/claude-sonnet-4-5", "spare/m"]},
+            "turns": {"group": ["codex/gpt-5.2-codex", "spare/m"]},
             "both": {"group": ["claude/claude-sonnet-4-5", "other/claude-other"]},
         },
         "storage": {"url": f"sqlite:///{tmp_path_factory.mktemp('db') / 'arbiter.db'}",
@@ -305,6 +306,29 @@ def test_codex_gets_its_headers_through_and_its_state_back(gateway, vendors, ser
         for name, value in sent:
             assert request.header(name) == value, name
         assert got.header("x-codex-turn-state") == "sticky" and got.header("x-models-etag") == "e1"
+
+    served(main)
+
+
+def test_what_one_vendor_says_of_its_turn_no_other_hears(gateway, vendors, served):
+    """SPEC 4.7a: a fallback is sent no state that it did not give; what nobody here gave passes."""
+
+    async def main() -> None:
+        def turn(state: str) -> Awaitable[Answer]:
+            sent = [("authorization", f"Bearer {CODEX}"), ("x-codex-turn-state", state), ("x-codex-window-id", "w")]
+            return ask(gateway.port, RESPONSES, {"model": "turns", "input": "hi", "store": False}, headers=sent)
+
+        assert (await turn("none yet")).header("x-codex-turn-state") == "sticky"
+        vendors.says["codex"] = told({"error": {"message": "no", "type": "server_error"}}, "500 x")
+        vendors.says["spare"] = told(RESPONDED)
+        for state in ("sticky", "somebody's"):
+            got = await turn(state)
+            assert got.status == 200 and got.header("x-arbiter-provider") == "spare"
+        assert [one.header("x-codex-turn-state") for one in vendors.asked("codex")] == [
+            "none yet", "sticky", "somebody's"
+        ]  # fmt: skip
+        assert [one.header("x-codex-turn-state") for one in vendors.asked("spare")] == [None, "somebody's"]
+        assert [one.header("x-codex-window-id") for one in vendors.asked("spare")] == ["w", "w"]
 
     served(main)
 

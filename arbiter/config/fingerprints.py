@@ -1,4 +1,4 @@
-"""The key of a deployment: what it makes fingerprints of other people's credentials with.
+"""The key that fingerprints of other people's credentials are made with.
 
 A fingerprint tells one login from another in rows, logs and state, and says nothing of it to whoever lacks this key.
 The key is 32 random bytes in a file of the data directory, made by `arbiter serve` when it is first needed. Where no
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from arbiter.config.source import ConfigError
 
-FILE = "deployment.key"
+FILE = "fingerprint.key"
 KEY_BYTES = 32
 
 
 def key(data_dir: Path, *, make: bool) -> bytes:
-    """The key of the deployment on `data_dir`; `make` one where there is none, else one of this process's own.
+    """The key in `data_dir`; `make` one where there is none, else one of this process's own.
 
     Errors: ConfigError for a file that is there and cannot be read, or holds something else: with another key every
     login would be a stranger.
@@ -44,7 +44,7 @@ def _read(path: Path) -> bytes | None:
         raise ConfigError(f"cannot be read: {error.strerror or type(error).__name__}", file=str(path)) from None
     if len(found) != KEY_BYTES:
         raise ConfigError(
-            f"is not the {KEY_BYTES} bytes of a deployment's key; restore it, or remove it", file=str(path)
+            f"is not the {KEY_BYTES} bytes of a fingerprint key; restore it, or remove it", file=str(path)
         )
     return found
 
