@@ -125,7 +125,7 @@ class Ask:
     def seems_sealed(self) -> bool:
         """Whether there could be sealed reasoning in it. False is certain."""
         if self._seems_sealed is None:
-            self._seems_sealed = unsealed.may_hold(self.opened.members)
+            self._seems_sealed = unsealed.may_hold(self.format.name, self.opened.members)
         return self._seems_sealed
 
     def handed_along(self) -> HandedAlong:

@@ -26,7 +26,7 @@ from arbiter.wire.native import GEMINI, MESSAGES, RESPONSES
 from arbiter.wire.vault import Origin, Sealed, Thought, Vault, digest, squeezed
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")  # characters of an id that some clients replace
-_ENCRYPTED = b'"encrypted_content"'
+_ENCRYPTED = re.compile(rb'"encrypted_content"\s*:\s*"')  # Codex writes null where there is none
 _MOST_ANSWERS = 64  # in a row without anybody between: each is where an item's text could begin
 
 
@@ -211,7 +211,7 @@ def _index(text: str, count: int) -> int:
 
 
 def _is_plain(thought: Thinking) -> bool:
-    return thought.signature is None and (thought.item is None or _ENCRYPTED not in thought.item)
+    return thought.signature is None and (thought.item is None or _ENCRYPTED.search(thought.item) is None)
 
 
 def _plain(id: str) -> str:

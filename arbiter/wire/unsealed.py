@@ -11,6 +11,7 @@ thinking does not ask for that, and stays on.)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -26,13 +27,16 @@ from arbiter.wire.restored import HandedAlong
 from arbiter.wire.vault import MARK, is_sealed
 
 _BLANK = b" \t\r\n"
+_CONVERSATIONS = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input"}
+_BEGINS = re.compile(rb'(?<!\\)"' + re.escape(MARK))  # a string that begins so; within one, the quote is escaped
 _THINKING_OFF = Raw(b'{"type":"disabled"}')
 _CLEARS_THINKING = b"clear_thinking"
 
 
-def may_hold(members: Mapping[str, Raw]) -> bool:
-    """Whether there could be an item in a request. False is certain."""
-    return any(MARK in bytes(members[name]) for name in ("messages", "input") if name in members)
+def may_hold(format: str, members: Mapping[str, Raw]) -> bool:
+    """Whether there could be an item in a request. False is certain; a text that quotes one is no reason to look."""
+    raw = bytes(members.get(_CONVERSATIONS.get(format, ""), b""))
+    return MARK in raw and _BEGINS.search(raw) is not None
 
 
 def unsealed(format: str, members: Mapping[str, Raw], handed: HandedAlong, model: str) -> Stripped:

@@ -172,7 +172,8 @@ class ResponsesAgent(Agent):
             assert items == last, "the items and the response at the end differ"
         else:
             items = answer.json["output"]
-        self.history += items
+        # As Codex: what an item has not, it has as null.
+        self.history += [{"encrypted_content": None, **one} if one["type"] == "reasoning" else one for one in items]
         texts = [part["text"] for item in items if item["type"] == "message" for part in item["content"]]
         self.said.append("".join(texts))
         calls = [item["call_id"] for item in items if item["type"] == "function_call"]

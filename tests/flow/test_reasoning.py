@@ -323,7 +323,7 @@ def items_in(agent: Agent) -> list[tuple[dict[str, Any], str]]:
 def place_in(agent: Agent) -> str:
     """Where the first item stands, as the agent's own format says it."""
     if isinstance(agent, ResponsesAgent):
-        return f"input[{next(i for i, item in enumerate(agent.history) if 'encrypted_content' in item)}]: "
+        return f"input[{next(i for i, item in enumerate(agent.history) if item.get('encrypted_content'))}]: "
     if isinstance(agent, ChatAgent):
         return "messages[1]: "
     kinds = [block["type"] for block in agent.history[1]["content"]]

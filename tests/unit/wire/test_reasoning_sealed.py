@@ -295,7 +295,8 @@ def test_text_for_everybody_signatures_for_the_same_model_and_encrypted_items_fo
 def test_the_plain_text_beside_an_item_is_left_out_and_other_thoughts_stay() -> None:
     sealed = item_of(Sealed(DEEP, ("call_1",), 0, digest(""), (Thought(0, 0, "sealed"),)))
     kept = Thinking("theirs", "their signature")
-    plain = Thinking("sealed", spelling="reasoning_content"), Thinking("a summary", item=b'{"type":"reasoning"}')
+    summary = b'{"type":"reasoning","summary":[],"encrypted_content":null}'  # as Codex has it
+    plain = Thinking("sealed", spelling="reasoning_content"), Thinking("a summary", item=summary)
     assert restored(conversation(*plain, kept, sealed, CALL), DEEP) == (kept, Thinking("sealed"), CALL)
     request = conversation(*plain, CALL)
     assert HandedAlong(request, VAULT, "ann").told_to(DEEP).request == request

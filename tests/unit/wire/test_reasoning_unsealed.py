@@ -26,7 +26,7 @@ CALLS = [{"id": "call_1", "type": "function", "function": FUNCTION}]
 def out(format: str, model: str = "m", **members: Any) -> tuple[dict[str, Any], tuple[str, ...], bytes]:
     """The request without items, its changed paths, and its conversation as bytes."""
     opened = native.open_body(json.dumps({"model": model, **members}, indent=1).encode()).members
-    assert unsealed.may_hold(opened)
+    assert unsealed.may_hold(format, opened)
     handed = HandedAlong(FORMATS[format].parse_request(opened), VAULT, None)
     stripped = unsealed.unsealed(format, opened, handed, model)
     found = {name: json.loads(bytes(raw)) for name, raw in stripped.members.items()}
@@ -140,3 +140,22 @@ def test_what_is_sealed_binds_nobody_to_anybody() -> None:
     assert (
         bound_responses.marks(native.open_body(json.dumps({"model": "m", "input": items}).encode()).members, None) == []
     )
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "value", "holds"),
+    [
+        (MESSAGES, "messages", [said(REDACTED)], True),
+        (MESSAGES, "messages", [{"role": "user", "content": f"What is `{ITEM}`?"}], False),
+        (MESSAGES, "messages", [{"role": "user", "content": f'{{"data":"{ITEM}"}}'}], False),  # a file that holds one
+        (CHAT, "messages", [message(reasoning_details=[DETAIL])], True),
+        (RESPONSES, "input", [{"type": "reasoning", "encrypted_content": ITEM}], True),
+        (RESPONSES, "input", "no array", False),
+        ("embeddings", "input", [ITEM], False),  # a text like any other
+        (native.GEMINI, "contents", [ITEM], False),
+    ],
+)
+def test_only_where_an_item_could_be_is_looked_for_one(format: str, name: str, value: Any, holds: bool) -> None:
+    """Or a native request that merely speaks of one would have to be one that the gateway understands."""
+    members = native.open_body(json.dumps({"model": "m", name: value}).encode()).members
+    assert unsealed.may_hold(format, members) == holds
