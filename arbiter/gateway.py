@@ -266,7 +266,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         try:
             if caller.login is not None and live.rung.provider.takes_logins:
                 logins.accepted(caller.login, live.rung.provider, around.state)
-            if live.rung.provider.oauth is not None:
+            if call.doors.tokens(live.rung.provider) is not None:
                 call.secrets += tuple(value.partition(" ")[2] for _, value in live.account.sent)
             row.affinity = conversation.served(live.rung, live.account)
             if services.capture is not None and services.capture.settings.content:

@@ -18,6 +18,7 @@ from arbiter.attempt.echo import Echo
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.measured import Measured
 from arbiter.attempt.own_logins import OwnLogins
+from arbiter.attempt.service_accounts import ServiceAccounts
 from arbiter.clock import monotonic
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
@@ -76,11 +77,12 @@ class Worker:
         self._state = state = Shared(snapshot.state_dir, run_dir.name) if recorded else Memory()
         transport, blot = Transport(), Blotter(snapshot.secrets())
         self._logins = OwnLogins(snapshot.data_dir, snapshot.fingerprint_key, transport, blot)
+        self._service_accounts = ServiceAccounts(transport, blot)
         self.services = gateway.Services(
             snapshot,
             Router(snapshot),
             Affinity(snapshot.affinity),
-            Doors(transport, Echo(), Watch(loop), blot, self._logins),
+            Doors(transport, Echo(), Watch(loop), blot, self._logins, self._service_accounts),
             journal,
             metrics,
             Around(state, Measured(state, f"worker-{number}"), Amounts(state)),
@@ -117,6 +119,7 @@ class Worker:
             await asyncio.to_thread(services.capture.close)
         services.doors.watch.close()
         await self._logins.aclose()
+        await self._service_accounts.aclose()
         await services.doors.echo.close()
         await services.doors.transport.close()
         await self._plugins.shutdown()
@@ -147,6 +150,7 @@ class Worker:
         router, keys, gate = Router(snapshot), Keys(snapshot), Gate(snapshot)
         doors = dataclasses.replace(services.doors, blot=Blotter(secrets))
         self._logins.adopt(snapshot.fingerprint_key, doors.blot)
+        self._service_accounts.adopt(doors.blot)
         if (snapshot.storage.capture, snapshot.secrets()) != (old.storage.capture, old.secrets()):
             if services.capture is not None:
                 services.capture.finish()

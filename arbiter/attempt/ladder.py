@@ -27,6 +27,7 @@ from arbiter.attempt.echo import Echo
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.attempt.measured import Measured
 from arbiter.attempt.own_logins import OwnLogins
+from arbiter.attempt.service_accounts import ServiceAccounts
 from arbiter.clock import monotonic, monotonic_ns, now_ms
 from arbiter.config.snapshot import Account, Budgets, Provider
 from arbiter.errors import (
@@ -89,13 +90,23 @@ class Doors:
     watch: Watch
     blot: Blotter
     logins: OwnLogins | None = None
+    services: ServiceAccounts | None = None
 
     async def account(self, provider: Provider, account: Account) -> Account:
-        """What `account` is sent as now. Errors: where it is a login of ours, what `OwnLogins.account` has."""
-        if provider.oauth is None:
-            return account
-        assert self.logins is not None, "a worker keeps the logins of its providers"
-        return await self.logins.account(provider)
+        """What `account` is sent as now. Errors: where it lives no longer than its token, what `OwnLogins.account`
+        has."""
+        tokens = self.tokens(provider)
+        return account if tokens is None else await tokens.account(provider)
+
+    def tokens(self, provider: Provider) -> OwnLogins | ServiceAccounts | None:
+        """Who keeps the tokens that `provider` is asked on; None where it has keys."""
+        if provider.oauth is not None:
+            assert self.logins is not None, "a worker keeps the logins of its providers"
+            return self.logins
+        if provider.service is not None:
+            assert self.services is not None, "a worker keeps the tokens of its providers"
+            return self.services
+        return None
 
     def send(
         self, provider: Provider, out: Outgoing, format: Asked, budgets: Budgets, *, stream: bool
@@ -175,7 +186,12 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         except ArbiterError as failure:
             error = failure
             _learn(state, step, error, ask)
-            if not was_renewed and isinstance(error, KeyRefused) and error.told == 401 and step.rung.provider.oauth:
+            if (
+                not was_renewed
+                and isinstance(error, KeyRefused)
+                and error.told == 401
+                and doors.tokens(step.rung.provider) is not None
+            ):
                 # The token may have been taken back before its time. One that is new says whether the login was.
                 was_renewed = True
                 found = await _renewed(step.rung.provider, error, doors)
@@ -234,7 +250,8 @@ async def _try(
     artefacts: Artefacts | None,
 ) -> Live:
     rung, provider = step.rung, step.rung.provider
-    account = await doors.account(provider, step.account) if provider.oauth is not None else step.account
+    is_key = provider.oauth is None and provider.service is None
+    account = step.account if is_key else await doors.account(provider, step.account)
     dialect = dialect_of(provider)
     lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung)
     lane = lanes.choose(ask, rung, account.label or "", lacks=lacks)
@@ -345,9 +362,10 @@ def _learn(state: State, step: Step, error: ArbiterError, ask: Ask) -> None:
 
 async def _renewed(provider: Provider, refused: KeyRefused, doors: Doors) -> ArbiterError | None:
     """Have the login renewed that was refused; what went wrong with that, where something did."""
-    assert doors.logins is not None and isinstance(refused.on, Account), "it was asked on one"
+    tokens = doors.tokens(provider)
+    assert tokens is not None and isinstance(refused.on, Account), "it was asked on one"
     try:
-        await doors.logins.renewed(provider, refused.on)
+        await tokens.renewed(provider, refused.on)
     except ArbiterError as error:
         return error
     return None

@@ -151,7 +151,7 @@ def is_lacking(state: State, rung: Rung) -> bool:
 
 def counts_tokens(asked: str, rung: Rung, *, lacks: bool = False) -> bool:
     """Whether it may be asked to count: whoever has the format `asked` is asked as that vendor's clients ask it."""
-    return dialect_of(rung.provider).counts and spoken(asked, rung, lacks=lacks) in (asked, "any")
+    return dialect_of(rung.provider).counts(asked) and spoken(asked, rung, lacks=lacks) in (asked, "any")
 
 
 def _target(rung: Rung, format: Asked, ask: Ask, path: str, query: str = "") -> str:

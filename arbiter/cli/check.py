@@ -292,6 +292,8 @@ def _providers(snapshot: Snapshot) -> str:
 def _keys(provider: Provider) -> str:
     if provider.oauth is not None:
         return "a login"
+    if provider.service is not None:
+        return "a service account"
     if provider.takes_logins:
         return "the caller's"
     labels = [account.label for account in provider.accounts if account.label is not None]

@@ -27,6 +27,7 @@ _OWN = {"azure": "an Azure resource"}
 _EXAMPLES = {
     "azure": "https://NAME.openai.azure.com",
     "bedrock": "https://bedrock-runtime.us-east-1.amazonaws.com",
+    "vertex": "https://us-east5-aiplatform.googleapis.com",
 }
 """Who has no address that is everybody's."""
 CALLS = ("/chat/completions", "/completions", "/messages", "/responses")
@@ -84,6 +85,8 @@ def endpoint(
     url = written.endpoint if written.endpoint is not None else ENDPOINTS.get(written.type)
     if url is None and region is not None:
         url = f"https://bedrock-runtime.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
+    if url is None and written.type == "vertex":
+        url = _vertex(written.location or "global")
     if url is None:
         raise error(here, f"{_OWN[written.type]} needs one, as in {_EXAMPLES[written.type]}")
     if url.startswith("unix:"):
@@ -142,6 +145,15 @@ def call(
     ca = _tls(provider.tls, join(path, "tls"), base, error)[0] if parts.scheme == "https" else None
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Endpoint(parts.scheme, host, port, proxy=proxy, tls_ca=ca), target
+
+
+def _vertex(location: str) -> str:
+    """Where Vertex answers for a location; a region that is none is refused where the location is read."""
+    if location == "global" or not location.replace("-", "").isalnum():
+        return "https://aiplatform.googleapis.com"
+    if location in ("us", "eu"):  # of several regions
+        return f"https://aiplatform.{location}.rep.googleapis.com"
+    return f"https://{location}-aiplatform.googleapis.com"
 
 
 def _check_base(path: str, fail: Fail) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import fingerprints, keyring, logins, reasoning, schema, units, vendors
+from arbiter.config import fingerprints, keyring, logins, reasoning, schema, units, vendors, vertex
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, is_loopback, passwords, state_dir, store
 from arbiter.config.aliases import Names
@@ -329,6 +329,7 @@ class _Resolver:
         pool = pool or accounts(written, path, self.base, self.error, has_pool=has_pool)
         region = vendors.region(written, path, self.env, self.error)
         place = endpoint(written, path, self.base, self.env, self.error, region)
+        service = vertex.service(written, path, self.base, self.env, self.error)
         takes_logins = written.auth == "passthrough"
         oauth = logins.oauth(written, path, self.base, self.env, self.error, self.stands)
         if takes_logins:
@@ -339,7 +340,7 @@ class _Resolver:
             for option in ("key", "key_file", "keys", "endpoint", "proxy", "host"):
                 if getattr(written, option):
                     raise self.error(join(path, option), "the echo provider is built in and takes none")
-        elif oauth is None and not pool[0].key and written.endpoint is None and written.type != "ollama":
+        elif not (oauth or service or pool[0].key or written.endpoint) and written.type != "ollama":
             self.warnings.append(f"{path}: no key; {place.host} will refuse every request")
         elif pool[0].key and place.scheme == "http" and place.uds is None and not is_loopback(place.host):
             self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
@@ -358,14 +359,14 @@ class _Resolver:
         for index, entry in enumerate(written.models):
             here = join(join(path, "models"), index)
             if isinstance(entry, str):
-                model = Model(entry, entry)
+                model = Model(entry, entry, api=vendors.api_of(written.type, entry, None))
             else:
                 model = Model(
                     entry.id,
                     entry.upstream or entry.id,
                     entry.max_output_tokens,
                     _cache(entry.cache),
-                    entry.api,
+                    vendors.api_of(written.type, entry.upstream or entry.id, entry.api),
                 )
             for text in (model.id, model.upstream):
                 check_identifier(text, partial(self.error, here))
@@ -416,6 +417,8 @@ class _Resolver:
             auth=written.auth,
             auto_models=written.auto_models == "on" or (written.auth != "key" and written.auto_models == "auto"),
             oauth=oauth,
+            vertex=vertex.place(written, path, self.error),
+            service=service,
             priced_as=written.priced_as,
         )
 

@@ -140,7 +140,10 @@ class Timeouts(Section):
     connect_s: Annotated[Duration, doc("Name look-up, connecting, TLS.")] = field(name="connect", default=10.0)
     headers_s: Annotated[
         Duration | None,
-        doc("From the sent request to a stream's response headers. Default: `60s`; `anthropic`: `120s`."),
+        doc(
+            "From the sent request to a stream's response headers. Default: `60s`; "
+            "`anthropic`, `bedrock`, `vertex`: `120s`."
+        ),
     ] = field(name="headers", default=None)
     first_event_s: Annotated[Duration, doc("From the sent request to a stream's first event that is no ping.")] = field(
         name="first_event", default=0.0
@@ -226,10 +229,10 @@ class Provider(Section):
     }
 
     type: Annotated[
-        Literal["openai", "anthropic", "gemini", "azure", "bedrock", "openrouter", "ollama", "echo"],
+        Literal["openai", "anthropic", "gemini", "vertex", "azure", "bedrock", "openrouter", "ollama", "echo"],
         Meta(
             extra={
-                "not_built": ("vertex", "decisions"),
+                "not_built": ("decisions",),
                 "meant": {
                     "claude": "anthropic",
                     "google": "gemini",
@@ -241,8 +244,8 @@ class Provider(Section):
         ),
         doc(
             "What it speaks: `openai`, `azure`, `openrouter` and `ollama` OpenAI Chat Completions, `anthropic` "
-            "Messages, `gemini` Google's generateContent, `bedrock` Messages with Claude and Converse with "
-            "others; `echo` is built in, needs no network and speaks them all."
+            "Messages, `gemini` and `vertex` Google's generateContent, `bedrock` Messages with Claude and Converse "
+            "with others; `echo` is built in, needs no network and speaks them all."
         ),
     ]
     api: Annotated[
@@ -257,8 +260,8 @@ class Provider(Section):
         doc(
             "Base URL (`http`, `https`, or `unix:///path.sock:/base`). Default: `https://api.openai.com/v1`, "
             "`https://api.anthropic.com`, `https://generativelanguage.googleapis.com`, `https://openrouter.ai/api/v1`, "
-            "`http://localhost:11434/v1`. `azure` needs its own, `https://NAME.openai.azure.com`; `bedrock` has that "
-            "of its region; `echo` has none."
+            "`http://localhost:11434/v1`. `azure` needs its own, `https://NAME.openai.azure.com`; `bedrock` and "
+            "`vertex` have that of their region; `echo` has none."
         ),
     ] = None
     api_version: Annotated[
@@ -281,6 +284,17 @@ class Provider(Section):
     ] = None
     secret_access_key: Annotated[Secret | None, doc("The secret of `access_key_id`.")] = None
     session_token: Annotated[Secret | None, doc("The session token of a borrowed `access_key_id`.")] = None
+    project: Annotated[str | None, doc("Of `vertex`: the id of the Google Cloud project that pays.")] = None
+    location: Annotated[
+        str | None, doc("Of `vertex`: the region that is asked, as in `us-east5`. Default: `global`.")
+    ] = None
+    credentials: Annotated[
+        str | None,
+        doc(
+            "Of `vertex`: the key file of a service account (JSON). Tokens are had for it and renewed. In its place "
+            "`key` may be an access token."
+        ),
+    ] = None
     key: Annotated[
         Secret | None,
         Meta(extra={"unset": ", or remove the provider"}),

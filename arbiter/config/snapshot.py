@@ -183,6 +183,28 @@ class OAuth:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceAccount:
+    """One of Google's: who it is, the key that it signs with (PEM), and where a token is had for what it signed.
+
+    `token_at` is where to connect and the request target there, `audience` the same as the statement names it.
+    """
+
+    email: str
+    private_key: str = field(repr=False)
+    key_id: str
+    token_at: tuple[Endpoint, str]
+    audience: str
+
+
+@dataclass(frozen=True, slots=True)
+class VertexPlace:
+    """Where the models of a Vertex provider are."""
+
+    project: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestLimits:
     """What a provider may be asked, over all workers; 0 = no limit."""
 
@@ -234,6 +256,8 @@ class Provider:
     auth: Literal["key", "passthrough", "oauth"] = "key"
     auto_models: bool = False
     oauth: OAuth | None = None
+    vertex: VertexPlace | None = None
+    service: ServiceAccount | None = None
 
     @property
     def takes_logins(self) -> bool:

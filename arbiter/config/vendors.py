@@ -19,11 +19,12 @@ WIRES = {
     "anthropic": "anthropic-messages",
     "gemini": "google-gemini",
     "bedrock": "bedrock-converse",
+    "vertex": "google-gemini",
     "echo": "any",
 }
 """The format that it speaks."""
 
-HEADERS_S = {"anthropic": 120.0, "bedrock": 120.0}
+HEADERS_S = {"anthropic": 120.0, "bedrock": 120.0, "vertex": 120.0}
 """How long a stream's headers are waited for, where that is not a minute (SPEC 3.3)."""
 
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:-[a-z]{1,16})?")
@@ -91,3 +92,8 @@ def signing(written: Provider, path: str, env: Mapping[str, str], error: Fault) 
     for part in parts:
         check_secret(part, lambda message: error(path, message))
     return (Account(None, parts[1], access_id=parts[0], session_token=parts[2]),)
+
+
+def api_of(provider: str, model: str, api: str | None) -> str | None:
+    """The API that a model is asked through, where that is not what its provider speaks: Vertex has Anthropic's too."""
+    return "messages" if api is None and provider == "vertex" and model.startswith("claude") else api

@@ -79,7 +79,7 @@ async def call(
 
     Errors: TokenRefused, TokenTrouble.
     """
-    members = {**asked, "client_id": oauth.client_id}
+    members = {**asked, **({"client_id": oauth.client_id} if oauth.client_id else {})}
     if oauth.client_secret:
         members["client_secret"] = oauth.client_secret
     is_json = oauth.encoding == "json"

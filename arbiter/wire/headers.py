@@ -146,17 +146,18 @@ def to_upstream(
     crossing = PROTOCOL_HEADERS + dialect_of(provider).forwards
     key = (id(provider), id(account), wire, stream, *map(fields.get, crossing))
     known = _sent.get(key)
-    if known is None or known[0] is not provider:
+    # Of either one that is gone another may have the place.
+    if known is None or known[0] is not provider or known[1] is not account:
         if any(len(value) > _LONG for value in map(fields.get, crossing) if value is not None):
             return _to_upstream(provider, account, wire, fields, stream=stream)
         if len(_sent) >= _SENT:
             _sent.clear()
-        known = _sent[key] = (provider, _to_upstream(provider, account, wire, fields, stream=stream))
-    return known[1]
+        known = _sent[key] = (provider, account, _to_upstream(provider, account, wire, fields, stream=stream))
+    return known[2]
 
 
 _SENT, _LONG = 256, 1024  # entries, and characters of a value that is not kept
-_sent: dict[tuple[object, ...], tuple[Provider, Pairs]] = {}
+_sent: dict[tuple[object, ...], tuple[Provider, Account, Pairs]] = {}
 
 
 def _to_upstream(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from arbiter.accounting.genai import packaged
 from arbiter.cli import parser
@@ -99,10 +102,17 @@ def test_every_key_stands_in_the_example() -> None:
     assert left == set()
 
 
+def rsa_key() -> str:
+    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
 def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> None:
     for name in ("private-ca.pem", "client.pem", "client.key"):
         (tmp_path / name).write_text("-----BEGIN")
     (tmp_path / "reasoning.keys").write_text(f"{reasoning.spelled(reasoning.new())}\n")
+    account = {"type": "service_account", "client_email": "a@b", "private_key": rsa_key()}
+    (tmp_path / "service-account.json").write_text(json.dumps(account))
     text = re.sub(r"^( +)# ( *\w+:)", r"\1\2", EXAMPLE, flags=re.MULTILINE)
     text = text.replace('key: "${ANTHROPIC_API_KEY}"', "").replace("/run/secrets/anthropic", "client.key")
     text = text.replace("/run/secrets/reasoning", "reasoning.keys")
@@ -185,7 +195,7 @@ def test_the_json_schema_accepts_what_loads(schema: Any, text: str) -> None:
         "server: { drain: 30 s }",
         "limits: { body: 32 MiB }",
         "auth: { mode: maybe }",
-        "providers: { a: { type: vertex } }",
+        "providers: { a: { type: decisions } }",
         "providers: { a: { key: x } }",
         "providers: { a: { type: openai, models: [{ upstream: x }] } }",
         "models: [{ model: a/b, input_usd_per_mtok: -1 }]",

@@ -35,7 +35,7 @@ def test_every_phase_is_explained_with_its_default() -> None:
     explained = rows("phase")
     assert list(explained) == [key.name for key in below("timeouts")] == [phase for phase, _ in Budgets().items()]
     for key in below("timeouts"):
-        default = "off" if key.default == "`0`" else key.default or "`60s`, `anthropic` `120s`"
+        default = "off" if key.default == "`0`" else key.default or "`60s`, `anthropic`, `bedrock`, `vertex` `120s`"
         assert explained[key.name][1] == default
 
 

@@ -44,3 +44,33 @@ def test_what_an_agent_is_told_works(
         answer = connection.getresponse()
         assert answer.status == 200 and json.loads(answer.read())["choices"]
         connection.close()
+
+
+def test_gemini_cli_is_told_an_address_that_speaks_as_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its address has no version, and the key goes the way that Google's SDK sends it."""
+    home = tmp_path / "home"
+    (home / ".gemini").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "ARBITER_KEY", "ARBITER_CONFIG", "HOST", "PORT"):
+        monkeypatch.delenv(name, raising=False)
+    providers = {"echo": {"type": "echo", "models": ["small"]}}
+    with Gateway({"providers": providers, "auth": {"mode": "require"}}, tmp_path / "gateway") as gateway:
+        monkeypatch.setenv("ARBITER_DATA_DIR", str(gateway.data))
+        config = str(gateway.folder / "arbiter.yaml")
+        assert main(["keys", "new", "dev"]) == 0
+        key = capsys.readouterr().out.strip()
+        assert main(["connect", "gemini-cli", "--config", config, "--key", key, "--model", "small"]) == 0
+
+        lines = (home / ".gemini/.env").read_text().splitlines()
+        told = dict(line.split("=", 1) for line in lines)
+        base = urlsplit(told["GOOGLE_GEMINI_BASE_URL"])
+        connection = http.client.HTTPConnection(base.hostname or "", base.port, timeout=10)
+        body = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello"}]}]})
+        headers = {"content-type": "application/json", "x-goog-api-key": told["GEMINI_API_KEY"]}
+        path = f"/v1beta/models/{told['GEMINI_MODEL']}:streamGenerateContent?alt=sse"
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        assert answer.status == 200 and b'"text":"hello"' in answer.read()
+        connection.close()

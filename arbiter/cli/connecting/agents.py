@@ -127,10 +127,7 @@ def _gemini_cli(aim: Aim, home: Home) -> Steps:
     variables: list[Edit] = [(("GEMINI_API_KEY",), aim.key), (("GOOGLE_GEMINI_BASE_URL",), aim.url)]
     if aim.model is not None:
         variables.append((("GEMINI_MODEL",), aim.model))
-    notes = [
-        "this version of the gateway does not answer Gemini's own format",
-        "a project's own .env file takes the place of ~/.gemini/.env",
-    ]
+    notes = ["a project's own .env file takes the place of ~/.gemini/.env"]
     if aim.url.startswith("http://") and not is_loopback(aim.url):
         notes.append("Gemini CLI takes only https:// for gateways on other hosts")
     login: list[Edit] = [(("security", "auth", "selectedType"), "gemini-api-key")]

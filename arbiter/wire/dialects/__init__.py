@@ -12,11 +12,17 @@ from arbiter.wire.dialects.azure import Azure
 from arbiter.wire.dialects.bedrock import Bedrock
 from arbiter.wire.dialects.dialect import Changes, Dialect
 from arbiter.wire.dialects.openrouter import OpenRouter
+from arbiter.wire.dialects.vertex import Vertex
 
 __all__ = ["DIALECTS", "Changes", "Dialect", "dialect_of"]
 
 PLAIN = Dialect()
-DIALECTS: dict[str, Dialect] = {"azure": Azure(), "bedrock": Bedrock(), "openrouter": OpenRouter()}
+DIALECTS: dict[str, Dialect] = {
+    "azure": Azure(),
+    "bedrock": Bedrock(),
+    "openrouter": OpenRouter(),
+    "vertex": Vertex(),
+}
 
 
 def dialect_of(provider: Provider) -> Dialect:

@@ -51,7 +51,6 @@ _PLAIN = Changes({"anthropic_version": VERSION}, _ELSEWHERE)
 
 class Bedrock(Dialect):
     tells_errors = False
-    counts = False
 
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         """The client's query is Anthropic's own (`?beta=true`), and stays behind."""
@@ -66,6 +65,9 @@ class Bedrock(Dialect):
         if not account.key or account.access_id:
             return []
         return [("authorization", f"Bearer {account.key}")]
+
+    def counts(self, wire: str) -> bool:
+        return False
 
     def changes(self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = ()) -> Changes | None:
         if wire != MESSAGES:

@@ -47,9 +47,6 @@ class Dialect:
     tells_errors = True
     """Whether its errors have the shape of the format that it was asked in."""
 
-    counts = True
-    """Whether it counts tokens where the vendor of the format does."""
-
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         """Return the request target of a call in the format `wire`; `path` is the format's own, `query` the client's.
 
@@ -70,6 +67,10 @@ class Dialect:
             return []
         name = _KEYS.get(wire)
         return [(name, account.key) if name is not None else ("authorization", f"Bearer {account.key}")]
+
+    def counts(self, wire: str) -> bool:
+        """Return whether it counts tokens where the format `wire` has an endpoint for that."""
+        return True
 
     def changes(self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = ()) -> Changes | None:
         """Return what is changed in every body of the format `wire`, if anything.

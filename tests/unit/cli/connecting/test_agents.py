@@ -90,7 +90,7 @@ def test_aider_asks_for_the_model_as_openai_would_have_it(home: Path, site: Site
 
 def test_gemini_cli_gets_variables_and_is_told_to_use_a_key(home: Path, site: Site, connect: Any) -> None:
     _, _, err = connect("gemini-cli", "--key", KEY, "--model", "big")
-    assert "does not answer Gemini's own format" in err
+    assert "takes the place of ~/.gemini/.env" in err
     text = (home / ".gemini/.env").read_text()
     assert text == f"GEMINI_API_KEY={KEY}\nGOOGLE_GEMINI_BASE_URL={site.url}\nGEMINI_MODEL=big\n"
     assert read(home / ".gemini/settings.json") == {"security": {"auth": {"selectedType": "gemini-api-key"}}}
