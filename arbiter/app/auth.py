@@ -44,9 +44,9 @@ class Keys:
             return None
         sent = []
         bearer, key = incoming.get("authorization") or "", incoming.get("x-api-key") or ""
-        if bearer[:7].lower() == "bearer " and not self._is_ours(bearer[7:].strip()):
+        if bearer[:7].lower() == "bearer " and not self._holds_ours(bearer[7:]):
             sent.append(("authorization", bearer))
-        if key and not self._is_ours(key.strip()):
+        if not self._holds_ours(key):
             sent.append(("x-api-key", key))
         if not sent:
             return None
@@ -54,11 +54,15 @@ class Keys:
         digest = hmac.new(self._fingerprints, b"login\0" + told.encode("utf-8", "surrogateescape"), hashlib.sha256)
         return Login(digest.digest()[:16], tuple(sent))
 
+    def _holds_ours(self, value: str) -> bool:
+        """Whether a header holds nothing, or something that is ours; one that came twice is one here, with a comma."""
+        words = value.replace(",", " ").split()
+        return not words or any(map(self._is_ours, words))
+
     def _is_ours(self, credential: str) -> bool:
         """Whether a credential opens this gateway, or once did: no provider is to see it."""
         return (
-            not credential
-            or credential.startswith(keyring.PREFIX)
+            credential.startswith(keyring.PREFIX)
             or key_digest(credential) in self._by_hash
             or hmac.compare_digest(credential.encode("utf-8", "surrogateescape"), self._admin_token.encode())
         )

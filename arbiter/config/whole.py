@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arbiter.config.address import Fault
+from arbiter.config.aliases import targets
 from arbiter.config.decode import join, nearest
 from arbiter.config.snapshot import Snapshot
 
@@ -35,5 +36,13 @@ def _check_own(snapshot: Snapshot, error: Fault) -> None:
             continue
         if own.alias not in snapshot.aliases:
             raise error(key, f'there is no alias "{own.alias}"{nearest(own.alias, snapshot.aliases)}')
+        alias = snapshot.aliases[own.alias]
+        asked = [snapshot.providers[one.provider or ""] for one in targets(alias.members, snapshot.aliases)]
+        if all(provider.takes_logins for provider in asked):
+            raise error(
+                key, f'"{own.alias}" is asked on callers\' logins (auth: passthrough), and we have none of them'
+            )
+        if key == "search.embed.alias" and all(provider.auth != "key" for provider in asked):
+            raise error(key, f'"{own.alias}" is asked on logins, which buy no embeddings')
         if snapshot.storage.url == "none":
             raise error(key, "its answers are kept in the store, and `storage.url` is `none`: nothing is kept")

@@ -175,3 +175,45 @@ def test_a_key_is_good_up_to_its_last_millisecond(monkeypatch):
     monkeypatch.setattr(auth, "now_ms", lambda: 1000)
     with pytest.raises(Unauthorized):
         keys.identify(incoming(x_arbiter_key=OLD))
+
+
+@pytest.mark.parametrize("mode", ["none", "attribute", "require"])
+def test_a_login_is_what_is_left_when_our_own_are_taken_out(mode: str) -> None:
+    """Whatever opens this gateway is in no login, wherever it stands, also beside another in one header."""
+    taker = snapshot(mode, token="admin-token-1")
+    claude = parse("providers: { c: { type: anthropic, auth: passthrough } }", "t", {}).providers["c"]
+    keys = Keys(dataclasses.replace(taker, providers={"c": claude}, fingerprint_key=b"k" * 32))
+    theirs, other = "Bearer sk-ant-oat01-x", "sk-ant-api03-y"
+    ours = {"x_arbiter_key": KEY} if mode == "require" else {}
+    for fields, sent in (
+        ({"authorization": theirs}, {"authorization": theirs}),
+        ({"authorization": theirs, "x_api_key": other}, {"authorization": theirs, "x-api-key": other}),
+        ({"authorization": theirs, "x_api_key": KEY}, {"authorization": theirs}),
+        ({"authorization": f"Bearer {KEY}", "x_api_key": other}, {"x-api-key": other}),
+    ):
+        login = keys.identify(incoming(**ours, **fields)).login
+        assert login is not None and dict(login.sent) == sent
+        assert login == keys.identify(incoming(**ours, **fields)).login and login.label.startswith("login-")
+    for fields in (
+        {},
+        {"authorization": f"Bearer {KEY}"},
+        {"authorization": f"{theirs}, Bearer {KEY}"},
+        {"authorization": f"Bearer  {KEY} "},
+        {"authorization": "Bearer arb-of-another-time"},
+        {"authorization": "Bearer admin-token-1"},
+        {"authorization": "Basic YTpi"},
+        {"authorization": "Bearer "},
+        {"x_api_key": f" {KEY}"},
+        {"x_api_key": ""},
+    ):
+        assert keys.identify(incoming(**ours, **fields)).login is None, fields
+    plain = Keys(taker)
+    assert plain.identify(incoming(**ours, authorization=theirs)).login is None
+
+
+def test_logins_are_told_apart_by_a_key_that_only_the_gateway_has() -> None:
+    claude = parse("providers: { c: { type: anthropic, auth: passthrough } }", "t", {})
+    one, other = (Keys(dataclasses.replace(claude, fingerprint_key=bytes([n]) * 32)) for n in (1, 2))
+    asked = [incoming(authorization="Bearer a"), incoming(authorization="Bearer b"), incoming(x_api_key="a")]
+    marks = [keys.identify(who).login.mark for keys in (one, other) for who in asked]  # type: ignore[union-attr]
+    assert len(set(marks)) == len(marks) and all(len(mark) == 16 for mark in marks)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from arbiter.attempt import logins
-from arbiter.config.snapshot import Account, Endpoint, Provider
+from arbiter.attempt import lanes, logins
+from arbiter.config.snapshot import Account, Client, Endpoint, OAuth, Provider
 from arbiter.errors import Forbidden, ProtocolUnsupported, Unauthorized
 from arbiter.routing.plan import ANYONE, Caller, Login, Plan, Rung
 from arbiter.state.memory import Memory
@@ -80,3 +80,18 @@ def test_both_of_openais_formats_are_its_own(asked):
     assert logins.admitted(plan(provider), ANN, asked, Memory()).rungs
     with pytest.raises(ProtocolUnsupported):
         logins.admitted(plan(provider), ANN, native.MESSAGES, Memory())
+
+
+def test_a_login_of_ours_is_for_those_whom_the_file_names():
+    oauth = OAuth((Endpoint("https", "v.test", 443), "/token"), "client", clients=frozenset(["ann"]))
+    provider = Provider("own", "openai", native.CHAT, Endpoint("https", "c.test", 443), auth="oauth", oauth=oauth)
+    ann, bob = Caller(Client("ann", "")), Caller(Client("bob", ""))
+    assert logins.admitted(plan(provider), ann, native.MESSAGES, Memory()).rungs
+    for caller in (bob, ANYONE, ANN):
+        with pytest.raises(Forbidden, match=r"oauth\.clients"):
+            logins.admitted(plan(provider), caller, native.MESSAGES, Memory())
+        found = logins.admitted(plan(provider, OURS), caller, native.MESSAGES, Memory())
+        assert [rung.provider.name for rung in found.rungs] == ["ours"]
+    with pytest.raises(ProtocolUnsupported, match="embeddings"):
+        logins.admitted(plan(provider), ann, embeddings.name, Memory())
+    assert lanes.spoken(native.RESPONSES, Rung(provider, "m")) == native.RESPONSES

@@ -624,6 +624,13 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (oauth("authorize_url: 'https://v.test/a'"), 5, "providers.up.oauth.authorize_url", "needs redirect_uri"),
         (oauth("token_endpoint: x"), 5, "providers.up.oauth.token_endpoint", "token_url"),
         (oauth("") + "    key: sk-1\n", 6, "providers.up.key", "the login is sent"),
+        (
+            "sessions: { titles: { alias: t } }\nproviders: { up: { type: anthropic, auth: passthrough } }\n"
+            "aliases: { t: { pin: up/x } }\n",
+            1,
+            "sessions.titles.alias",
+            "we have none of them",
+        ),
         (provider("auth: subscription"), 4, "providers.up.auth", "passthrough"),
         (provider("auth: passthrough\n    key: sk-1"), 5, "providers.up.key", "the caller's own credential is sent"),
         (provider("auth: passthrough\n    relay: rebuild"), 5, "providers.up.relay", "as it is"),
