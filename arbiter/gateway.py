@@ -314,7 +314,7 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
         owner=caller.owner,
         client=caller.name,
         vault=vault_of(call.snapshot.reasoning_keys),
-        edits=("$.input", "$.previous_response_id") if opened.previous is not None else (),
+        edits=opened.edits,
     )
     check_owner(ask, services.around.state)
     conversation.goes_on_from(maker(ask, services.around.state))

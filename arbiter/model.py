@@ -259,6 +259,11 @@ NOT_KEPT = (
     "`api: responses`), or let the gateway keep what is said (`storage.capture.content: true`)"
 )
 
+NOT_KEPT_ITEM = (
+    "an item that is only named (`item_reference`): this model is asked in another API, which keeps none, and nor did "
+    "this gateway; send it whole (with the AI SDK `store: false`), or let the gateway keep what is said "
+    "(`storage.capture.content: true`)"
+)
 
 NOT_CACHED = (
     "cachedContent: what is cached there is Google's, and this model is another provider's; send the whole "

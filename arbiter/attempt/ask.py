@@ -90,7 +90,7 @@ class Ask:
         return Ask(
             self.format,
             self.path,
-            native.Opened(dict(members), self.opened.model, self.opened.stream, self.opened.previous),
+            msgspec.structs.replace(self.opened, members=dict(members)),
             self.incoming,
             self.limits,
             stream=self.stream,

@@ -110,8 +110,8 @@ def check_owner(ask: Ask, state: State) -> None:
     if not found:
         return
     owns = [bound_responses.id_mark(ask.owner, one.ident) for one in found]
-    kept = [bound_responses.kept_mark(ask.owner, one.ident) for one in found]
-    known = [bound_responses.known_mark(one.ident) for one in found]
+    kept = [bound_responses.kept_mark(ask.owner, one.kept_as) for one in found]
+    known = [bound_responses.known_mark(one.kept_as) for one in found]
     origins = iter(state.origins([*owns, *kept, *known]))
     for one, own, own_kept, anybodys in zip(found, *(list(islice(origins, len(found))) for _ in range(3)), strict=True):
         if anybodys is not None and own is None and own_kept is None:

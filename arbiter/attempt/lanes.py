@@ -20,7 +20,7 @@ from arbiter.attempt.ask import Ask
 from arbiter.clock import monotonic, now_ms
 from arbiter.errors import ArbiterError, Garbled, PartUnsupported, ProtocolUnsupported
 from arbiter.fold import collect, unfold
-from arbiter.model import Answer, Event, Thinking, ToolCall
+from arbiter.model import NOT_KEPT_ITEM, Answer, Event, Thinking, ToolCall
 from arbiter.routing.plan import Rung
 from arbiter.routing.undeclared import betas_of
 from arbiter.state.base import State
@@ -109,7 +109,7 @@ def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False) -> L
             raise ProtocolUnsupported(f"the provider {provider.name!r} has no embeddings")
         return NativeLane(ask, rung)
     wire = spoken(ask.format.name, rung, lacks=lacks)
-    if ask.opened.previous is not None and wire == native.RESPONSES:
+    if ask.opened.edits and wire == native.RESPONSES:
         ask = ask.edited(bound_responses.without_bare_thoughts(ask.opened.members), ())
     is_same = wire in (ask.format.name, "any")
     if is_same and (provider.relay == "native" or ask.is_bound_to_format):
@@ -335,7 +335,8 @@ class TranslatedLane:
             self._disguises = self.format.disguised(request)
         except PartUnsupported as error:
             place = place_of(error.part, ask.opened.members, self._ours.parse_request)
-            raise ProtocolUnsupported(f"{place}: {error}" if place else str(error), param=place) from error
+            what = NOT_KEPT_ITEM if bound_responses.is_only_named(error.part) else str(error)
+            raise ProtocolUnsupported(f"{place}: {what}" if place else what, param=place) from error
 
     def target(self) -> str:
         # The query string is the client's format's own (`?beta=true`).

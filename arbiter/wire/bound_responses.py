@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from arbiter._speedups import nesting, sse
 from arbiter.errors import BadRequest, Garbled
+from arbiter.model import Opaque
 from arbiter.wire import marked
 from arbiter.wire.bound import Stripped
 from arbiter.wire.marked import Cutter
@@ -36,6 +37,9 @@ _WHOLES = ("response.created", "response.completed", "response.incomplete")
 _NEWEST = re.compile(rb'"encrypted_content"\s*:\s*"([^"\\]+)"')
 _SEALED = re.compile(rb'"encrypted_content"\s*:\s*"')
 _OWN_ID = re.compile(r"rs_[0-9a-f]{32}_\d+")  # how `responses_answer.Names` makes one
+_OWN_ITEM = re.compile(r"(?:msg|fc|ctc|rs)_([0-9a-f]{32})_\d+")
+OWN_ANSWER = "resp_"
+"""How the id of an answer of the gateway's begins, before its trace id."""
 _BLANK = b" \t\r\n"
 
 _UNREADABLE = (BadRequest, msgspec.MsgspecError, RecursionError, UnicodeError)
@@ -95,6 +99,12 @@ class Referred(NamedTuple):
     ident: str
     param: str  # the member of the request
 
+    @property
+    def kept_as(self) -> str:
+        """What the gateway would keep it under, if the id is one of its own: items are kept with their answers."""
+        made = _OWN_ITEM.fullmatch(self.ident)
+        return f"{OWN_ANSWER}{made[1]}" if made is not None else self.ident
+
 
 def referred(members: Mapping[str, Raw]) -> list[Referred]:
     """Return what a request refers to by its id.
@@ -115,6 +125,49 @@ def referred(members: Mapping[str, Raw]) -> list[Referred]:
     except _UNREADABLE:
         pass
     return found
+
+
+def own_items(members: Mapping[str, Raw]) -> dict[str, str]:
+    """Return the items that a request only refers to and whose ids this gateway made: id -> trace id of their answer.
+
+    Errors: none; what cannot be read refers to nothing.
+    """
+    if b'"item_reference"' not in bytes(members.get(_INPUT, b"")):
+        return {}
+    try:
+        items = [_item(entry) for entry in _entries(Cutter(), members)]
+    except _UNREADABLE:
+        return {}
+    made = {item.id: _OWN_ITEM.fullmatch(item.id) for item in items if item is not None and _is_only_named(item)}
+    return {ident: match[1] for ident, match in made.items() if match is not None}
+
+
+def with_items(members: Mapping[str, Raw], items: Mapping[str, Raw]) -> dict[str, Raw]:
+    """Return the request with these items, by id, in the place of the references to them.
+
+    Shapes: every other byte is as it came.
+    """
+    raw = bytes(members[_INPUT])
+    entries = [_in_place(entry, items) for entry in _entries(Cutter(), members, telling=False)]
+    return {**members, _INPUT: Raw(marked.joined(raw, entries))}
+
+
+def _in_place(entry: bytes, items: Mapping[str, Raw]) -> bytes:
+    item = _item(entry) if b'"item_reference"' in entry else None
+    found = items.get(item.id) if item is not None and _is_only_named(item) else None
+    return entry if found is None else bytes(found)
+
+
+def is_only_named(part: object) -> bool:
+    """Whether a part of a request is an item that stands elsewhere."""
+    if not isinstance(part, Opaque) or b'"item_reference"' not in part.raw:
+        return False
+    item = _item(part.raw)
+    return item is not None and _is_only_named(item)
+
+
+def _is_only_named(item: _Item) -> bool:
+    return item.type == "item_reference" and isinstance(item.id, str) and bool(item.id)
 
 
 def previous_of(members: Mapping[str, Raw]) -> str | None:
@@ -379,6 +432,6 @@ def _mark_of(item: _Item, owner: str | None) -> bytes | None:
 
 def _is_reference(item: _Item) -> bool:
     """Whether an item of the input is only a reference to one that is kept."""
-    if item.type != "item_reference" and (item.type != "reasoning" or item.encrypted_content):
-        return False
-    return isinstance(item.id, str) and bool(item.id)
+    if _is_only_named(item):
+        return True
+    return item.type == "reasoning" and not item.encrypted_content and isinstance(item.id, str) and bool(item.id)

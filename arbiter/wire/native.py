@@ -58,6 +58,8 @@ class Opened(msgspec.Struct, frozen=True):
     stream: bool
     previous: Raw | None = None
     """The answer that it goes on from, where `members` hold all of the conversation in its place."""
+    edits: tuple[str, ...] = ()
+    """JSON paths at which `members` hold what was captured earlier, in the place of what only named it."""
 
     @property
     def told(self) -> dict[str, Raw]:

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from arbiter import _speedups
 from arbiter.model import Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
+from arbiter.wire.bound_responses import OWN_ANSWER
 from arbiter.wire.json import NO_MEMBERS, Members, encode, one_line
 from arbiter.wire.responses_parse import namespaces
 from arbiter.wire.span import BLANK, Span
@@ -100,7 +101,7 @@ class Head:
     """The response object of one answer, but for what comes of it: its status, its output and its usage."""
 
     def __init__(self, trace_id: str, model: str, created_s: int, asked: Members, *, id: str | None = None) -> None:
-        self._first = {"id": id or f"resp_{trace_id}", "object": "response", "created_at": created_s}
+        self._first = {"id": id or f"{OWN_ANSWER}{trace_id}", "object": "response", "created_at": created_s}
         self._model = model
         repeated = {name: _repeated(name, default, asked) for name, default in _REPEATED.items()}
         repeated.update((name, asked[name]) for name in _IF_SAID if bytes(asked.get(name, b"null")) != b"null")

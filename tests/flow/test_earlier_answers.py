@@ -171,6 +171,52 @@ def test_it_goes_on_natively_too(front: Front) -> None:
     run(main)
 
 
+@on_each
+def test_items_that_are_only_named_are_put_in_their_places(front: Front, wire: Wire) -> None:
+    """As the AI SDK goes on: what the user and the tools said is sent whole, what the model said by its id."""
+
+    async def main() -> None:
+        up = Upstream(*(wire.answer(word) for word in ("one", "two", "three")))
+        async with Origin(up.script, port=front.upstream):
+            said: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
+            first = await go(front, wire, said)
+            said += [*named(first), {"role": "user", "content": "and then?"}]
+            second = await go(front, wire, said)
+            assert second.status == 200, second.body
+            said += [*named(second), {"role": "user", "content": "so?"}]
+            third = await go(front, wire, said)
+            assert third.status == 200, third.body
+            stranger = await go(front, wire, said, name="ben")
+            assert (stranger.status, stranger.json["error"]["param"]) == (404, "input")
+        assert texts(up.asked[2]) == [
+            ("user", "hello"),
+            ("assistant", "one"),
+            ("user", "and then?"),
+            ("assistant", "two"),
+            ("user", "so?"),
+        ]
+        assert len(up.asked) == 3
+
+    run(main)
+
+
+def named(found: Answer) -> list[dict[str, Any]]:
+    return [{"type": "item_reference", "id": item["id"]} for item in found.json["output"]]
+
+
+def test_a_named_item_that_is_not_kept_is_refused_and_says_why(front: Front) -> None:
+    async def main() -> None:
+        up = Upstream(CHAT.answer("one"))
+        async with Origin(up.script, port=front.upstream):
+            first = await go(front, CHAT, "hello", store=False)
+            found = await go(front, CHAT, [*named(first), {"role": "user", "content": "go on"}])
+            error = found.json["error"]
+            assert (found.status, error["code"]) == (400, "protocol_unsupported")
+            assert error["message"].startswith("input[0]") and "storage.capture.content" in error["message"]
+
+    run(main)
+
+
 @pytest.mark.parametrize(
     ("members", "why"),
     [
@@ -245,7 +291,12 @@ def test_without_capture_the_refusal_says_which_setting_helps(tmp_path_factory: 
 
 def test_what_workers_ask_is_no_part_of_the_administration(front: Front) -> None:
     async def main() -> None:
-        for path in ("/workers/conversations/x", "/admin/../workers/conversations/x", "/admin/workers/conversations/x"):
+        for path in (
+            "/workers/conversations/x",
+            "/admin/../workers/conversations/x",
+            "/admin/workers/conversations/x",
+            "/workers/answers/x",
+        ):
             found = await ask(front.port, path, method="GET", headers=[("authorization", "Bearer sk-ann")])
             assert found.status in (401, 404), path
 

@@ -1,8 +1,9 @@
-"""The conversation that an answer of Responses ended, as far as it was captured: so that another request can go on from
-it where its provider keeps none (SPEC 6.3)."""
+"""What was captured of answers of Responses and of the conversations that they ended: so that another request can go on
+from them, or refer to their items, where no provider keeps any (SPEC 6.3)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,56 +16,73 @@ from arbiter.ledger.questions.content import texts_of
 from arbiter.ledger.tables import USES
 
 PATH = "/workers/conversations/"
-"""Where control answers it to workers, by trace id; `Kept` as JSON."""
+"""Where control answers `conversation` to workers, by trace id; `Kept` as JSON."""
+ANSWERS_PATH = "/workers/answers/"
+"""Where it answers `answers`, by trace ids with commas between them; `Kept` as JSON."""
 MAX_BYTES = 16 << 20  # of its items: a conversation of a million tokens has some four
 
 LATE_MS = 30_000
 """How much later than its answer a conversation may be stored: what is captured waits for its turn."""
 
-_KINDS = "kind IN ('message', 'answer')"
 _ATTACHED = (b'{"attachment":{"media_type":', b'{"attachment":{"name":')
 _WITHHELD = b'"type":"withheld"'
 _OURS = ("id", "status")  # of the items of an answer: no provider knows them
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The `items` of a conversation, the answer's last; or `why` there are none.
+    """The `items` of a conversation, the answer's last; or `why` there are none. Those of answers alone have `ids`.
 
     `is_late`: they may be there in a moment, since what was captured is stored behind the answer.
     """
 
     items: list[Raw] = []
+    ids: list[str] = []
     why: str | None = None
     is_late: bool = False
 
 
 def conversation(database: Database, trace_id: str) -> Kept:
     """What was asked under this trace id, and what was answered."""
+    return _kept(database, [trace_id], ("message", "answer"))
+
+
+def answers(database: Database, trace_ids: Sequence[str]) -> Kept:
+    """What was answered under these trace ids: every item with its id."""
+    return _kept(database, trace_ids, ("answer",))
+
+
+def _kept(database: Database, trace_ids: Sequence[str], kinds: Sequence[str]) -> Kept:
+    places = ", ".join("?" * len(trace_ids))
     found = database.rows(
-        "SELECT id, outcome, finished_ms FROM requests WHERE trace_id = ? AND endpoint = 'responses'", (trace_id,)
+        f"SELECT id, outcome, finished_ms FROM requests WHERE trace_id IN ({places}) AND endpoint = 'responses'",
+        tuple(trace_ids),
     )
-    if not found:
+    if len(found) < len(trace_ids):
         return Kept(why="it is not recorded", is_late=True)
-    request_id, outcome, finished_ms = str(found[0][0]), found[0][1], int(found[0][2] or 0)
-    if outcome != "ok":
+    if any(outcome != "ok" for _, outcome, _ in found):
         return Kept(why="it did not end well")
+    requests = tuple(str(row[0]) for row in found)
+    kind = " OR ".join(f"u.kind = '{kind}'" for kind in kinds)
+    of_them = f"u.request_id IN ({', '.join('?' * len(requests))}) AND ({kind})"
     asked = database.rows(
         "SELECT COALESCE(SUM(b.size), 0), COUNT(*) FROM request_blocks u JOIN blocks b ON b.id = u.block"
-        f" WHERE u.request_id = ? AND u.{_KINDS}",
-        (request_id,),
+        f" WHERE {of_them}",
+        requests,
     )
     size, count = (int(number) for number in asked[0])
     if size > MAX_BYTES or count >= MAX_BLOCKS:
         return Kept(why="the conversation is too long to be put together again")
-    sql = f"{USES.select} WHERE request_id = ? AND {_KINDS} ORDER BY direction, position"
-    uses = [USES.load(UseRow, values) for values in database.rows(sql, (request_id,))]
-    if not uses or uses[-1].kind != "answer":
-        return Kept(why="it was not captured, or its time is over", is_late=now_ms() - finished_ms < LATE_MS)
+    sql = f"{USES.select} u WHERE {of_them} ORDER BY request_id, direction, position"
+    uses = [USES.load(UseRow, values) for values in database.rows(sql, requests)]
+    if len({use.request_id for use in uses if use.kind == "answer"}) < len(requests):
+        latest_ms = max(int(row[2] or 0) for row in found)
+        return Kept(why="it was not captured, or its time is over", is_late=now_ms() - latest_ms < LATE_MS)
     return _put_together(uses, texts_of(database, list(dict.fromkeys(use.block for use in uses))))
 
 
 def _put_together(uses: list[UseRow], texts: dict[str, bytes]) -> Kept:
     items: list[Raw] = []
+    ids: list[str] = []
     for use in uses:
         text = texts.get(use.block)
         if text is None:
@@ -74,19 +92,17 @@ def _put_together(uses: list[UseRow], texts: dict[str, bytes]) -> Kept:
         if any(begins in text for begins in _ATTACHED):
             return Kept(why="it holds attachments, and of those only their identity is kept")
         if use.kind == "answer":
-            items += _answered(msgspec.json.decode(text))
+            for item in _answered(msgspec.json.decode(text)):
+                ids.append(str(item.get("id", "")))
+                known = {name: value for name, value in item.items() if name not in _OURS}
+                items.append(Raw(msgspec.json.encode(known)))
         elif text[:1] == b'"':
             items.append(Raw(b'{"role":"user","content":%b}' % text))
         else:
             items.append(Raw(text))
-    return Kept(items)
+    return Kept(items, ids if len(ids) == len(items) else [])
 
 
-def _answered(said: Any) -> list[Raw]:
-    """The items of an answer, as those of an input."""
+def _answered(said: Any) -> list[dict[str, Any]]:
     found = said if isinstance(said, list) else [said]
-    return [
-        Raw(msgspec.json.encode({name: value for name, value in item.items() if name not in _OURS}))
-        for item in found
-        if isinstance(item, dict)
-    ]
+    return [item for item in found if isinstance(item, dict)]
