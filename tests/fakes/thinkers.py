@@ -199,6 +199,7 @@ class Claude(Thinker):
 class DeepSeek(Thinker):
     PREFIX = "deepseek"
     MEMBERS: ClassVar[set[str]] = {"role", "content", "reasoning_content", "tool_calls"}
+    USAGE: ClassVar[dict[str, int]] = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
 
     def judge(self, body: dict[str, Any], account: str) -> int:
         done = 0
@@ -231,7 +232,8 @@ class DeepSeek(Thinker):
             function = {"name": "read", "arguments": ""}
             pieces.append(piece({"tool_calls": [{"index": 0, "id": call, "type": "function", "function": function}]}))
             pieces += [piece({"tool_calls": [{"index": 0, "function": {"arguments": one}}]}) for one in ARGUMENTS]
-        return [*pieces, piece({}, "stop" if call is None else "tool_calls"), b"data: [DONE]\n\n"]
+        usage = f"data: {json.dumps({**head, 'choices': [], 'usage': self.USAGE})}\n\n".encode()
+        return [*pieces, piece({}, "stop" if call is None else "tool_calls"), usage, b"data: [DONE]\n\n"]
 
     def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": text, "reasoning_content": thought}
@@ -240,7 +242,8 @@ class DeepSeek(Thinker):
             function = {"name": "read", "arguments": "".join(ARGUMENTS)}
             message["tool_calls"] = [{"id": call, "type": "function", "function": function}]
         choice = {"index": 0, "message": message, "finish_reason": "stop" if call is None else "tool_calls"}
-        return {"id": "c1", "object": "chat.completion", "created": 1, "model": "deepseek-chat", "choices": [choice]}
+        head = {"id": "c1", "object": "chat.completion", "created": 1, "model": "deepseek-chat"}
+        return {**head, "choices": [choice], "usage": self.USAGE}
 
 
 class Gpt(Thinker):
