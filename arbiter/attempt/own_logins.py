@@ -30,7 +30,7 @@ from arbiter.upstream.transport import Transport
 _LOOK_EVERY_S = 0.02
 _HELD_AT_MOST_S = 60.0  # by others; longer than any of them asks
 _QUIET_S, _QUIET_AT_MOST_S = 1.0, 60.0
-_STOP_S = 35.0  # longer than the vendor is given to answer
+_STOP_S = 10.0  # a vendor that answers at all has answered by then, and somebody waits for us to end
 
 _log = Log(__name__)
 

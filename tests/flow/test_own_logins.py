@@ -174,6 +174,8 @@ def test_a_token_that_is_taken_back_early_is_renewed_once(pair):
         assert {got.status for got in answers} == {200} and len(pair.vendor.refreshes) == 2
         row = pair.gateway.row(answers[0].trace_id)
         assert [one["why"] for one in pair.gateway.attempts(row["id"])] in (["first", "login"], ["first"])
+        told = str([pair.gateway.attempts(pair.gateway.row(got.trace_id)["id"]) for got in answers])
+        assert "bad ***" in told and "access-0" not in told, "the vendor repeats what it was sent"
         error = {"type": "error", "error": {"type": "authentication_error", "message": "no"}}
         pair.vendor.api = answer(
             json.dumps(error).encode(), status="401 x", headers=[("content-type", "application/json")]
