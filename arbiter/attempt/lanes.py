@@ -105,7 +105,7 @@ def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False) -> L
         return StoredLane(ask, rung)
     provider = rung.provider
     if ask.format.name == embeddings.name:
-        if rung.wire not in _EMBEDDERS:
+        if rung.wire not in _EMBEDDERS and provider.type != "gemini":
             raise ProtocolUnsupported(f"the provider {provider.name!r} has no embeddings")
         return NativeLane(ask, rung)
     wire = spoken(ask.format.name, rung, lacks=lacks)
@@ -160,7 +160,8 @@ def _target(rung: Rung, format: Asked, ask: Ask, path: str, query: str = "") -> 
 
 
 _EMBEDDERS = (native.CHAT, native.RESPONSES, "any")
-"""Who has embeddings: they stand beside OpenAI's other APIs, on every server of that vendor's formats."""
+"""Who has embeddings: they stand beside OpenAI's other APIs, on every server of that vendor's formats. Google has them
+in OpenAI's format too."""
 
 
 class NativeLane:

@@ -17,6 +17,7 @@ from xxhash import xxh3_128_digest
 from arbiter._speedups import chain
 from arbiter._speedups.py.chain import Led
 from arbiter.inputs import instructions_of
+from arbiter.ledger import toolsets
 
 MARKER = b"x-anthropic-billing-header:"
 """How Claude Code's attribution line begins. It differs between conversations and is no part of a prompt."""
@@ -128,7 +129,9 @@ def _tools(raw: memoryview) -> Part | None:
     if folded is None or not folded.is_over:
         return None
     marks = tuple(in_words("tools", places, value) for places, value in folded.marks)
-    return Part(folded.links[-len(_ZERO) :] or _ZERO, len(folded.ends), marks)
+    said = bytes(raw)
+    count = len(toolsets.offered(said)) if toolsets.declares(said) else len(folded.ends)
+    return Part(folded.links[-len(_ZERO) :] or _ZERO, count, marks)
 
 
 def _instructions(raw: memoryview) -> Part | None:

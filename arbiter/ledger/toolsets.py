@@ -29,17 +29,21 @@ class _Tool(msgspec.Struct):
     function: _Function | None = None
 
 
+class _Declaring(msgspec.Struct):
+    functions: list[msgspec.Raw] | None = msgspec.field(name="functionDeclarations", default=None)
+    snake_functions: list[msgspec.Raw] | None = msgspec.field(name="function_declarations", default=None)
+
+
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode_tools = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_tool = msgspec.json.Decoder(_Tool).decode
+_decode_declaring = msgspec.json.Decoder(_Declaring).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def read(id: str, schemas: bytes, seen_ms: int, tokens_per_byte: float) -> ToolSetRow:
     """The row of a set whose schemas are so dense. What is no list of tools is one without names."""
-    try:
-        tools = _decode_tools(schemas)
-    except _UNREADABLE:
-        tools = []
+    tools = offered(schemas)
     names: dict[str, int] = {}
     for tool in tools[:MAX_NAMES]:
         name = _name(tool)
@@ -54,11 +58,37 @@ def read(id: str, schemas: bytes, seen_ms: int, tokens_per_byte: float) -> ToolS
     )
 
 
+def offered(schemas: bytes) -> list[msgspec.Raw]:
+    """Each tool of a list; one entry of Gemini's declares many functions. What is no list of tools has none."""
+    try:
+        entries = _decode_tools(schemas)
+    except _UNREADABLE:
+        return []
+    if not declares(schemas):
+        return entries
+    return [tool for entry in entries for tool in _declared(entry)]
+
+
+def declares(schemas: bytes) -> bool:
+    """Whether an entry may declare many, as Gemini's do."""
+    return b'"functionDeclarations"' in schemas or b'"function_declarations"' in schemas
+
+
+def _declared(entry: msgspec.Raw) -> list[msgspec.Raw]:
+    try:
+        found = _decode_declaring(entry)
+    except _UNREADABLE:
+        return [entry]
+    functions = found.functions if found.functions is not None else found.snake_functions
+    return functions if functions is not None else [entry]
+
+
 def _name(tool: msgspec.Raw) -> str:
-    """A tool's own name; one that the provider brings has its type."""
+    """A tool's own name; one that the provider brings has its type, and of Gemini's its only member's name."""
     try:
         found = _decode_tool(tool)
+        members = _decode_members(tool) if not (found.name or found.type or found.function) else {}
     except _UNREADABLE:
         return ""
     name = found.function.name if found.function is not None else found.name
-    return (name or found.type)[:NAME_CHARS]
+    return (name or found.type or (next(iter(members)) if len(members) == 1 else ""))[:NAME_CHARS]

@@ -33,5 +33,5 @@ def ask(wire: str, body: dict[str, Any], *, query: str = "", path: str | None = 
 
 def rung(wire: str, model: str = "served", *, base: str = "/v1", host: str = "up.test", **provider: Any) -> Rung:
     """One provider that speaks `wire`, and `model` there."""
-    kind = {"openai-chat": "openai", "anthropic-messages": "anthropic", "any": "echo"}.get(wire, "openai")
+    kind = {"anthropic-messages": "anthropic", "google-gemini": "gemini", "any": "echo"}.get(wire, "openai")
     return Rung(Provider("up", kind, wire, Endpoint("https", host, 443, base), **provider), model)

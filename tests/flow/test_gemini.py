@@ -343,3 +343,26 @@ def test_what_only_google_keeps_is_refused_elsewhere(front: Front) -> None:
             assert found.status == 400 and GEMINI.complaint(found).startswith("cachedContent: ")
 
     run(main)
+
+
+def test_clients_of_openais_embeddings_are_served_by_google(front: Front) -> None:
+    async def main() -> None:
+        body = b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1.0]}],"model":"gemini-model"}'
+        async with Origin(answer(body, headers=[JSON]), port=front.upstream) as origin:
+            found = await ask(front.port, "/v1/embeddings", {"model": GEMINI.model, "input": "a"})
+            (sent,) = origin.requests
+        assert (found.status, found.body) == (200, body)
+        assert (sent.target, json.loads(sent.body)) == (
+            "/v1beta/openai/embeddings",
+            {"model": "gemini-model", "input": "a"},
+        )
+        assert sent.header("authorization") == f"Bearer {UPSTREAM_KEY}" and sent.header("x-goog-api-key") is None
+        refusal = (
+            b'[{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT","details":[{"@type":'
+            b'"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}]}}]'
+        )
+        async with Origin(answer(refusal, status="400 Bad Request", headers=[JSON]), port=front.upstream):
+            found = await ask(front.port, "/v1/embeddings", {"model": GEMINI.model, "input": "a"})
+        assert found.status == 502, found.body
+
+    run(main)

@@ -47,6 +47,15 @@ def each(links):
         (b'{"b":1,"a":0,"b":2}', b'{"a":0,"b":2}'),
         (b'{"input":{"b":1,"a":0,"b":2}}', b'{"input":{"a":0,"b":2}}'),
         (b'{"schema":{"b":1},"input":{"z":{"y":1,"x":2}}}', b'{"input":{"z":{"y":1,"x":2}},"schema":{"b":1}}'),
+        (b'{"response":{"b":1,"a":0},"args":{"b":1,"a":0}}', b'{"args":{"b":1,"a":0},"response":{"b":1,"a":0}}'),
+        (
+            b'{"parametersJsonSchema":{"b":1,"a":0},"parameters_json_schema":{"d":1,"c":0}}',
+            b'{"parametersJsonSchema":{"b":1,"a":0},"parameters_json_schema":{"d":1,"c":0}}',
+        ),
+        (
+            b'{"responseJsonSchema":{"b":1,"a":0},"response_json_schema":{"d":1,"c":0},"argss":{"b":1,"a":0}}',
+            b'{"argss":{"a":0,"b":1},"responseJsonSchema":{"b":1,"a":0},"response_json_schema":{"d":1,"c":0}}',
+        ),
         (b'{"role":"user","content":"x"}', b'{"content":[{"text":"x","type":"text"}],"role":"user"}'),
         (b'{"input":{"content":"x"}}', b'{"input":{"content":"x"}}'),
         (b'{"cache_control":{"type":"ephemeral"},"a":1}', b'{"a":1}'),

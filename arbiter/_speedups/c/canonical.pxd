@@ -223,6 +223,12 @@ cdef inline bint is_opaque(const char* name, Py_ssize_t size) noexcept nogil:
         or named(name, size, b"output_schema", 13)
         or named(name, size, b"input_examples", 14)
         or named(name, size, b"schema", 6)
+        or named(name, size, b"args", 4)
+        or named(name, size, b"response", 8)
+        or named(name, size, b"parametersJsonSchema", 20)
+        or named(name, size, b"parameters_json_schema", 22)
+        or named(name, size, b"responseJsonSchema", 18)
+        or named(name, size, b"response_json_schema", 20)
     )
 
 

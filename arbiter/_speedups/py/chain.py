@@ -22,7 +22,11 @@ from hashlib import sha256
 from typing import NamedTuple
 
 DEEP = 128
-OPAQUE = (b"arguments", b"input", b"input_examples", b"input_schema", b"output_schema", b"parameters", b"schema")
+OPAQUE = (
+    *(b"arguments", b"input", b"input_examples", b"input_schema", b"output_schema", b"parameters", b"schema"),
+    *(b"args", b"response", b"parametersJsonSchema", b"parameters_json_schema"),  # Gemini's
+    *(b"responseJsonSchema", b"response_json_schema"),
+)
 MARKS = (b"cache_control", b"prompt_cache_breakpoint")
 MOST_MARKS = 64
 """Of one call; those behind them are left out all the same, and not told of. Anthropic takes four in a request."""

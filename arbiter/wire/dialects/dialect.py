@@ -57,6 +57,8 @@ class Dialect:
         if wire == GEMINI:
             base += "" if base.endswith(GOOGLES_VERSIONS) else GOOGLES_VERSIONS[0]
             return base + path_of(path, model, stream=stream) + events_query(query, stream=stream)
+        if provider.type == "gemini":  # what it has of OpenAI's API (embeddings)
+            base += "/openai" if base.endswith(GOOGLES_VERSIONS) else f"{GOOGLES_VERSIONS[0]}/openai"
         if (wire == MESSAGES or provider.type == "anthropic") and not base.endswith("/v1"):
             path = "/v1" + path
         return f"{base}{path}?{query}" if query else base + path

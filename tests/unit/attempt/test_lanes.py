@@ -60,6 +60,21 @@ def test_embeddings_are_relayed_to_servers_of_openais_format_and_to_nobody_else(
 
 
 @pytest.mark.parametrize(
+    ("base", "target"),
+    [
+        ("", "/v1beta/openai/embeddings"),
+        ("/v1beta", "/v1beta/openai/embeddings"),
+        ("/google/v1", "/google/v1/openai/embeddings"),
+    ],
+)
+def test_google_has_embeddings_in_openais_format(base: str, target: str) -> None:
+    at = rung(native.GEMINI, "gemini-embedding-001", base=base)
+    lane = choose(ask("embeddings", {"model": "asked", "input": ["a"]}), at)
+    assert (type(lane), lane.target()) == (NativeLane, target)
+    assert json.loads(lane.body) == {"model": "gemini-embedding-001", "input": ["a"]}
+
+
+@pytest.mark.parametrize(
     ("ours", "theirs", "base", "target"),
     [
         (CHAT, CHAT, "/v1", "/v1/chat/completions?x=1"),

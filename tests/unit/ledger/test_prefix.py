@@ -113,10 +113,27 @@ def responses(*items: Body, **members: Any) -> Body:
     return {"model": "m", "instructions": "You are kind.", "input": list(items), **members}
 
 
-FORMATS = [(chat, chat_calls), (messages, messages_calls), (responses, items_calls)]
+def gemini_calls(turn: int, count: int, *, thinking: bool, each: bool) -> list[Body]:
+    """Gemini's calls have no ids of their own, and their results stand together."""
+    signed = {"thoughtSignature": "c2ln"} if thinking else {}
+    calls = [{"functionCall": {"name": "read", "args": {"path": f"{turn}/{n}"}}} for n in range(count)]
+    results = [{"functionResponse": {"name": "read", "response": {"output": f"{turn}/{n}"}}} for n in range(count)]
+    answers = [[result] for result in results] if each else [results]
+    return [
+        {"role": "model", "parts": [calls[0] | signed, *calls[1:]]},
+        *({"role": "user", "parts": one} for one in answers),
+    ]
 
 
-@pytest.mark.parametrize(("request_of", "calls_of"), FORMATS, ids=["chat", "messages", "items"])
+def gemini(*turns: Body, **members: Any) -> Body:
+    said = [{"role": "user", "parts": [{"text": one["content"]}]} if "content" in one else one for one in turns]
+    return {"model": "m", "systemInstruction": {"parts": [{"text": "You are kind."}]}, "contents": said, **members}
+
+
+FORMATS = [(chat, chat_calls), (messages, messages_calls), (responses, items_calls), (gemini, gemini_calls)]
+
+
+@pytest.mark.parametrize(("request_of", "calls_of"), FORMATS, ids=["chat", "messages", "items", "gemini"])
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("more", [False, True], ids=["", "text-after"])
 @pytest.mark.parametrize("each", [False, True], ids=["together", "each"])
@@ -241,6 +258,33 @@ def test_the_order_in_which_a_schema_names_its_properties_counts() -> None:
     other = json.loads(json.dumps(LONG))
     other["tools"][0]["input_schema"]["properties"] = {"a": {}, "b": {}}
     assert fresh(other).tools_hash != fresh(LONG).tools_hash
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"functionCall": {"name": "f", "args": {"b": 1, "a": 2}}},
+         {"functionCall": {"args": {"b": 1, "a": 2}, "name": "f"}}),
+        ({"functionResponse": {"name": "f", "response": {"b": 1, "a": 2}}},
+         {"functionResponse": {"response": {"b": 1, "a": 2}, "name": "f"}}),
+    ],
+    ids=["call", "result"],
+)  # fmt: skip
+def test_of_geminis_arguments_the_order_counts_and_of_the_rest_it_does_not(one: Body, other: Body) -> None:
+    def chain_of(part: Body) -> list[str]:
+        return fresh({"model": "m", "contents": [{"role": "model", "parts": [part]}]}).input_chain
+
+    swapped = json.loads(json.dumps(one).replace('"b": 1, "a": 2', '"a": 2, "b": 1'))
+    assert chain_of(one) == chain_of(other) != chain_of(swapped)
+
+
+def test_geminis_tools_are_counted_one_by_one() -> None:
+    functions = [{"name": f"f{n}", "parametersJsonSchema": {"type": "object"}} for n in range(3)]
+    body = gemini(user("hi"), tools=[{"functionDeclarations": functions}, {"googleSearch": {}}])
+    found = fresh(body)
+    assert (found.tools_offered, found.tools_hash is not None, found.system_hash is not None) == (4, True, True)
+    other = fresh(json.loads(json.dumps(body).replace("You are kind.", "You are not.")))
+    assert (other.tools_hash, other.system_hash == found.system_hash) == (found.tools_hash, False)
 
 
 def test_a_head_can_be_hashed_by_whoever_has_the_prompt() -> None:
