@@ -11,7 +11,7 @@ import os
 import pickle
 import socket
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -62,7 +62,21 @@ class Damaged(msgspec.Struct, tag="damaged", frozen=True):
     """From a worker: LMDB says that the pages of the shared state are none."""
 
 
-Message = Serving | Apply | Applied | Reload | Reloaded | Counted | Damaged
+class Prices(msgspec.Struct, tag="prices", frozen=True):
+    """From control, and from the supervisor on to every worker: which price list is kept, and how the last fetch of
+    one went.
+
+    Anybody may read it at `/health`, so no address stands in it. `fetched_ms` and `entries` are of the list that is
+    kept, `tried_ms` and `outcome` of the last try since control began; None where there is none.
+    """
+
+    fetched_ms: int | None = None
+    entries: int | None = None
+    tried_ms: int | None = None
+    outcome: Literal["ok", "failed"] | None = None
+
+
+Message = Serving | Apply | Applied | Reload | Reloaded | Counted | Damaged | Prices
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode

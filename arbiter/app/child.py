@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from arbiter.app import linux
-from arbiter.lines import Applied, Apply, Line, Message, Serving
+from arbiter.lines import Applied, Apply, Line, Message, Prices, Serving
 
 _QUICK_S = 5.0  # a child that lived shorter than this died young
 _WAITS_S = (0.0, 0.1, 0.25, 0.5)  # before the successor of a child that had served
@@ -35,6 +35,7 @@ class Child:
         self._born = 0.0
         self._born_with = 0
         self._handed = 0
+        self._told: Prices | None = None
 
     def start(self, number: int) -> None:
         """Fork one, with snapshot `number`."""
@@ -47,6 +48,7 @@ class Child:
         self.has_served = False
         self.runs = 0
         self._born_with = self._handed = number
+        self._told = None
         self._born = time.monotonic()
 
     def hand(self, number: int, descriptor: int) -> None:
@@ -57,6 +59,11 @@ class Child:
     def wants(self, number: int) -> bool:
         """Whether it lives, and was not handed this snapshot yet."""
         return self.line is not None and self._handed < number
+
+    def tell(self, prices: Prices) -> None:
+        """Tell it of prices, once; one that has left too much unread is told later."""
+        if self.line is not None and self._told != prices and self.line.send(prices):
+            self._told = prices
 
     def hear(self) -> Iterator[Message]:
         """What it says that is not about itself."""

@@ -119,8 +119,10 @@ async def probe(exchange: Exchange, route: Route) -> None:
 
 
 async def health(exchange: Exchange, route: Route) -> None:
+    """A few words, for anybody: nothing private stands in them."""
     worker = exchange.worker
-    body = {"status": "ok", "version": __version__, "ready": not worker.not_ready()}
+    ready = not worker.not_ready()
+    body = {"status": "ok", "version": __version__, "ready": ready, "prices": worker.prices()}
     exchange.reply(200, JSON, _encode(body))
 
 

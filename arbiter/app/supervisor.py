@@ -42,7 +42,7 @@ from arbiter.app.preflight import CannotStart
 from arbiter.app.reload import FileWatch, Reloads
 from arbiter.config.load import ConfigError, Source, with_keys
 from arbiter.config.snapshot import Snapshot
-from arbiter.lines import Damaged, Line, Reload
+from arbiter.lines import Damaged, Line, Prices, Reload
 from arbiter.log import Log
 
 _log = Log(__name__)
@@ -131,6 +131,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
         self._exit_code = 0
         self._stops: list[float] = []  # when we were told to
         self._look_again_at = 0.0
+        self._prices: Prices | None = None  # as control last told of them
         self._has_served = False
         self._is_announced = False
         self._bell, self._ringer = os.pipe()
@@ -196,6 +197,9 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
                 self._exit_code = 1
                 return
             self._reloads.step()
+            if self._prices is not None:
+                for worker in self._workers:
+                    worker.tell(self._prices)
             self._wait(self._children, min(self._reloads.due(), default=None))
             self._announce_once()
 
@@ -266,6 +270,8 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
                 self._reloads.want(message.ask, only_keys=message.only_keys)
                 if self._stops:
                     self._reloads.refuse_asks()
+            elif isinstance(message, Prices):
+                self._prices = message
             elif isinstance(message, Damaged) and time.monotonic() >= self._look_again_at:
                 # All workers say so, each second: the one look is enough for them.
                 preflight.look_at_state(self._reloads.snapshot)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from arbiter import gateway, ids, log, own, plugins
 from arbiter.app import linux
@@ -19,13 +20,13 @@ from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.measured import Measured
 from arbiter.attempt.own_logins import OwnLogins
 from arbiter.attempt.service_accounts import ServiceAccounts
-from arbiter.clock import monotonic
+from arbiter.clock import monotonic, now_ms
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
 from arbiter.ledger.capture import Capture
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.prefix import Prefixes
-from arbiter.lines import Applied, Apply, Counted, Damaged, Line, take_up
+from arbiter.lines import Applied, Apply, Counted, Damaged, Line, Prices, take_up
 from arbiter.log import Blotter, Log
 from arbiter.metrics import Metrics
 from arbiter.routing.router import Router
@@ -58,6 +59,7 @@ class Worker:
         self.own_key = own.key_of(run_dir)
         self.started_s = int(time.time())
         self.started_iso = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started_s))
+        self._prices: Prices | None = None  # as control told of them, through the supervisor
         self._run_dir = run_dir
         self._line = line
         self._timer: asyncio.TimerHandle | None = None
@@ -134,6 +136,8 @@ class Worker:
             if isinstance(message, Apply) and descriptor is not None:
                 self.apply(take_up(descriptor))
                 self._line.send(Applied(message.number))
+            elif isinstance(message, Prices):
+                self._prices = message
             elif isinstance(message, Counted):
                 self.services.metrics.count("arbiter_config_reloads_total", (message.result,))
         if not self._line.is_open:
@@ -218,6 +222,21 @@ class Worker:
             what = "all traffic" if pause.scope == "all" else f"the {pause.scope} {pause.name}"
             said.append(f"paused: {what}")
         return said
+
+    def prices(self) -> dict[str, Any] | None:
+        """The price list that is kept, and how the last fetch of one went; None before control has told. No look at
+        the disk."""
+        prices = self._prices
+        if prices is None:
+            return None
+        age_s = None if prices.fetched_ms is None else max(0, now_ms() - prices.fetched_ms) // 1000
+        return {
+            "fetched_ms": prices.fetched_ms,
+            "age_s": age_s,
+            "entries": prices.entries,
+            "tried_ms": prices.tried_ms,
+            "outcome": prices.outcome,
+        }
 
     @property
     def _control_runs(self) -> bool:

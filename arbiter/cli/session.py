@@ -192,6 +192,7 @@ def _facts(found: Detail) -> Iterator[tuple[str, str | None]]:
     if totals.lost_tokens:
         price = f", {show.usd(totals.lost_pd)}" if totals.lost_pd is not None else ""
         yield "lost to it", f"{totals.lost_tokens:,} tokens{price}"
+    yield "answering", show.pace(totals.elapsed_ms, totals.tokens_per_s)
     yield "cost", cost(totals)
     yield "title asked", _asked(found)
 

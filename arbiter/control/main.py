@@ -93,7 +93,7 @@ def run(
     tariffs = Tariffs(current)
     if storage.url != "none":
         changer = Changer(lambda: open_store(storage.url))
-    prices = PriceRefresh(current, tariffs, changer)
+    prices = PriceRefresh(current, tariffs, changer, line.send if line is not None else lambda _: True)
     if changer is not None:
         reader = Reader(lambda: open_store(storage.url, readonly=True, query_s=QUERY_S))
         door = Door(snapshot.server, run_dir)

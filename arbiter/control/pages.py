@@ -93,6 +93,7 @@ class Pages:
             home=HOME,
             stretches=timeline.stretches,
             sums=show.sums,
+            pace=show.pace,
             approximate=show.APPROXIMATE,
             min_prefix=query.MIN_PREFIX,
         )

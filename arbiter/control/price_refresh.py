@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from arbiter import clock
 from arbiter.accounting.price_formats import BadPrices
@@ -23,6 +23,7 @@ from arbiter.ledger.repricing import Window, reprice
 from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.store import Changer, StoreDown
 from arbiter.ledger.tariffs import Tariffs, tariff
+from arbiter.lines import Prices
 from arbiter.log import Log
 
 BACK_OFF_S = 900.0  # after a fetch that failed, and between two for models without a price
@@ -37,13 +38,33 @@ Model = tuple[str, str]
 """A provider, and a model by its provider's name for it."""
 
 
-class PriceRefresh:
-    """Call `start` once, `missing` from the recorder, `stop` at the end. `changer` None: there are no rows."""
+class Kept(NamedTuple):
+    """What there is to tell of the list that is kept."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], tariffs: Tariffs, changer: Changer | None) -> None:
+    origin: str
+    entries: int
+    fetched_ms: int
+
+
+class PriceRefresh:
+    """Call `start` once, `missing` from the recorder, `stop` at the end. `changer` None: there are no rows.
+
+    `tell` is told of prices whenever there is news of them; it says whether it took them.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        tariffs: Tariffs,
+        changer: Changer | None,
+        tell: Callable[[Prices], bool] = lambda _: True,
+    ) -> None:
         self._snapshot = snapshot
         self._tariffs = tariffs
         self._changer = changer
+        self._tell = tell
+        self._told: Prices | None = None
+        self._known: tuple[tuple[int, int] | None, Kept | None] = (None, None)  # by the file's stamp
         self._missing: dict[Model, int] = {}  # since when rows of it have no price
         self._given_up: dict[Model, float] = {}  # until when, on the monotonic clock
         self._tried_at: float | None = None
@@ -90,7 +111,7 @@ class PriceRefresh:
             "error": self._error,
         }
         try:
-            kept = price_files.stored(pricing.stored)
+            kept = self._kept(pricing)
         except BadPrices as error:
             return {**shown, "error": str(error)}
         if kept is not None:
@@ -98,8 +119,17 @@ class PriceRefresh:
         return shown
 
     def look(self) -> None:
-        """Fetch if it is time to, and price anew what had no price. `start` has a thread do it; tests call it."""
+        """Fetch if it is time to, price anew what had no price, and tell of it. `start` has a thread do it; tests call
+        it."""
         pricing = self._snapshot().pricing
+        try:
+            self._look(pricing)
+        finally:
+            self._tell_of(pricing)
+
+    # ------------------------------------------------------------------ inside
+
+    def _look(self, pricing: Pricing) -> None:
         stamp = price_files.stamp(pricing.stored)
         if stamp != self._stamp:  # `arbiter prices import` was here
             self._stamp = stamp
@@ -115,7 +145,29 @@ class PriceRefresh:
         for model, since_ms in missing.items():
             self._reprice(model, since_ms)
 
-    # ------------------------------------------------------------------ inside
+    def _tell_of(self, pricing: Pricing) -> None:
+        try:
+            kept = self._kept(pricing)
+        except BadPrices:
+            kept = None
+        news = Prices(
+            fetched_ms=kept.fetched_ms if kept is not None else None,
+            entries=kept.entries if kept is not None else None,
+            tried_ms=self._tried_ms,
+            outcome=None if self._tried_ms is None else "ok" if self._error is None else "failed",
+        )
+        if news != self._told and self._tell(news):
+            self._told = news
+
+    def _kept(self, pricing: Pricing) -> Kept | None:
+        """The list that is kept, read again only where it is another one: it may be large. Errors: BadPrices."""
+        stamp = price_files.stamp(pricing.stored)
+        known, kept = self._known
+        if stamp != known:
+            found = price_files.stored(pricing.stored)
+            kept = Kept(found.origin, found.entries, found.fetched_ms) if found is not None else None
+            self._known = stamp, kept
+        return kept
 
     def _is_due(self, pricing: Pricing, *, is_wanted: bool) -> bool:
         since_s = None if self._tried_at is None else clock.monotonic() - self._tried_at
@@ -124,7 +176,7 @@ class PriceRefresh:
         if is_wanted:
             return True
         try:
-            kept = price_files.stored(pricing.stored)
+            kept = self._kept(pricing)
         except BadPrices:
             return True
         return kept is None or clock.now_ms() - kept.fetched_ms >= pricing.refresh_s * 1000

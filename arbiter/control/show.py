@@ -209,6 +209,16 @@ def sums(
     return f"{told(sent, 'in', read, put)}, {told(output, 'out', thought)}{asked}"
 
 
+def pace(elapsed_ms: int | None, tokens_per_s: float | None) -> str | None:
+    """How long attempts took that ended well, and how fast they wrote: `12.3 s, 40 tokens a second`."""
+    if elapsed_ms is None:
+        return None
+    took = duration(elapsed_ms * 1000)
+    if tokens_per_s is None:
+        return took
+    return f"{took}, {tokens_per_s:{',.0f' if tokens_per_s >= 100 else '.3g'}} tokens a second"
+
+
 def usd(pd: int | None) -> str:
     """Picodollars as `$5.1045`, `$0.003532`, `$0.00000012`: four digits of what there is, and cents at least."""
     if pd is None:

@@ -3,8 +3,8 @@
 Theory of operation. One thread. Every quarter of a second it moves what the workers have written, a bounded batch per
 transaction, and deletes it from LMDB once the store has it: a record that comes twice changes nothing, since all in it
 has an id of its own. Once an hour, when nothing waits, it sweeps the blocks that nothing refers to any more (references
-go first, by `retention`) and that were not used for `storage.capture.ttl`. A worker writes a block anew well before
-that, so what it refers to is there.
+go first, by `retention`) and that were not used for `storage.capture.ttl`, or for `storage.rows_ttl` where that is
+shorter. A worker writes a block anew well before that, so what it refers to is there.
 
 The same thread tends the search index (`search_tender`) and what is to get vectors (`meaning_tender`). A transaction
 is short, because the recorder writes to the same database, and rows come first.
@@ -23,6 +23,7 @@ from arbiter import clock
 from arbiter.config.snapshot import Snapshot
 from arbiter.ledger import capture_file, meaning_tender, search_tender
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
+from arbiter.ledger.capture import KNOWN_S
 from arbiter.ledger.capture_file import Captured, CaptureFile
 from arbiter.ledger.database import Database, Statement, Unstorable
 from arbiter.ledger.meaning_tender import MeaningTender
@@ -118,10 +119,14 @@ class Keeper:
 
     def sweep(self) -> int:
         """Remove the blocks whose time is over. Returns how many that were. Errors: StoreDown."""
-        ttl_s = self._snapshot().storage.capture.ttl_s
-        if not ttl_s:
+        storage = self._snapshot().storage
+        limits_s = [storage.capture.ttl_s] if storage.capture.ttl_s else []
+        if storage.rows_ttl_s is not None:
+            # Workers know of the other limit only.
+            limits_s.append(max(storage.rows_ttl_s, 2 * KNOWN_S))
+        if not limits_s:
             return 0
-        before_ms = clock.now_ms() - int(ttl_s * 1000)
+        before_ms = clock.now_ms() - int(min(limits_s) * 1000)
         swept = 0
         while found := self._store_of_ours().change(lambda database: _sweep_blocks(database, before_ms)):
             swept += found

@@ -11,15 +11,17 @@ taken for four bytes to a token.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from arbiter import clock
 from arbiter.accounting.facts import UNFINISHED
-from arbiter.ledger.database import Database
+from arbiter.ledger.database import Database, Statement
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.store import Readable
 from arbiter.ledger.tables import Table
 from arbiter.ledger.tokenizer import BYTES_PER_TOKEN, Tokenizer
-from arbiter.ledger.toolsets import ToolSetRow, read
+from arbiter.ledger.toolsets import USED_EVERY_S, ToolSetRow, read
 
 COUNTED_BYTES = 128 << 10
 """Of one batch: a tenth of a second."""
@@ -28,6 +30,14 @@ TOOLS_BYTES = 32 << 10
 KNOWN_SETS = 4096
 
 TOOL_SETS = Table("tool_sets", ToolSetRow)
+_USED = "UPDATE tool_sets SET used_ms = ? WHERE id = ?"
+
+
+class Known(NamedTuple):
+    """What there is to know of a set in the store. `until`: it is to be looked at again then (monotonic clock)."""
+
+    tokens: int
+    until: float
 
 
 class Estimates:
@@ -35,8 +45,8 @@ class Estimates:
 
     def __init__(self, tokenizer: Tokenizer | None = None) -> None:
         self._tokenizer = tokenizer if tokenizer is not None else Tokenizer()
-        self._known: dict[str, int] = {}  # tokens of the sets that are in the store
-        self._found: dict[str, int] = {}  # of those that will be with the batch, or were found there for it
+        self._known: dict[str, Known] = {}  # the sets that are in the store
+        self._found: dict[str, Known] = {}  # those that will be with the batch, or were found there for it
         self._left_bytes = 0
 
     def take(self, batch: Batch, store: Readable) -> None:
@@ -47,9 +57,9 @@ class Estimates:
                 self._estimate(row)
 
     def stored(self, batch: Batch) -> None:
-        for id, tokens in self._found.items():
+        for id, known in self._found.items():
             self._known.pop(id, None)
-            self._known[id] = tokens
+            self._known[id] = known
         self._found.clear()
         while len(self._known) > KNOWN_SETS:
             del self._known[next(iter(self._known))]
@@ -59,22 +69,37 @@ class Estimates:
 
     def _take_tools(self, batch: Batch, store: Readable) -> None:
         self._found.clear()
-        unknown = {row.tools_hash for row in batch.attempts if row.tools_hash is not None} - self._known.keys()
+        now, now_ms = clock.monotonic(), clock.now_ms()
+        until = now + USED_EVERY_S
+        unknown = {
+            row.tools_hash for row in batch.attempts if row.tools_hash is not None and self._due(row.tools_hash) <= now
+        }
         if unknown:
-            self._found.update(store.read(lambda database: _tokens(database, unknown)))
+            found = store.read(lambda database: _tokens(database, unknown))
+            self._found.update((id, Known(tokens, until)) for id, tokens in found.items())
+            if found:
+                # In order: two gateways that wait for each other's row would wait for ever.
+                batch.also.append(Statement(_USED, [(now_ms, id) for id in sorted(found)]))
         rows = []
         for row in batch.attempts:
             id, schemas = row.tools_hash, row.tools_sample
-            if id is None or schemas is None or id in self._known or id in self._found:
+            if id is None or schemas is None or id not in unknown or id in self._found:
                 continue
-            found = read(id, schemas, row.started_ms, self._rate(schemas, TOOLS_BYTES))
-            self._found[id] = found.tokens
-            rows.append(found)
+            made = read(id, schemas, row.started_ms, now_ms, self._rate(schemas, TOOLS_BYTES))
+            self._found[id] = Known(made.tokens, until)
+            rows.append(made)
         if rows:
             batch.also.append(TOOL_SETS.inserts(rows))
         for row in batch.attempts:
-            if row.tools_hash is not None:
-                row.tools_tokens = self._known.get(row.tools_hash, self._found.get(row.tools_hash))
+            # One that was swept meanwhile still has as many.
+            known = self._found.get(row.tools_hash or "") or self._known.get(row.tools_hash or "")
+            if known is not None:
+                row.tools_tokens = known.tokens
+
+    def _due(self, id: str) -> float:
+        """When a set is to be looked at, on the monotonic clock."""
+        known = self._known.get(id)
+        return known.until if known is not None else 0.0
 
     def _estimate(self, row: AttemptRow) -> None:
         sample = row.sample

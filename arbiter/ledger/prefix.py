@@ -17,11 +17,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 from msgspec import Raw
 
+from arbiter import clock
 from arbiter._speedups import chain, nesting
 from arbiter.inputs import CONVERSATIONS, conversation_of
 from arbiter.ledger import asked
 from arbiter.ledger.head import MAX_ENTRIES, SHORT, TOOLS, Heads, seed_of
 from arbiter.ledger.seldom import Seldom
+from arbiter.ledger.toolsets import USED_EVERY_S
 from arbiter.ledger.trails import LEAST_BYTES, LINK, Chain, Found, Trail, Trails, trail_of
 from arbiter.log import Log
 
@@ -74,7 +76,7 @@ class Prefixes:
         self.folded_bytes = self.late_bytes = 0
         self.untold = Seldom(_log, "a request's prefix could not be told")
         self.too_many = Seldom(_log, "more prompts wait to be hashed than there is room for; their rows go without")
-        self._seen_tools: dict[str, None] = {}
+        self._seen_tools: dict[str, float] = {}  # when, on the monotonic clock
         self._threads: ThreadPoolExecutor | None = None
 
     def reading(self, members: Mapping[str, Raw], before: Mapping[str, Raw] | None = None) -> Reading:
@@ -92,11 +94,11 @@ class Prefixes:
         return self._threads.submit(work)
 
     def tools_sample(self, tools: str, raw: Raw) -> bytes | None:
-        """The schemas behind a hash, where this worker sees it for the first time and they are not too long."""
-        seen = self._seen_tools
-        is_new = tools not in seen
-        seen.pop(tools, None)
-        seen[tools] = None
+        """The schemas behind a hash, where this worker has not seen it lately and they are not too long."""
+        seen, now = self._seen_tools, clock.monotonic()
+        seen_at = seen.pop(tools, None)
+        is_new = seen_at is None or now - seen_at >= USED_EVERY_S  # control may have let go of it since
+        seen[tools] = now
         if len(seen) > SEEN_TOOLS:
             del seen[next(iter(seen))]
         text = memoryview(raw)

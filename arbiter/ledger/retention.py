@@ -19,6 +19,7 @@ from arbiter.chore import Chore
 from arbiter.ledger import search_tender
 from arbiter.ledger.database import Database
 from arbiter.ledger.store import Store, StoreDown
+from arbiter.ledger.toolsets import USED_EVERY_S
 
 MARKED = 10_000
 AT_ONCE = 200
@@ -26,6 +27,7 @@ FIRST_SWEEP_S = 60.0
 SWEEP_EVERY_S = 3600.0
 SHORTEST_PAUSE_S = 0.02
 STOP_WITHIN_S = 2.0
+USED_LATE_S = 2 * USED_EVERY_S  # a set of tools was in use that long after it was said to be; clocks differ, too
 
 log = logging.getLogger("arbiter.ledger")
 
@@ -58,12 +60,15 @@ _UNSEEN_AND_ALONE = (
 
 
 def of_rows(ttl_s: float) -> list[Rule]:
-    """What `storage.rows_ttl` stands for. An attempt goes with its request, or on its own if that was gone before."""
+    """What `storage.rows_ttl` stands for. An attempt goes with its request, or on its own if that was gone before; so
+    does what was captured of one, and that of a request which has no row."""
     parts = dict.fromkeys(("attempts", "request_blocks", "request_headers"), "request_id")
     notes = {"notes": "session_id"}
     return [
         Rule(table="requests", moment="received_ms", ttl_s=ttl_s, parts=parts, request="id"),
         Rule(table="attempts", moment="started_ms", ttl_s=ttl_s, request="request_id"),
+        Rule(table="tool_sets", moment="used_ms", ttl_s=ttl_s + USED_LATE_S),
+        *of_content(ttl_s),
         Rule(table="sessions", moment="last_ms", ttl_s=ttl_s, parts=notes),
         Rule(table="sessions", moment="COALESCE(last_ms, 0)", ttl_s=ttl_s, parts=notes, only=_UNSEEN_AND_ALONE),
     ]

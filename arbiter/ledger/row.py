@@ -156,7 +156,7 @@ class AttemptRow(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     rate_limits: dict[str, str] | None = None  # the response's rate-limit and quota headers, verbatim
     sample: Annotated[bytes | None, UNSTORED] = None  # of the request's text, for an estimate
     sample_of_bytes: Annotated[int, UNSTORED] = 0  # of how much text that is a sample
-    tools_sample: Annotated[bytes | None, UNSTORED] = None  # the tool schemas, the first time this worker saw them
+    tools_sample: Annotated[bytes | None, UNSTORED] = None  # the tool schemas, if new to this worker
     equivalent_pd: int | None = None  # what a subscription's call would have cost, in picodollars
     settings_hash: str | None = None  # 12 hexadecimal digits of what else the request asked that reaches the prompt
     cost_asked_ms: int | None = None  # when the provider was last asked what it cost, and did not say

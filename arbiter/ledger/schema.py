@@ -90,7 +90,7 @@ INDEXES: Final[Mapping[str, str]] = {
 FORMER_INDEXES: Final = frozenset({"attempts_session"})
 """Those of earlier releases that no question needs any more. Each one costs every row."""
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((), ())
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = ((), (), ())
 """Steps from version n to n+1, beginning with version 0: an empty database. Its tables are made from the Structs."""
 
 FILLS: Final[tuple[tuple[str, ...], ...]] = (
@@ -102,6 +102,8 @@ FILLS: Final[tuple[tuple[str, ...], ...]] = (
         " WHERE cost_source IS NOT NULL GROUP BY request_id HAVING COUNT(*) = COUNT(cost_pd)"
         " AND COUNT(CASE WHEN cost_source = 'subscription' THEN 1 END) = COUNT(*))",
     ),
+    # Which attempts have which set would take a look at each of them; that it was no later is found at once.
+    ("UPDATE tool_sets SET used_ms = COALESCE((SELECT MAX(started_ms) FROM attempts), seen_ms) WHERE used_ms IS NULL",),
 )
 """What belongs to the same steps, and fills in values: for when the tables have all their columns."""
 

@@ -1,9 +1,16 @@
-"""The tools that agents offer: each set once, with an estimate of what its schemas cost in tokens (SPEC 7.2)."""
+"""The tools that agents offer: each set once, with an estimate of what its schemas cost in tokens (SPEC 7.2).
+
+No index leads from a set to the attempts with it, as it would cost every row. Instead each set says when it was last in
+use, within `USED_EVERY_S`; it may go (`retention`) once that was before all attempts that are kept. A worker sends the
+schemas of a set again that it has not seen for that long, so one that is gone and comes back is written anew.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
+USED_EVERY_S = 3600.0
+"""So often it is written down that a set is in use."""
 MAX_NAMES = 1024
 NAME_CHARS = 128
 
@@ -17,6 +24,7 @@ class ToolSetRow(msgspec.Struct, array_like=True, kw_only=True):
     bytes: int  # of the schemas, as they were sent
     tokens: int  # estimated
     names: dict[str, int]  # each tool's tokens, estimated; of a name that comes twice the sum
+    used_ms: int | None = None  # when a row with it was last stored, an hour ago at most
 
 
 class _Function(msgspec.Struct):
@@ -41,7 +49,7 @@ _decode_declaring = msgspec.json.Decoder(_Declaring).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def read(id: str, schemas: bytes, seen_ms: int, tokens_per_byte: float) -> ToolSetRow:
+def read(id: str, schemas: bytes, seen_ms: int, used_ms: int, tokens_per_byte: float) -> ToolSetRow:
     """The row of a set whose schemas are so dense. What is no list of tools is one without names."""
     tools = offered(schemas)
     names: dict[str, int] = {}
@@ -55,6 +63,7 @@ def read(id: str, schemas: bytes, seen_ms: int, tokens_per_byte: float) -> ToolS
         bytes=len(schemas),
         tokens=round(len(schemas) * tokens_per_byte),
         names=names,
+        used_ms=used_ms,
     )
 
 

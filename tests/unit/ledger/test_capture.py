@@ -23,7 +23,7 @@ from arbiter.ledger.capture import Capture, Heard, Known
 from arbiter.ledger.capture_file import Captured, CaptureFile, Full, New
 from arbiter.ledger.capture_keeper import Keeper
 from arbiter.ledger.questions.content import Piece, content
-from arbiter.ledger.retention import Sweeper, of_content
+from arbiter.ledger.retention import Sweeper, of_content, of_rows
 from arbiter.ledger.store import StoreDown
 from arbiter.state import environment
 from arbiter.wire import native
@@ -34,11 +34,11 @@ from tests.fakes.wires import MESSAGES
 HOUR_MS = 3_600_000
 
 
-def snapshot(tmp_path: Path, capture: str = "content: true") -> Snapshot:
+def snapshot(tmp_path: Path, capture: str = "content: true", rows_ttl: str = "never") -> Snapshot:
     text = f"""
 providers: {{ a: {{ type: echo }} }}
 state: lmdb://{tmp_path}/state
-storage: {{ url: "sqlite:///{tmp_path}/arbiter.db", capture: {{ {capture} }} }}
+storage: {{ url: "sqlite:///{tmp_path}/arbiter.db", capture: {{ {capture} }}, rows_ttl: {rows_ttl} }}
 """
     return parse(text, "arbiter.yaml", {})
 
@@ -47,8 +47,8 @@ storage: {{ url: "sqlite:///{tmp_path}/arbiter.db", capture: {{ {capture} }} }}
 def make_keeper(tmp_path: Path, place: Place) -> Iterator[Any]:
     made: list[Keeper] = []
 
-    def make(settings: str = "content: true") -> Keeper:
-        config = snapshot(tmp_path, settings)
+    def make(settings: str = "content: true", rows_ttl: str = "never") -> Keeper:
+        config = snapshot(tmp_path, settings, rows_ttl)
         made.append(Keeper(tmp_path / "state", lambda: config, place.open))
         return made[-1]
 
@@ -390,6 +390,22 @@ def test_without_a_ttl_nothing_is_swept(tmp_path, make_keeper, place):
     aged(place, "r1", 10_000 * HOUR_MS)
     assert keeper.sweep() == 0
     assert rows(place, "SELECT COUNT(*) FROM request_blocks") == [(4,)]
+
+
+def test_content_kept_for_ever_goes_with_rows_that_are_not(tmp_path, make_keeper, place):
+    """`storage.rows_ttl` means what was captured too, down to the blocks, and these where no worker counts on them."""
+    capture = worker(tmp_path)
+    capture.take(heard(1, "a"))
+    capture.close()
+    keeper = make_keeper("content: true, ttl: 0", rows_ttl="1h")
+    drain(keeper)
+    aged(place, "r1", HOUR_MS + HOUR_MS // 2)
+    Sweeper(place.open, lambda: of_rows(3600.0)).sweep()
+    assert rows(place, "SELECT COUNT(*) FROM request_blocks") == [(0,)]
+    assert keeper.sweep() == 0  # a worker may still take it for written
+    change(place, f"UPDATE blocks SET last_used_ms = last_used_ms - {HOUR_MS}")
+    assert keeper.sweep() == 4
+    assert rows(place, "SELECT COUNT(*) FROM blocks") == [(0,)]
 
 
 def test_where_nothing_is_captured_nothing_is_made(tmp_path, make_keeper, place):

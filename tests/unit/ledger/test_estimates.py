@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from arbiter import clock
 from arbiter.ledger import estimates
 from arbiter.ledger.estimates import Estimates
 from arbiter.ledger.recorder import Batch
@@ -141,6 +142,37 @@ def test_a_set_of_tools_is_counted_once_and_told_with_every_row(stage, store):
     Run(Estimates(TOKENIZER), store).move(fresh)
     assert later.tools_tokens == other_worker.tools_tokens == fresh.tools_tokens == kept[3]
     assert len(run.sets()) == 1
+
+
+def test_that_a_set_is_in_use_is_written_down_hourly_and_no_more(stage, store, monkeypatch):
+    """By every recorder; and one that was swept meanwhile is written anew, or still has its number."""
+    now_s = 1000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s)
+    monkeypatch.setattr(clock, "now_ms", lambda: int(now_s * 1000))
+    run = Run(stage, store)
+    used: list[int] = []
+
+    def move(row: AttemptRow) -> AttemptRow:
+        batch = run.move(row)
+        used.append(len(batch.also))
+        return row
+
+    def used_ms() -> list[tuple[int]]:
+        return [tuple(one) for one in store.read(lambda db: db.rows("SELECT used_ms FROM tool_sets"))]
+
+    tokens = move(offering(1, b'[{"name":"x"}]')).tools_tokens
+    assert used_ms() == [(1_000_000,)] and tokens
+    for number in range(2, 5):
+        now_s += 1200 - 1
+        assert move(offering(number)).tools_tokens == tokens
+    assert used == [1, 0, 0, 0] and used_ms() == [(1_000_000,)]
+    now_s += 4
+    move(offering(5))
+    assert used[4:] == [1] and used_ms() == [(4_601_000,)]
+    now_s += 7200
+    store.change(lambda db: db.run("DELETE FROM tool_sets"))
+    assert move(offering(6)).tools_tokens == tokens and used_ms() == []
+    assert move(offering(7, b'[{"name":"x"}]')).tools_tokens == tokens and used_ms() == [(11_801_000,)]
 
 
 def test_a_set_that_nobody_sampled_yet_is_unknown(stage, store):

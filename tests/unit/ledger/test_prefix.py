@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arbiter import clock
 from arbiter.ledger.prefix import AT_ONCE_BYTES, TOOLS_SAMPLE_BYTES, Prefix, Prefixes
+from arbiter.ledger.toolsets import USED_EVERY_S
 from arbiter.wire import native
 
 CAPTURES = Path(__file__).parents[2] / "vectors" / "turns"
@@ -557,6 +559,20 @@ def test_tools_are_sampled_once(prefixes: Prefixes) -> None:
     many = [{"name": f"tool-{n}", "description": "x" * 1000} for n in range(TOOLS_SAMPLE_BYTES // 1000)]
     large = told(prefixes, messages(user("a"), tools=many))
     assert large.tools_sample is None and large.tools_offered == len(many)
+
+
+def test_tools_that_were_not_seen_for_an_hour_are_sampled_again(
+    prefixes: Prefixes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody uses may be gone from the store by then; what is in use is not sent over and over."""
+    now_s = 1000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now_s)
+    assert told(prefixes, LONG).tools_sample is not None
+    for _ in range(3):
+        now_s += USED_EVERY_S - 1
+        assert told(prefixes, LONG).tools_sample is None
+    now_s += USED_EVERY_S
+    assert told(prefixes, LONG).tools_sample is not None
 
 
 # --- what comes in from outside ---------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from arbiter import clock
 from arbiter.config.load import demo_snapshot
 from arbiter.control.main import aging
 from arbiter.ledger import retention
+from arbiter.ledger.estimates import Estimates
 from arbiter.ledger.query import Filters
+from arbiter.ledger.recorder import Batch
 from arbiter.ledger.retention import Rule, Sweeper, of_content, of_rows
 from arbiter.ledger.store import Counts, Position, StoreDown
 from tests.fakes.gateway import until
@@ -33,22 +35,27 @@ def sweeper(place, rules):
     return Sweeper(place.open, lambda: rules)
 
 
+def swept(place, rules):
+    """What went, of the tables of which something did."""
+    return {table: count for table, count in sweeper(place, rules).sweep().items() if count}
+
+
 def test_old_requests_go_with_their_attempts(place, store):
     """To the row: those of seven days and more, whatever became of them."""
     store.write([row for number in range(20) for row in aged(number, number - 0.5)], AT)
-    assert sweeper(place, of_rows(7 * DAY_S)).sweep() == {"requests": 12, "attempts": 0, "sessions": 0}
+    assert swept(place, of_rows(7 * DAY_S)) == {"requests": 12}
     assert left(store) == [f"r{number:08d}" for number in range(8)]
     orphans = "SELECT COUNT(*) FROM attempts WHERE request_id NOT IN (SELECT id FROM requests)"
     assert store.read(lambda db: db.rows(orphans)) == [(0,)]
     assert store.counts().attempts >= 16
-    assert sweeper(place, of_rows(7 * DAY_S)).sweep() == {"requests": 0, "attempts": 0, "sessions": 0}
+    assert swept(place, of_rows(7 * DAY_S)) == {}
 
 
 def test_an_attempt_that_came_after_its_request_had_gone_goes_too(place, store):
     store.write(aged(1, 10)[1:2], AT)
     young = aged(2, 1)
     store.write(young, Position("j", 2))
-    assert sweeper(place, of_rows(7 * DAY_S)).sweep() == {"requests": 0, "attempts": 1, "sessions": 0}
+    assert swept(place, of_rows(7 * DAY_S)) == {"attempts": 1}
     assert left(store) == [young[0].id]
 
 
@@ -59,7 +66,7 @@ def test_a_session_that_nobody_used_goes_with_its_notes_and_what_operators_did_s
         place.sql(f"INSERT INTO sessions (id, session, last_ms) VALUES ('{name}', '{name}', {last_ms})")
         place.sql(f"INSERT INTO notes VALUES ('{name}', '{name}', 5, 'me', 'hm')")
         place.sql(f"INSERT INTO audit (id, at_ms, who, action, target) VALUES ('{name}', 5, 'me', 'note', '{name}')")
-    assert sweeper(place, of_rows(DAY_S)).sweep() == {"requests": 0, "attempts": 0, "sessions": 1}
+    assert swept(place, of_rows(DAY_S)) == {"sessions": 1}
     assert place.sql("SELECT id FROM sessions") == place.sql("SELECT id FROM notes") == [("young",)]
     assert len(place.sql("SELECT id FROM audit")) == 2
 
@@ -203,3 +210,64 @@ def test_the_rows_of_the_last_hours_are_counted_right_after_a_sweep(place, store
     store.write([row for number in range(100) for row in aged(number, 10 if number < 60 else 0)], AT)
     sweeper(place, of_rows(DAY_S)).sweep()
     assert store.counts() == Counts(40, 80)
+
+
+def test_a_set_of_tools_goes_after_the_last_attempts_with_it(place, store, monkeypatch):
+    """As a recorder and its workers live through it: what is in use stays, and what comes back is there again."""
+    now_ms = clock.now_ms()
+    stage = Estimates()
+
+    def offered(number, days, name, schemas=None):
+        """An attempt with a set of tools, stored so many days ago."""
+        at_ms = now_ms - int(days * DAY_S * 1000)
+        with monkeypatch.context() as patch:
+            patch.setattr(clock, "now_ms", lambda: at_ms)
+            patch.setattr(clock, "monotonic", lambda: at_ms / 1000)
+            request = request_row(number, received_ms=at_ms)
+            batch = Batch([request], [attempt_row(request, started_ms=at_ms, tools_hash=name, tools_sample=schemas)])
+            stage.take(batch, store)
+            store.write([*batch.requests, *batch.attempts], Position("j", number), batch.also)
+            stage.stored(batch)
+
+    offered(1, 20, "gone", b"[{}]")
+    offered(2, 20, "lasting", b"[{}]")
+    offered(3, 10, "lasting")
+    offered(4, 7.01, "just-gone", b"[{}]")
+    offered(5, 1, "young", b"[{}]")
+    assert swept(place, of_rows(11 * DAY_S)) == {"requests": 2, "tool_sets": 1}
+    assert place.sql("SELECT id FROM tool_sets ORDER BY id") == [("just-gone",), ("lasting",), ("young",)]
+    assert swept(place, of_rows(7 * DAY_S)) == {"requests": 2, "tool_sets": 1}
+    assert place.sql("SELECT id FROM tool_sets ORDER BY id") == [("just-gone",), ("young",)], "later than its attempts"
+    offered(6, 0, "gone", b"[{}]")
+    assert swept(place, of_rows(7 * DAY_S)) == {}
+    left_over = "SELECT DISTINCT tools_hash FROM attempts WHERE tools_hash NOT IN (SELECT id FROM tool_sets)"
+    assert place.sql(left_over) == []
+
+
+def test_a_set_of_tools_that_came_into_use_since_it_was_marked_stays(place, store):
+    """As does one of which an earlier release did not say when it was in use."""
+    columns = "id, seen_ms, tools, bytes, tokens, names, used_ms"
+    for name, used in (("old", "5"), ("taken-up", "5"), ("unsaid", "NULL")):
+        place.sql(f"INSERT INTO tool_sets ({columns}) VALUES ('{name}', 5, 1, 2, 3, '{{}}', {used})")
+    (rule,) = (rule for rule in of_rows(DAY_S) if rule.table == "tool_sets")
+    marked = store.read(lambda db: retention._mark(db, rule, 100))
+    assert sorted(marked) == ["old", "taken-up"]
+    place.sql("UPDATE tool_sets SET used_ms = 500 WHERE id = 'taken-up'")
+    assert store.change(lambda db: retention._delete(db, rule, marked, 100)) == 1
+    assert place.sql("SELECT id FROM tool_sets ORDER BY id") == [("taken-up",), ("unsaid",)]
+
+
+def test_content_of_a_request_that_has_no_row_goes_too(place, store):
+    """It came while the journal was full, or after its row had gone: nothing else would ever take it away."""
+    now_ms = clock.now_ms()
+    for name, at_ms in (("old", 5), ("young", now_ms)):
+        place.sql(
+            "INSERT INTO request_blocks (id, request_id, direction, position, kind, block, at_ms)"
+            f" VALUES ('{name}', '{name}', 'in', 0, 'message', 'b', {at_ms})"
+        )
+        place.sql(
+            "INSERT INTO request_headers (id, request_id, direction, headers, at_ms)"
+            f" VALUES ('{name}', '{name}', 'in', '{{}}', {at_ms})"
+        )
+    assert swept(place, of_rows(DAY_S)) == {"request_blocks": 1, "request_headers": 1}
+    assert place.sql("SELECT id FROM request_blocks") == place.sql("SELECT id FROM request_headers") == [("young",)]

@@ -180,7 +180,8 @@ def test_swept_requests_take_the_names_of_their_tools_along(place, store):
     late = Batch([], [attempt_row(request_row(9), started_ms=5, tool_names=["late"])], [])
     ToolNames(switch).take(late, store)
     store.write(late.attempts, Position("j", 9), late.also)
-    assert Sweeper(place.open, lambda: of_rows(60)).sweep() == {"requests": 1, "attempts": 2, "sessions": 0}
+    swept = Sweeper(place.open, lambda: of_rows(60)).sweep()
+    assert {table: count for table, count in swept.items() if count} == {"requests": 1, "attempts": 2}
     left = store.read(lambda db: db.rows(f"SELECT source FROM {search.ENTRIES} ORDER BY source"))
     assert left == [("r00000002",), ("r00000003",)]
     assert sources(store, "tool2") == [("tools", "r00000002")]

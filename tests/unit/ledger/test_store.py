@@ -462,19 +462,36 @@ def test_what_a_subscription_served_before_cost_nothing_then_either(place):
         store.close()
 
 
+def test_sets_of_tools_of_an_earlier_version_count_as_used_until_its_last_attempt(place):
+    """Version 3: nothing said when they were in use. So none of them goes before an attempt that may have it."""
+    columns = "id, seen_ms, tools, bytes, tokens, names"
+    for attempts, used_ms in ((0, 5), (3, 4000)):
+        store = place.open()
+        store.write(
+            [attempt_row(request_row(n), id=f"a{n}", started_ms=1000 * (n + 1)) for n in range(1, attempts + 1)], AT
+        )
+        store.close()
+        place.sql("ALTER TABLE tool_sets DROP COLUMN used_ms")
+        place.sql("UPDATE schema_version SET version = 2")
+        place.sql("DELETE FROM tool_sets")
+        place.sql(f"INSERT INTO tool_sets ({columns}) VALUES ('old', 5, 1, 2, 3, '{{}}')")
+        place.open().close()
+        assert place.sql("SELECT used_ms FROM tool_sets") == [(used_ms,)]
+
+
 def test_who_only_reads_a_store_of_an_earlier_version_is_told_which_it_is(place):
     """It is left as it is; whoever writes brings it up to date, and then it is read."""
     place.open().close()
     place.sql("ALTER TABLE requests DROP COLUMN user_agent")
     place.sql("DROP TABLE tool_sets")
-    told = r"is of an earlier version \(schema 2\): it has no requests.user_agent, tool_sets$"
+    told = r"is of an earlier version \(schema 3\): it has no requests.user_agent, tool_sets$"
     for _ in range(2):
         with pytest.raises(StoreOld, match=told):
             place.open(readonly=True)
     place.open().close()
     place.open(readonly=True).close()
     place.sql("DELETE FROM schema_version")
-    with pytest.raises(StoreOld, match=r"\(schema 0, this one has schema 2\)$"):
+    with pytest.raises(StoreOld, match=r"\(schema 0, this one has schema 3\)$"):
         place.open(readonly=True)
 
 
