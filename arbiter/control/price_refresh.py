@@ -122,10 +122,8 @@ class PriceRefresh:
         """Fetch if it is time to, price anew what had no price, and tell of it. `start` has a thread do it; tests call
         it."""
         pricing = self._snapshot().pricing
-        try:
-            self._look(pricing)
-        finally:
-            self._tell_of(pricing)
+        self._look(pricing)
+        self._tell_of(pricing)
 
     # ------------------------------------------------------------------ inside
 

@@ -192,7 +192,8 @@ class Capture:
 class Known:
     """The blocks that were written lately, by a hash of the raw bytes they were made of.
 
-    They are written anew long before control could sweep them: what control has seen used it keeps for `ttl_s` more.
+    They are written anew long before control could sweep them: what control has seen used it keeps for `ttl_s` more,
+    or, where rows are let go sooner, for twice `KNOWN_S` at least.
     """
 
     def __init__(self, ttl_s: float) -> None:

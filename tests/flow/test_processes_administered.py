@@ -14,12 +14,19 @@ from typing import Any
 import pytest
 
 from arbiter.config.snapshot import key_digest
+from arbiter.ledger import price_files
 from tests.fakes import browser
 from tests.fakes.client import ask, run
 from tests.fakes.gateway import ADMIN, ADMIN_TOKEN, ARBITER, Gateway, run_dir, until
+from tests.fakes.pages import Page, serving
 
 ECHO = {"providers": {"echo": {"type": "echo", "models": ["m"]}}}
 CLIENT_KEY = "ak-the-key-of-a-client"
+PRICE = {"litellm_provider": "house", "input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06}
+KEYS = {
+    "auth": {"mode": "require"},
+    "clients": [{"name": "ci", "key_hash": f"sha256:{key_digest(CLIENT_KEY)}"}],
+}
 
 
 def talk(gateway: Gateway, count: int = 1, *, model: str = "m", headers: Any = ()) -> list[str]:
@@ -48,11 +55,7 @@ def open_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """With a token, and keys for everybody."""
-    auth = {
-        "auth": {"mode": "require"},
-        "clients": [{"name": "ci", "key_hash": f"sha256:{key_digest(CLIENT_KEY)}"}],
-    }
-    with Gateway({**ECHO, **auth}, tmp_path_factory.mktemp("gated")) as gateway:
+    with Gateway({**ECHO, **KEYS}, tmp_path_factory.mktemp("gated")) as gateway:
         yield gateway
 
 
@@ -264,6 +267,51 @@ def test_metrics_and_models_are_for_those_with_a_key_where_everybody_needs_one(g
     assert b"arbiter_requests_total" in gated.get("/metrics", headers=ADMIN).body
     for path in ("/health", "/health/live", "/health/ready"):
         assert gated.get(path).status == 200
+
+
+def test_health_tells_every_worker_s_caller_how_the_last_fetch_of_prices_went(tmp_path: Path) -> None:
+    """SPEC 9.3, without a key and with nothing private: no address, and none of its token. A new worker knows, too."""
+    with serving() as site:
+        site.pages["/prices"] = Page(200, json.dumps({"one": PRICE, "two": PRICE}).encode())
+        prices = {"refresh": "6h", "refresh_url": f"{site.url}/prices?token=S3CRET-word"}
+        with Gateway({**ECHO, "prices": prices, **KEYS}, tmp_path, workers=2) as gateway:
+
+            def told() -> dict[str, Any]:
+                answer = gateway.get("/health")
+                assert answer.status == 200 and b"S3CRET" not in answer.body and b"127.0.0.1" not in answer.body
+                return dict(answer.json["prices"] or {})
+
+            until(lambda: all(told().get("outcome") == "ok" for _ in range(20)), "word of the fetch in both workers")
+            first = told()
+            assert first["entries"] == 2 and isinstance(first["age_s"], int)
+            assert first["fetched_ms"] >= first["tried_ms"]
+            for victim in gateway.workers:
+                os.kill(victim, signal.SIGKILL)
+                until(lambda: len(gateway.workers) == 2 and victim not in gateway.workers, "a new worker")  # noqa: B023
+            until(lambda: all(told().get("fetched_ms") == first["fetched_ms"] for _ in range(20)), "in new workers")
+            # A control that dies is followed by one that has tried nothing yet, and what is kept is new enough.
+            os.kill(gateway.control, signal.SIGKILL)
+            until(lambda: all(told().get("outcome") is None for _ in range(20)), "word of the new control")
+            assert (told()["entries"], told()["fetched_ms"]) == (2, first["fetched_ms"])
+            assert len(site.asked) == 1
+
+
+def test_health_tells_of_a_fetch_that_failed_and_how_old_the_last_good_list_is(tmp_path: Path) -> None:
+    """Also where no rows are stored."""
+    file = tmp_path / "data" / "prices.json"
+    price_files.keep(file, json.dumps({"one": PRICE}).encode(), "by hand")
+    kept = json.loads(file.read_bytes())
+    kept["fetched_ms"] -= 2 * 86_400_000
+    file.write_text(json.dumps(kept))
+    with serving() as site:
+        prices = {"refresh": "6h", "refresh_url": f"{site.url}/nothing-here"}
+        with Gateway({**ECHO, "prices": prices, "storage": {"url": "none"}}, tmp_path) as gateway:
+            found = until(
+                lambda: (told := gateway.get("/health").json["prices"]) and told["outcome"] and told,
+                "word of the fetch",
+            )
+            assert found["outcome"] == "failed" and found["tried_ms"]
+            assert (found["entries"], found["fetched_ms"]) == (1, kept["fetched_ms"]) and found["age_s"] >= 2 * 86_400
 
 
 # --- the command line beside a running gateway ------------------------------------------------------------------------

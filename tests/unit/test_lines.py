@@ -6,9 +6,10 @@ import gc
 import os
 import warnings
 
-from arbiter.lines import Applied, Apply, Counted, Line, Reload, Reloaded, Serving, put_down, take_up
+from arbiter.lines import Applied, Apply, Counted, Line, Prices, Reload, Reloaded, Serving, put_down, take_up
 
-MESSAGES = [Serving(), Applied(3), Reload(7), Reloaded([7, 8], 200, {"epoch": "e", "pending": []}), Counted("ok")]
+MESSAGES = [Serving(), Applied(3), Reload(7), Reloaded([7, 8], 200, {"epoch": "e", "pending": []}), Counted("ok"),
+            Prices(fetched_ms=5, entries=3, tried_ms=5, outcome="ok")]  # fmt: skip
 
 
 def test_messages_arrive_whole_and_in_order():

@@ -77,6 +77,7 @@ def test_a_session_is_told_turn_by_turn_with_those_it_started_further_in(
     assert f"    {CHILD}: open" in lines and f"      parent      {ROOT}" in lines
     assert next(line for line in lines if "502" in line).split()[0] == "-", "a failed call is no turn"
     assert "  lost to it  9,000 tokens, $0.000000000077" in lines
+    assert "  answering   2.67 s, 71.9 tokens a second" in lines
 
 
 def test_a_session_is_known_by_its_id_its_name_or_how_it_begins(db: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from arbiter.ledger.recorder import Batch
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Changer, Position
 from arbiter.ledger.tariffs import Tariffs
+from arbiter.lines import Prices
 from tests.fakes.gateway import until
 from tests.fakes.pages import Page, Site, serving
 from tests.fakes.rows import attempt_row, request_row
@@ -42,10 +43,17 @@ class Gateway:
         self.store = SqliteStore(folder / "a.db")
         self.changer = Changer(lambda: SqliteStore(folder / "a.db"))
         self.tariffs = Tariffs(lambda: snapshot)
-        self.made = lambda: PriceRefresh(lambda: snapshot, self.tariffs, self.changer)
+        self.told: list[Prices] = []
+        self.hears = True
+        self.made = lambda: PriceRefresh(lambda: snapshot, self.tariffs, self.changer, self.hear)
         self.refresh = self.made()
         self.stage = Pricing(self.tariffs, missing=self.refresh.missing)
         self.rows = 0
+
+    def hear(self, prices: Prices) -> bool:
+        if self.hears:
+            self.told.append(prices)
+        return self.hears
 
     def record(self, model: str, provider: str = "openai") -> str:
         """A request of a model, stored as the recorder does."""
@@ -185,7 +193,42 @@ def test_a_bug_costs_one_look_and_not_the_thread(
     gateway.refresh = gateway.made()
     monkeypatch.setattr(price_files, "stamp", broken)
     gateway.refresh.start()
-    until(lambda: gateway.refresh.describe()["fetched_ms"] is not None, "a fetch")
+    until(lambda: gateway.told and gateway.told[-1].fetched_ms is not None, "a fetch")
     gateway.refresh.stop()
     failed = [record for record in caplog.records if record.levelname == "ERROR"]
     assert len(failed) == 1 and failed[0].fields["chore"] == "prices"  # type: ignore[attr-defined]
+
+
+def test_the_supervisor_is_told_of_prices_when_there_is_news(
+    gateway: Gateway, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept and how the last fetch went, once each; and again where nobody took it."""
+    monkeypatch.setattr(price_refresh, "BACK_OFF_S", 0.0)
+    gateway.refresh.look()
+    gateway.refresh.look()
+    (first,) = gateway.told
+    assert (first.entries, first.outcome, first.tried_ms is not None) == (1, "ok", True)
+    site.pages["/prices"] = Page(503, b"later")
+    gateway.record("odd")
+    gateway.hears = False
+    gateway.refresh.look()
+    gateway.hears = True
+    gateway.refresh.look()
+    failed = gateway.told[-1]
+    assert (failed.entries, failed.fetched_ms, failed.outcome) == (1, first.fetched_ms, "failed")
+    gateway.pricing.stored.write_text("{")
+    monkeypatch.setattr(price_refresh, "BACK_OFF_S", 900.0)
+    gateway.refresh.look()
+    assert (gateway.told[-1].entries, gateway.told[-1].fetched_ms, len(gateway.told)) == (None, None, 3)
+
+
+def test_that_there_are_no_prices_but_those_of_the_release_is_told_too(tmp_path: Path, site: Site) -> None:
+    """And a list that is imported later, where nothing is ever fetched."""
+    gateway = Gateway(tmp_path, site, "off")
+    gateway.refresh.look()
+    assert gateway.told == [Prices()]
+    price_files.keep(gateway.pricing.stored, listing("a", "b"), "by hand")
+    gateway.refresh.look()
+    assert (gateway.told[-1].entries, gateway.told[-1].tried_ms, gateway.told[-1].outcome) == (2, None, None)
+    gateway.store.close()
+    gateway.changer.close()

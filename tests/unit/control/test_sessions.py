@@ -211,6 +211,7 @@ def test_the_page_of_sessions_leads_to_each_and_from_one_to_those_around_it(here
     text = page(here, "")
     assert text.count("<tr>") == 5 and f'href="/admin/ui/sessions/ci%20{ROOT}"' in text
     text = page(here, f"/ci%20{ROOT}")
+    assert "<dd>2.67 s, 71.9 tokens a second</dd>" in text
     assert "2 of 3 requests, 1 failed" in text and '<span class="tag">miss</span>' in text
     assert f'href="/admin/ui/sessions/ci%20{CHILD}"' in text
     assert f'href="/admin/ui/sessions/ci%20{ROOT}"' in page(here, f"/ci%20{CHILD}"), "the way back to its parent"

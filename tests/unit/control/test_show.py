@@ -44,6 +44,22 @@ def test_a_share_is_all_or_nothing_only_where_it_is(part, told):
     assert show.percent(part) == told
 
 
+@pytest.mark.parametrize(
+    ("elapsed_ms", "tokens_per_s", "told"),
+    [
+        (None, None, None),
+        (2_000, None, "2.00 s"),
+        (2_000, 40.0, "2.00 s, 40 tokens a second"),
+        (245_000, 12.345, "4 min 5 s, 12.3 tokens a second"),
+        (7_500_000, 0.034, "2 h 5 min, 0.034 tokens a second"),
+        (1, 99.96, "1.0 ms, 100 tokens a second"),
+        (1_000, 1234.5, "1.00 s, 1,234 tokens a second"),
+    ],
+)
+def test_a_pace_has_as_many_digits_as_matter(elapsed_ms, tokens_per_s, told):
+    assert show.pace(elapsed_ms, tokens_per_s) == told
+
+
 def test_counts_tell_what_is_a_part_of_what():
     """`~` before each sum that the provider did not report to its end."""
     whole = attempt_row(request_row(1), cache_write_tokens=200, reasoning_tokens=5)
