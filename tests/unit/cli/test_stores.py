@@ -83,7 +83,7 @@ def test_a_store_of_an_earlier_version_says_which_and_what_to_do(place: Place, a
             continue
         done = arbiter(*command, "--db", at)
         assert (done.code, done.err.count("\n")) == (1, 1), command
-        assert " is of an earlier version (schema 2): it has no attempts.cleared_tokens; start its gate" in done.err
+        assert " is of an earlier version (schema 3): it has no attempts.cleared_tokens; start its gate" in done.err
     # Who changes something in it brings it up to date.
     assert "there is no session" in arbiter("session", "some-session", "--end", "--db", at).err
     assert arbiter("requests", "--db", at).out == "No request yet.\n"
