@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from arbiter.ledger.schema import VERSION
 from arbiter.ledger.sqlite import SqliteStore
 from tests.fakes.gateway import free_port
 from tests.fakes.stores import Place, SqlitePlace
@@ -58,7 +59,8 @@ def nothing(at: Path) -> str:
 def newer(at: Path) -> str:
     SqliteStore(at).close()
     SqlitePlace(at).sql("UPDATE schema_version SET version = 99")
-    return f"the store cannot be read: {at}: it has schema version 99, of a newer Arbiter than this one, which knows 2"
+    ahead = f"schema version 99, of a newer Arbiter than this one, which knows {VERSION}"
+    return f"the store cannot be read: {at}: it has {ahead}"
 
 
 @pytest.mark.parametrize("made", [directory, its_directory, text, empty, another_program_s, nothing, newer])
@@ -83,7 +85,8 @@ def test_a_store_of_an_earlier_version_says_which_and_what_to_do(place: Place, a
             continue
         done = arbiter(*command, "--db", at)
         assert (done.code, done.err.count("\n")) == (1, 1), command
-        assert " is of an earlier version (schema 3): it has no attempts.cleared_tokens; start its gate" in done.err
+        told = f" is of an earlier version (schema {VERSION}): it has no attempts.cleared_tokens; start its gate"
+        assert told in done.err
     # Who changes something in it brings it up to date.
     assert "there is no session" in arbiter("session", "some-session", "--end", "--db", at).err
     assert arbiter("requests", "--db", at).out == "No request yet.\n"
