@@ -194,7 +194,9 @@ def _models(snapshot: Snapshot) -> str:
 
 
 def _wire(provider: Provider, model: Model | None) -> str:
-    return APIS[model.api] if model is not None and model.api is not None else provider.wire
+    if model is None:
+        return provider.wire
+    return APIS[model.api] if model.api is not None else provider.wire_of(model.upstream)
 
 
 def _groups(snapshot: Snapshot) -> str:

@@ -21,6 +21,7 @@ from arbiter.log import Blotter
 from arbiter.metrics import Metrics
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
+from arbiter.wire.headers import REQUEST_IDS
 
 MESSAGE_BYTES = 2048  # SPEC 7.2
 WORD_CHARS = 256  # of an id or a name that the upstream chose
@@ -60,7 +61,7 @@ class Attempt:
         row.status = exchange.status
         row.reused_connection = exchange.reused
         row.queue_us, row.connect_us, row.headers_us = exchange.queue_us, exchange.connect_us, exchange.headers_us
-        request_id = exchange.header("request-id") or exchange.header("x-request-id")
+        request_id = next((found for name in REQUEST_IDS if (found := exchange.header(name))), None)
         row.upstream_request_id = _word(request_id, self._book.blot)
         row.rate_limits = ratelimits.snapshot(exchange.headers, self._book.blot)
 

@@ -43,8 +43,11 @@ OAUTH_BETA = "oauth-2025-04-20"
 _GOOGLES_CREDENTIALS = ("access_token", "oauth_token")
 """Parameters of Google's REST APIs that are nobody else's."""
 
+REQUEST_IDS = ("request-id", "x-request-id", "x-amzn-requestid")
+"""What providers call a request of ours, of which one is in an answer."""
+
 TO_CLIENT_NAMES = frozenset(
-    ("request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "content-type",
+    (*REQUEST_IDS, "retry-after", "retry-after-ms", "x-should-retry", "content-type",
      "x-models-etag", "x-reasoning-included")
 )  # fmt: skip
 TO_CLIENT_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-", "x-codex-", "x-oai-")

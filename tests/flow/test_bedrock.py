@@ -113,12 +113,14 @@ def test_a_whole_answer_is_told_as_the_client_knows_it(cloud: Cloud, ours: Wire,
         output = {"message": {"role": "assistant", "content": [{"text": "hello"}]}}
         told = {"output": output, "stopReason": "end_turn", "usage": USAGE, "metrics": {"latencyMs": 1}}
         body = json.dumps(told).encode() if model == NOVA else MESSAGES.answer("hello")
-        async with Bedrock(answer(body, headers=[JSON]), port=cloud.upstream) as bedrock:
+        headers = [JSON, ("x-amzn-requestid", "aws-1")]
+        async with Bedrock(answer(body, headers=headers), port=cloud.upstream) as bedrock:
             found = await ask(cloud.port, ours.path, ours.ask(model=model))
         assert bedrock.refusals == [] and found.status == 200 and b"hello" in found.body
         assert bedrock.calls[0].operation == ("converse" if model == NOVA else "invoke")
+        assert found.header("x-amzn-requestid") == "aws-1"
         (attempt,) = await asyncio.to_thread(until, lambda: cloud.row(found.trace_id)["attempts"], "its row")
-        assert attempt["output_tokens"] == 3
+        assert (attempt["output_tokens"], attempt["upstream_request_id"]) == (3, "aws-1")
 
     run(main)
 
