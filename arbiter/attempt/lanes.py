@@ -25,10 +25,12 @@ from arbiter.routing.plan import Rung
 from arbiter.routing.undeclared import betas_of
 from arbiter.state.base import State
 from arbiter.wire import bound_responses, embeddings, faults, native, unsealed
+from arbiter.wire.converse_models import is_known
 from arbiter.wire.course import Course
-from arbiter.wire.dialects import dialect_of
+from arbiter.wire.dialects import Changes, dialect_of
 from arbiter.wire.disguises import unmasked
 from arbiter.wire.format import FORMATS, UPSTREAMS, Asked, Upstream, Writer
+from arbiter.wire.messages_models import abilities_of
 from arbiter.wire.native import NativeStream
 from arbiter.wire.openai_models import dialect
 from arbiter.wire.places import place_of
@@ -301,6 +303,19 @@ _UNSEALED = {
 """Between which formats, the client's first, no reasoning is sealed."""
 
 
+def _telling(rung: Rung, wire: str) -> str:
+    """The name by which a builder knows what the model takes: the operator's, where the provider's does not say."""
+    if rung.known_as is None or not dialect_of(rung.provider).names_its_own or _says(wire, rung.model):
+        return rung.model
+    return rung.known_as if _says(wire, rung.known_as) else rung.model
+
+
+def _says(wire: str, model: str) -> bool:
+    if wire == native.MESSAGES:
+        return abilities_of(model) is not None
+    return dialect(model).known if wire in FORMATS else is_known(model)
+
+
 class TranslatedLane:
     """The request is built anew in the upstream's format, the answer in the client's."""
 
@@ -308,8 +323,20 @@ class TranslatedLane:
     kind: str | None = EVENTS
     sets_marks = True
     format: Upstream
-    __slots__ = ("_ask", "_disguises", "_model", "_origin", "_ours", "_rung", "body", "edited", "fidelity", "format",
-                 "left_out")  # fmt: skip
+    __slots__ = (
+        "_ask",
+        "_disguises",
+        "_model",
+        "_origin",
+        "_ours",
+        "_rung",
+        "_telling",
+        "body",
+        "edited",
+        "fidelity",
+        "format",
+        "left_out",
+    )  # fmt: skip
 
     def __init__(self, ask: Ask, rung: Rung, wire: str, account: str) -> None:
         self._ask = ask
@@ -323,15 +350,18 @@ class TranslatedLane:
         asked, self.left_out = ask.request(), 0
         if ask.seems_sealed:
             asked, self.left_out = ask.handed_along().told_to(self._origin)
+        self._telling = _telling(rung, self.format.name)
         request = msgspec.structs.replace(
             asked,
-            model=rung.model,
+            model=self._telling,
             stream=ask.stream,
             include_usage=ask.stream,  # SPEC 2.5; the writer knows what the client asked for
         )
         try:
             changes = dialect_of(rung.provider).changes(self.format.name, ask.incoming.fields, betas_of(ask.window))
             body = self.format.build_request(request, rung.target)
+            if self._telling != rung.model and self.format.name in FORMATS:
+                body = Changes({"model": Raw(msgspec.json.encode(rung.model))}).in_body(body)
             self.body = changes.in_body(body) if changes is not None else body
             self._disguises = self.format.disguised(request)
         except PartUnsupported as error:
@@ -354,7 +384,7 @@ class TranslatedLane:
             return None
         if self._ours.name == native.RESPONSES and ENCRYPTED not in bytes(ask.opened.members.get("include", b"")):
             return None
-        if self.format.name == native.CHAT and dialect(self._model).reasoning is None:
+        if self.format.name == native.CHAT and dialect(self._telling).reasoning is None:
             return None
         return Sealer(ask.vault, self._origin, ask.client)
 

@@ -125,5 +125,5 @@ def _with_login(rung: Rung, login: Login) -> Rung:
         provider = replace(rung.provider, accounts=accounts(rung.provider, login))
         if len(_known) >= _KNOWN:
             _known.clear()
-        known = _known[key] = (rung, Rung(provider, rung.model, rung.max_output, rung.api))
+        known = _known[key] = (rung, Rung(provider, rung.model, rung.max_output, rung.api, rung.known_as))
     return known[1]

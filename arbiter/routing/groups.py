@@ -115,7 +115,10 @@ def rung_of(snapshot: Snapshot, provider_name: str, model_id: str) -> Rung:
     """A declared model is asked for under the provider's name for it; any other under the name it came by."""
     provider = snapshot.providers[provider_name]
     model = provider.model(model_id)
-    return Rung(provider, model.upstream, model.max_output, model.api) if model else Rung(provider, model_id)
+    if model is None:
+        return Rung(provider, model_id)
+    known_as = model.id if model.id != model.upstream else None
+    return Rung(provider, model.upstream, model.max_output, model.api, known_as)
 
 
 def lot(seed: bytes, name: bytes, weight: float = 1.0) -> float:

@@ -56,16 +56,18 @@ ANYONE = Caller()
 class Rung:
     """One target of a climb: whom to ask, and under which name the model goes by there.
 
-    `api` is the API that the operator named for the model, `wire` the format that it is asked in: that API's, else the
-    provider's. `max_output` is what the operator says that the model writes at most. `url` is the provider's, `target`
-    what a builder of its requests is told of it, `name` "provider/model" as state and metrics know it; all worked out
-    once.
+    `known_as` is what the operator calls the model, where that is another name: a provider's own (a deployment, an ARN)
+    need not say which model it is. `api` is the API that the operator named for the model, `wire` the format that it is
+    asked in: that API's, else the provider's. `max_output` is what the operator says that the model writes at most.
+    `url` is the provider's, `target` what a builder of its requests is told of it, `name` "provider/model" as state and
+    metrics know it; all worked out once.
     """
 
     provider: Provider
     model: str
     max_output: int | None = None
     api: str | None = None
+    known_as: str | None = None
     wire: str = field(init=False)
     url: str = field(init=False)
     target: Target = field(init=False)

@@ -74,6 +74,11 @@ _FAMILIES = tuple((re.compile(pattern), ways) for pattern, ways in _RULES)
 _UNKNOWN = Ways()
 
 
+def is_known(model: str) -> bool:
+    """Return whether the name says which model it is."""
+    return ways_of(model) is not _UNKNOWN
+
+
 @functools.lru_cache(maxsize=1024)
 def ways_of(model: str) -> Ways:
     """Return what `model` takes, by the name that Bedrock is asked for."""

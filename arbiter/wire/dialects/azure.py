@@ -21,6 +21,8 @@ V1 = "/openai/v1"
 
 
 class Azure(Dialect):
+    names_its_own = True
+
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         base, version = provider.endpoint.path, provider.api_version
         tail = f"?{query}" if query else ""

@@ -50,6 +50,7 @@ _PLAIN = Changes({"anthropic_version": VERSION}, _ELSEWHERE)
 
 
 class Bedrock(Dialect):
+    names_its_own = True
     tells_errors = False
 
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:

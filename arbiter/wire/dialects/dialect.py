@@ -44,6 +44,9 @@ class Dialect:
     forwards: tuple[str, ...] = ()
     """Headers of the caller's that mean something to it, in lower case."""
 
+    names_its_own = False
+    """Whether its names of models are whoever set it up's, and need not say which models they are."""
+
     tells_errors = True
     """Whether its errors have the shape of the format that it was asked in."""
 

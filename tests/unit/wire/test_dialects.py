@@ -31,7 +31,8 @@ ARN = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/eu.meta.llama3-2
 def rung(kind: str, model: str = "served", *, base: str = "", api: str | None = None, **provider: Any) -> Rung:
     place = Endpoint("https", "up.test", 443, base)
     wire = "bedrock-converse" if kind == "bedrock" else CHAT
-    return Rung(Provider("up", kind, wire, place, accounts=(KEY,), **provider), model, api=api)
+    known_as = provider.pop("known_as", None)
+    return Rung(Provider("up", kind, wire, place, accounts=(KEY,), **provider), model, api=api, known_as=known_as)
 
 
 def headers(target: Rung, wire: str, *pairs: tuple[str, str]) -> dict[str, str]:
@@ -220,3 +221,30 @@ def test_an_answer_that_bedrock_gives_whole_has_its_facts() -> None:
 def test_bedrock_has_no_count_of_its_own_that_is_asked_for() -> None:
     assert not lanes.counts_tokens(MESSAGES, rung("bedrock", CLAUDE))
     assert lanes.counts_tokens(MESSAGES, rung("azure", api="messages"))
+
+
+PROFILE = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/abc"
+
+
+def test_a_deployment_is_asked_as_the_model_that_its_operator_says_it_is() -> None:
+    """A name that somebody made up says nothing of what the model takes; what is sent is that name all the same."""
+    for model, known_as, limit in (
+        ("my-deployment", "gpt-5.2", "max_completion_tokens"),
+        ("my-deployment", "mine-too", "max_tokens"),
+        ("my-deployment", None, "max_tokens"),
+        ("gpt-4o", "gpt-5.2", "max_tokens"),
+    ):
+        sent = json.loads(choose(ask(MESSAGES, HELLO), rung("azure", model, known_as=known_as)).body)
+        assert (sent["model"], sent[limit]) == (model, 9)
+    plain = json.loads(choose(ask(MESSAGES, HELLO), rung("openai", "m", known_as="gpt-5.2")).body)
+    assert plain["max_tokens"] == 9, "elsewhere the provider's name is the model's"
+
+
+@pytest.mark.parametrize("api", ["messages", "converse"])
+def test_an_arn_is_asked_as_the_model_that_its_operator_says_it_is(api: str) -> None:
+    hello = {"model": "asked", "messages": [{"role": "user", "content": "hi"}], "reasoning_effort": "high"}
+    lane = choose(ask(CHAT, hello), rung("bedrock", PROFILE, api=api, known_as="claude-sonnet-4-5"))
+    sent = json.loads(lane.body)
+    told = sent if api == "messages" else sent["additionalModelRequestFields"]
+    assert told["thinking"] == {"type": "enabled", "budget_tokens": 24_576} and "model" not in sent
+    assert "inference-profile%2Fabc/" in lane.target()
