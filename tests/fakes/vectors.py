@@ -27,6 +27,16 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 CASES = sorted(path.parent for wire in UPSTREAMS for path in (VECTORS / wire).glob("*/upstream.*"))
 
 
+def read_by(case: Path) -> bytes:
+    """What the format's reader is fed of a case: its stream, out of its frames where it has such."""
+    if not (case / "upstream.jsonl").exists():
+        return (case / "upstream.sse").read_bytes()
+    frames = Unframer(case.parent.name, 1 << 20)
+    data = frames.feed(eventstream.stream((case / "upstream.jsonl").read_text()))
+    assert frames.fault is None
+    return data
+
+
 def read(case: Path, piece: int = 0) -> list[Event]:
     """The events of a case, its bytes fed in pieces of that size; 0 is all at once."""
     wire = case.parent.name

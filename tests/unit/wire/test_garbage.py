@@ -14,7 +14,7 @@ from arbiter.fold import collect, unfold
 from arbiter.model import Ended, Event, Failed
 from arbiter.wire.format import FORMATS
 from tests.fakes import grammar
-from tests.fakes.vectors import CASES
+from tests.fakes.vectors import CASES, read_by
 
 EACH = pytest.mark.parametrize("wire", list(FORMATS))
 
@@ -121,7 +121,7 @@ frames = st.tuples(st.sampled_from([b"", *(word.encode() for word in WORDS[:11])
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
     """A vector with some bytes of it changed, lost, or told twice."""
-    data = bytearray((draw(st.sampled_from(CASES)) / "upstream.sse").read_bytes())
+    data = bytearray(read_by(draw(st.sampled_from(CASES))))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
         length = draw(st.integers(0, 60))

@@ -34,11 +34,11 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
-from arbiter.wire.format import FORMATS
+from arbiter.wire.format import FORMATS, UPSTREAMS
 from arbiter.wire.moulds import Carrier
 from arbiter.wire.translated import TranslatedStream
 from tests.fakes import grammar
-from tests.fakes.vectors import CASES
+from tests.fakes.vectors import CASES, read_by
 from tests.unit.wire import neutral, upstreams
 
 EACH = pytest.mark.parametrize("wire", list(FORMATS))
@@ -53,7 +53,7 @@ def pieces(data: bytes, at: list[int]) -> Iterator[bytes]:
 
 
 def read(wire: str, data: bytes, at: list[int]) -> list[Event]:
-    reader = FORMATS[wire].reader()
+    reader = UPSTREAMS[wire].reader()
     return [event for piece in pieces(data, at) for event in reader.feed(piece)] + reader.finish()
 
 
@@ -112,7 +112,7 @@ SIDES = pytest.mark.parametrize("side", ["py", "c"])
 def passing(side: str, wire: str, client: str, parts: Iterable[bytes]) -> tuple[grammar.Told, Carrier]:
     """What a client is told where plain deltas pass the neutral model by, and what carried them."""
     carry = importlib.import_module(f"arbiter._speedups.{side}.carry")
-    reader = FORMATS[wire].reader()
+    reader = UPSTREAMS[wire].reader()
     carriers = {neutral.CHAT: carry.ChatCarrier, neutral.MESSAGES: carry.MessagesCarrier}
     if wire in carriers:  # of the others nothing is moved
         reader.frames = carriers[wire](LIMIT_BYTES)
@@ -145,7 +145,7 @@ def test_deltas_that_pass_by_say_the_same(
 @TO_EACH
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
 def test_a_vectors_deltas_that_pass_by_say_the_same(side: str, client: str, case: Path) -> None:
-    data, wire = (case / "upstream.sse").read_bytes(), case.parent.name
+    data, wire = read_by(case), case.parent.name
     slow = grammar.JUDGES[client](written(client, read(wire, data, [])))
     check_same(passing(side, wire, client, [data])[0], slow)
     check_same(passing(side, wire, client, [data[i : i + 1] for i in range(len(data))])[0], slow)

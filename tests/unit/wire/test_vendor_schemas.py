@@ -30,8 +30,8 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
-from arbiter.wire.format import FORMATS
-from tests.fakes.vectors import CASES
+from arbiter.wire.format import FORMATS, UPSTREAMS
+from tests.fakes.vectors import CASES, read_by
 from tests.fakes.vendor_schemas import fault
 from tests.unit.wire.neutral import CHAT, GEMINI, MESSAGES, RESPONSES, streams
 
@@ -154,8 +154,8 @@ def test_answers_are_the_vendors(said: list[Event], client: str) -> None:
 @CLIENTS
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
 def test_so_are_those_of_real_servers_translated(case: Path, client: str) -> None:
-    reader = FORMATS[case.parent.name].reader()
-    events = reader.feed((case / "upstream.sse").read_bytes()) + reader.finish()
+    reader = UPSTREAMS[case.parent.name].reader()
+    events = reader.feed(read_by(case)) + reader.finish()
     assert faults_of_stream(client, events) == []
     try:
         collect(events)
