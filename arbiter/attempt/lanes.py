@@ -24,7 +24,7 @@ from arbiter.model import NOT_KEPT_ITEM, Answer, Event, Thinking, ToolCall
 from arbiter.routing.plan import Rung
 from arbiter.routing.undeclared import betas_of
 from arbiter.state.base import State
-from arbiter.wire import bound_responses, embeddings, faults, native, unsealed
+from arbiter.wire import bedrock_converse, bound_responses, embeddings, faults, native, unsealed
 from arbiter.wire.converse_models import is_known
 from arbiter.wire.course import Course
 from arbiter.wire.dialects import Changes, dialect_of
@@ -298,7 +298,8 @@ class StoredLane(NativeLane):
 _UNSEALED = {
     *((name, name) for name in FORMATS),
     *((native.GEMINI, name) for name in FORMATS),  # its clients need not say whose call is whose
-    (native.MESSAGES, native.GEMINI),  # signatures of Google's pass as they are (`wire.signatures`)
+    (native.MESSAGES, native.GEMINI),  # whose signatures pass as they are (`wire.signatures`)
+    (native.MESSAGES, bedrock_converse.name),  # the same
 }
 """Between which formats, the client's first, no reasoning is sealed."""
 

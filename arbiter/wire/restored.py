@@ -21,8 +21,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from arbiter.errors import InvalidReasoning
-from arbiter.model import Message, Part, Request, SealedThinking, Text, Thinking, ToolCall
-from arbiter.wire.native import GEMINI, MESSAGES, RESPONSES
+from arbiter.model import Message, Part, RedactedThinking, Request, SealedThinking, Text, Thinking, ToolCall
+from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
 from arbiter.wire.vault import Origin, Sealed, Thought, Vault, digest, squeezed
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")  # characters of an id that some clients replace
@@ -138,23 +138,24 @@ def _start(texts: list[str], sealed: Sealed) -> int:
 
 def _fits(sealed: Sealed, target: Origin) -> bool:
     origin = sealed.origin
-    if target.format in (MESSAGES, GEMINI):
-        return (origin.format, origin.home, origin.model) == (target.format, target.home, target.model)
+    if target.format == CHAT:
+        return any(thought.text for thought in sealed.thoughts)
     if target.format == RESPONSES:
         return (origin.format, origin.home, origin.account) == (RESPONSES, target.home, target.account)
-    return any(thought.text for thought in sealed.thoughts)
+    return (origin.format, origin.home, origin.model) == (target.format, target.home, target.model)
 
 
 def _rebuilt(
     messages: list[Message], places: list[int], thoughts: list[tuple[int, Thought]], *, splits: bool
 ) -> Iterator[tuple[int, str | tuple[Part, ...]]]:
-    """Yield the messages that change: without items and plain thoughts, and with `thoughts` where they stood.
+    """Yield the messages that change: without items and plain thoughts, and with `thoughts` where they stood, once.
 
     `splits`: a thought may stand in the middle of a text that a client joined; else it stands before it.
     """
     parts = [part for place in places for part in messages[place].parts()]
     sizes = [len(squeezed(part.text)) if type(part) is Text else 0 for part in parts]
     standing: dict[int, list[tuple[int, Part]]] = {}
+    put_back = [thought.part() for _, thought in thoughts]
     for start, thought in thoughts:
         place, offset = _place(parts, sizes, start, thought)
         standing.setdefault(place, []).append((offset if splits else 0, thought.part()))
@@ -163,7 +164,7 @@ def _rebuilt(
         before = messages[place].parts()
         after: list[Part] = []
         for part in before:
-            after += _with_thoughts(part, standing.get(at, []))
+            after += _with_thoughts(part, standing.get(at, []), put_back)
             at += 1
         if place == places[-1]:
             after += (thought for _, thought in standing.get(at, ()))
@@ -187,9 +188,11 @@ def _place(parts: list[Part], sizes: list[int], start: int, thought: Thought) ->
     return len(parts), 0
 
 
-def _with_thoughts(part: Part, standing: list[tuple[int, Part]]) -> Iterator[Part]:
+def _with_thoughts(part: Part, standing: list[tuple[int, Part]], put_back: list[Part]) -> Iterator[Part]:
     if type(part) is SealedThinking or (type(part) is Thinking and _is_plain(part)):
         return
+    if type(part) in (Thinking, RedactedThinking) and part in put_back:
+        return  # the client's format has a place for it, too
     rest = part
     past = 0
     for offset, thought in standing:

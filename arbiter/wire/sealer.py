@@ -26,7 +26,7 @@ from arbiter.model import (
     ThinkingSigned,
 )
 from arbiter.wire.moulds import Mould, Moulds
-from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES
+from arbiter.wire.native import CHAT, RESPONSES
 from arbiter.wire.vault import MAX_SEALED_BYTES, Origin, Sealed, Thought, Vault, squeezed
 
 _decode_str = msgspec.json.Decoder(str).decode
@@ -171,10 +171,8 @@ class Sealer:
 
 def _is_wanted(thought: Thought, format: str) -> bool:
     """Whether an upstream of that format could do anything with it again."""
-    if format == MESSAGES:
-        return thought.signature is not None or thought.data is not None
+    if format == CHAT:
+        return bool(thought.text)
     if format == RESPONSES:
         return thought.item is not None
-    if format == GEMINI:
-        return thought.signature is not None
-    return format == CHAT and bool(thought.text)
+    return thought.signature is not None or thought.data is not None

@@ -302,6 +302,12 @@ def test_the_plain_text_beside_an_item_is_left_out_and_other_thoughts_stay() -> 
     assert HandedAlong(request, VAULT, "ann").told_to(DEEP).request == request
 
 
+def test_a_thought_that_the_client_sends_signed_as_well_is_one_thought() -> None:
+    parts = (Thinking("one", "sig 1"), Text(SAID), RedactedThinking("red"), item_of(WITH_TEXT), CALL)
+    found = restored(conversation(*parts), CLAUDE)
+    assert found.count(Thinking("one", "sig 1")) == found.count(RedactedThinking("red")) == 1
+
+
 def test_an_item_twice_is_an_item_once() -> None:
     item = item_of(WITH_TEXT)
     assert restored(conversation(item, item, Text(SAID), CALL), CLAUDE).count(Thinking("one", "sig 1")) == 1
