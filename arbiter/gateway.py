@@ -387,8 +387,7 @@ def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> No
 async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presence: _Presence) -> None:
     row, stream = call.row, live.stream
     call.services.waiting.pop(call, None)
-    if live.facts is not None and live.facts.model is not None:
-        row.model = live.facts.model[:_MODEL_CHARS]
+    _name_served(call, live)
     row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
     # What earlier attempts took, and the pauses between them, are none of our own work either.
     waited_us = before_us + live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
@@ -432,8 +431,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
         out.end()
     live.close(error)
     row.repairs = stream.course.repairs or None
-    if live.facts is not None and live.facts.model is not None:
-        row.model = live.facts.model[:_MODEL_CHARS]
+    _name_served(call, live)
     if error is not None:
         if stream.last_words:
             await _end_failed(call, out, call.doors.blot.raw(stream.last_words))
@@ -515,6 +513,11 @@ def _cost(snapshot: Snapshot, live: Live) -> Pairs:
         return []
     pd = charged_pd(usage, live.rung.provider, live.rung.model, snapshot.pricing.overrides)
     return [("x-arbiter-cost-usd", units.usd(pd))] if pd is not None else []
+
+
+def _name_served(call: Call, live: Live) -> None:
+    if live.facts is not None and live.facts.model is not None:  # an upstream may say anything, our key too
+        call.row.model = call.doors.blot(live.facts.model[:_MODEL_CHARS])
 
 
 def _note(call: Call, error: ArbiterError) -> None:

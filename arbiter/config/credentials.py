@@ -21,7 +21,7 @@ Kind = Literal["password", "secret"]
 _PASSWORD: Final = re.compile(r"(?:password|passwd|passphrase|passcode|pwd)s?\d*$")
 _SECRET: Final = re.compile(
     r"(?:secret|credential|authorization|auth|bearer|jwt|token|cookie"
-    r"|(?:api|access|secret|private|signing|encryption|auth|account|master|subscription|shared|ssh|deploy|license)key"
+    r"|(?:api|access|secret|private|signing|encryption|auth|account|master|subscription|shared|ssh|deploy|license|arbiter)key"
     r"|^x?sid|connectsid|phpsessid|jsessionid)\d*$"
 )
 _SEVERAL: Final = re.compile(r"(?:secrets|credentials|cookies|jwts|(?:api|access|secret|private)keys)$")

@@ -16,6 +16,7 @@ from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut, UpstreamError
 from arbiter.ledger.prompt import Prompt
+from arbiter.ledger.redaction import Redactor
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
 from arbiter.metrics import Metrics
@@ -26,6 +27,8 @@ from arbiter.wire.headers import REQUEST_IDS
 MESSAGE_BYTES = 2048  # SPEC 7.2
 WORD_CHARS = 256  # of an id or a name that the upstream chose
 TOOL_NAMES = 256
+
+_redact = Redactor()  # by shapes and names; what is ours the request's blotter knows
 
 
 class Pen(Protocol):
@@ -245,7 +248,7 @@ def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
     row.finish_reason, row.finish_inferred = _word(facts.finish, blot), facts.finish_inferred
     row.events = facts.events
     row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes
-    row.tool_names = [name[:WORD_CHARS] for name in facts.tool_names[:TOOL_NAMES]] or None
+    row.tool_names = [blot(name[:WORD_CHARS]) for name in facts.tool_names[:TOOL_NAMES]] or None
     row.usage_source = facts.usage_source
     row.cleared_tokens, row.compacted = facts.cleared_tokens, facts.compacted
     usage = facts.usage
@@ -264,6 +267,7 @@ def _word(text: str | None, blot: Blotter) -> str | None:
 
 
 def clipped(message: str) -> str:
-    """A message short enough to be stored."""
+    """A message short enough to be stored, without what looks like a credential: upstreams quote what they got."""
+    message = _redact(message[: 2 * MESSAGE_BYTES])  # first: of a credential that was cut off a part would stay
     raw = message.encode("utf-8", "replace")
     return message if len(raw) <= MESSAGE_BYTES else raw[:MESSAGE_BYTES].decode("utf-8", "ignore")

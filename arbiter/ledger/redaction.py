@@ -56,24 +56,30 @@ def _basic(found: Found) -> str:
 
 
 def _token(found: Found) -> str:
-    """Keys have digits among their letters; the name of a field or of a variable has them at the end, if at all."""
-    is_secret = found["value"].isdigit() or _DIGITS_WITHIN.search(found["value"])
+    """Keys have digits among their letters; the name of a field or of a variable has them at the end, if at all. Around
+    a `=` with blanks stands code as often as a setting, where names have digits in one place at most."""
+    value, is_spaced = found["value"], found["bare"] not in (None, "=")
+    is_secret = value.isdigit() or (_DIGITS_TWICE if is_spaced else _DIGITS_WITHIN).search(value)
     return found[1] + MASK if is_secret and _kind(found) is not None else found[0]
 
 
 def _password(found: Found) -> str:
     """In prose and code a word behind that name is mostly another name."""
-    is_secret = _kind(found) is not None and credentials.is_secret("secret", found["value"])
+    value = found["value"]
+    is_code = found["colon"] is not None and ("(" in value or "[" in value)
+    is_secret = not is_code and _kind(found) is not None and credentials.is_secret("secret", value)
     return found[1] + MASK if is_secret else found[0]
 
 
 def _kind(found: Found) -> credentials.Kind | None:
     """What the whole name is that a match is the end of. Where it is told by a bare `=`, it is a parameter's, a field's
-    or a variable's, and begins where such a thing begins."""
+    or a variable's, and begins where such a thing begins; by a blank alone, that of a command's option."""
     text, start = found.string, found.start()
     before = _NAME_BEFORE.search(text, max(0, start - credentials.MAX_NAME), start)
     begins = before.start() if before is not None else start
     if found["bare"] and begins and text[begins - 1] not in _BEFORE_BARE:
+        return None
+    if found["blank"] and not text.startswith("--", begins):
         return None
     return credentials.kind_of(text[begins : found.end("name")])
 
@@ -86,21 +92,24 @@ def _cookies(found: Found) -> str:
 
 
 _DIGITS_WITHIN = re.compile(r"[0-9][A-Za-z]")
+_DIGITS_TWICE = re.compile(r"[0-9][^0-9]++[0-9]")
 _QUOTE = r"\\{0,4}[\"'`]"
 # "name": "value", name="value", h["name"] = "value"
 _PAIRED = rf"(?:{_QUOTE})?\]?\s{{0,4}}(?:=>|[:=,])\s{{0,4}}{_QUOTE}"
 # name: value, as in a header; but not name: value.of(an.expression)
 _COLON = r"[ \t]{0,4}:[ \t]{0,4}(?![A-Za-z_$]++[.(\[])"
 _NAME_BEFORE = re.compile(r"[A-Za-z0-9_-]++\Z")
-_BEFORE_BARE = frozenset("?&; \t\r\n\"'`\\")
-_BARE = r"=(?![A-Za-z_$]++[.(\[])"  # as in a form; the value is no expression
+_BEFORE_BARE = frozenset("?&;: \t\r\n\"'`\\")
+_BARE = r"(?P<bare>[ \t]{0,4}=[ \t]{0,4})(?![A-Za-z_$]++[.(\[])"  # as in a form or a file of settings; no expression
+_BLANK = rf"(?P<blank>[ \t]{{1,2}}(?:{_QUOTE})?)"  # --name value, as on a command line
+_TAG = r">(?=[^<>\s]{1,256}</)"  # <name>value</name>
 # How names of credentials end. What stands before that, `credentials` is asked about.
 _ENDS = (
     *("uthorization", "UTHORIZATION", "oken", "OKEN", "ecret", "ECRET", "redential", "REDENTIAL", "jwt", "Jwt", "JWT"),
     *("_key", "-key", "_KEY", "-KEY", "Key", "pikey", "piKEY", "PIKEY"),
-    *("-auth", "-Auth", "-AUTH", "-sid", "-Sid", "-SID"),
+    *("-auth", "-Auth", "-AUTH", 'auth"', "auth'", 'auth\\"', "-sid", "-Sid", "-SID"),
 )
-_END = r"(?P<name>(?i:uthorization|oken|ecret|redentials?|jwt|[-_]?key|pikey|-auth|-sid))"
+_END = r"(?P<name>(?i:uthorization|oken|ecret|redentials?|jwt|[-_]?key|pikey|-auth|auth(?=\\{0,4}[\"'])|-sid))"
 _SCHEME = r"(?:[A-Za-z][A-Za-z0-9-]{0,31}[ \t]{1,4})?"  # Token, ApiKey, ...
 _TOKEN = r"[A-Za-z0-9._~+/=-]{16,}+(?![(\[])"
 _JAR = rf"(?:(?i:ookies?)(?:{_QUOTE})?\]?\s{{0,4}}(?:=>|[:=,])?| -b)\s{{0,4}}(?:{_QUOTE})?"
@@ -127,6 +136,7 @@ _KINDS: tuple[_Kind, ...] = (
     _whole(("gsk_",), r"gsk_[A-Za-z0-9]{20,}+"),
     _whole(("xai-",), r"xai-[A-Za-z0-9]{20,}+"),
     _whole(("hf_",), r"hf_[A-Za-z0-9]{20,}+"),
+    _whole(("SG.",), r"SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}+"),
     _whole(("npm_",), r"npm_[A-Za-z0-9]{30,}+"),
     _whole(("pypi-",), r"pypi-[A-Za-z0-9_-]{40,}+"),
     _whole(("eyJ",), r"eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+"),
@@ -137,14 +147,18 @@ _KINDS: tuple[_Kind, ...] = (
         r"((?i:bearer)\s++)(?:(?=[A-Za-z._~+/=-]*+[0-9])[A-Za-z0-9._~+/=-]{10,}+|[A-Za-z0-9._~+/=-]{24,}+)",
     ),
     _named(("Basic", "basic", "BASIC"), r"((?i:basic)\s{1,4})([A-Za-z0-9+/_-]{8,}+={0,2})", _basic),
-    _named(_ENDS, rf"({_END}(?:{_PAIRED}|{_COLON}|(?P<bare>{_BARE})){_SCHEME})(?P<value>{_TOKEN})", _token),
+    _named(_ENDS, rf"({_END}(?:{_PAIRED}|{_COLON}|{_BARE}|{_BLANK}|{_TAG}){_SCHEME})(?P<value>{_TOKEN})", _token),
     _named(
         ("assword", "ASSWORD", "asswd", "ASSWD", "assphrase", "ASSPHRASE"),
-        rf"((?P<name>(?i:assword|asswd|assphrase))(?:{_PAIRED}|(?P<bare>{_BARE})))(?P<value>[^\s\"'`\\&]{{6,256}}+)",
+        rf"((?P<name>(?i:assword|asswd|assphrase))(?:{_PAIRED}|(?P<colon>{_COLON})|{_BARE}|{_BLANK}|{_TAG}))"
+        r"(?P<value>[^\s\"'`\\&<>]{6,256}+)",
         _password,
     ),
     _named(("ookie", "OOKIE", " -b "), rf"({_JAR})({_COOKIE}(?:;\s?{_COOKIE})*+)", _cookies),
     _named(("curl ",), rf"({_CURL})(?!\d++\b)[^\s\"'\\]{{1,256}}"),  # behind -u; two numbers are docker's
+    _named(("hooks.slack.com/",), r"(hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_-]{16,}+"),
+    _named(("&sig=", "?sig="), r"([&?]sig=)[A-Za-z0-9%+/=_-]{30,}+"),  # Azure's shared access signatures
+    _named(("machine ",), r"(machine\s{1,4}\S{1,256}\s{1,8}login\s{1,4}\S{1,256}\s{1,8}password\s{1,4})\S{1,256}"),
     _named(("://",), r"(://[^\s/?#:@\"'<>\\]{0,256}:)[^\s/?#@\"'<>\\]{1,256}(?=@)"),
     _named(
         ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey"),

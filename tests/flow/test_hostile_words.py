@@ -56,3 +56,33 @@ def test_an_upstream_that_repeats_our_key_does_not_tell_it_to_anyone(front: Fron
         assert UPSTREAM_KEY not in json.dumps(front.row(found.trace_id))
 
     run(main)
+
+
+@each_wire
+def test_an_upstream_that_calls_its_model_by_our_key_does_not_tell_it_to_anyone(front: Front, wire: Wire) -> None:
+    """What an upstream reports of itself stands in rows: none of them holds the key."""
+
+    async def main() -> None:
+        body = json.dumps({**json.loads(wire.answer()), "model": f"m-{UPSTREAM_KEY}"}).encode()
+        found = await asked(front, wire, answer(body, headers=[JSON]))
+        assert found.status == 200 and UPSTREAM_KEY not in str(found.headers)
+        row = front.row(found.trace_id)
+        assert row["model"] == row["attempts"][0]["model_served"] == "m-***"
+        assert UPSTREAM_KEY not in json.dumps(row)
+
+    run(main)
+
+
+@each_wire
+def test_a_credential_of_the_callers_that_an_upstream_repeats_is_in_no_row(front: Front, wire: Wire) -> None:
+    """A provider quotes what it did not like, and the prompt may hold anything: that is for the caller's eyes."""
+
+    async def main() -> None:
+        key = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+        told = json.dumps({"error": {"message": f"this is no schema: {key}", "type": "x"}}).encode()
+        found = await asked(front, wire, answer(told, status="400 Bad", headers=[JSON]))
+        assert found.status == 400 and key.encode() in found.body
+        row = front.row(found.trace_id)
+        assert "this is no schema: ***" in row["message"] and key not in json.dumps(row)
+
+    run(main)
