@@ -176,11 +176,11 @@ class NativeLane:
     def __init__(self, ask: Ask, rung: Rung) -> None:
         self.left_out = 0
         if ask.seems_sealed:
-            handed = ask.handed_along()
-            stripped = unsealed.unsealed(ask.format.name, ask.opened.members, handed, rung.model)
+            handed, telling = ask.handed_along(), _telling(rung, ask.format.name)
+            stripped = unsealed.unsealed(ask.format.name, ask.opened.members, handed, telling)
             if stripped.changed:
                 ask = ask.edited(stripped.members, stripped.changed)
-                told = ask.format.name == native.CHAT and dialect(rung.model).wants_reasoning
+                told = ask.format.name == native.CHAT and dialect(telling).wants_reasoning
                 self.left_out = 0 if told else handed.count
         self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
         self._ask = ask
