@@ -308,15 +308,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     include_usage: bool = False
 
-    def elsewhere(self) -> Request:
+    def elsewhere(self, *, is_googles: bool = False) -> Request:
         """Return it for another format: without the tools that only its client's knows, as far as one of them may be
-        chosen.
+        chosen. What Google cached is in `is_googles` only.
 
         Errors: ProtocolUnsupported where one of them must be called, and where the conversation is not in it.
         """
         if self.previous_id is not None:
             raise ProtocolUnsupported(NOT_KEPT, param="previous_response_id")
-        if self.cached is not None:
+        if self.cached is not None and not is_googles:
             raise ProtocolUnsupported(NOT_CACHED, param="cachedContent")
         choice = self.tool_choice
         if choice is None or not choice.opaque:

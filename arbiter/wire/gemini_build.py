@@ -38,7 +38,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     disguised(request)  # refuses what could not be told apart
-    request = as_functions(request.elsewhere())
+    request = as_functions(request.elsewhere(is_googles=True))
     stops = [one for one in request.stop if one]
     if len(stops) > MAX_STOPS:
         raise ProtocolUnsupported(f"Gemini takes at most {MAX_STOPS} stop sequences", param="stop")
