@@ -269,7 +269,7 @@ async def _try(
         why=step.why,
         wait_us=waited_us,
         edited=lane.edited,
-        marked=lane.body if lane.sets_marks else None,
+        marked=lane.marked(),
     )
     if lane.left_out:
         book.warn(f"reasoning_left_out: thought elsewhere, and nothing to {rung.name}")

@@ -25,6 +25,7 @@ from arbiter.routing.plan import Rung
 from arbiter.routing.undeclared import betas_of
 from arbiter.state.base import State
 from arbiter.wire import bedrock_converse, bound_responses, embeddings, faults, native, unsealed
+from arbiter.wire.converse_marks import as_marks
 from arbiter.wire.converse_models import is_known
 from arbiter.wire.course import Course
 from arbiter.wire.dialects import Changes, dialect_of
@@ -63,8 +64,6 @@ class Lane(Protocol):
     kind: str | None  # the media type of its streams, None where it is as the upstream says
     body: bytes
     fidelity: str
-    sets_marks: bool
-    """Whether the cache marks in `body` are ours, and not the client's."""
     edited: Mapping[str, Raw] | None
     """The members of the request where they are no longer those that the client sent."""
     left_out: int
@@ -73,6 +72,9 @@ class Lane(Protocol):
     @property
     def format(self) -> Asked:
         """The upstream's."""
+
+    def marked(self) -> bytes | None:
+        """A body of Anthropic's for its cache marks: those that are sent. None where they are the client's."""
 
     def target(self) -> str:
         """The request target, query string included."""
@@ -171,7 +173,7 @@ class NativeLane:
 
     name = "native"
     kind: str | None = None
-    __slots__ = ("_ask", "_drop_usage", "_rung", "body", "edited", "fidelity", "format", "left_out", "sets_marks")
+    __slots__ = ("_ask", "_drop_usage", "_rung", "_sets_marks", "body", "edited", "fidelity", "format", "left_out")
 
     def __init__(self, ask: Ask, rung: Rung) -> None:
         self.left_out = 0
@@ -193,8 +195,11 @@ class NativeLane:
         spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes)
         self.body = spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
-        self.sets_marks = rung.target.prompt_cache in ("arbiter", "off")
+        self._sets_marks = rung.target.prompt_cache in ("arbiter", "off")
         self._drop_usage = spliced.asked_usage
+
+    def marked(self) -> bytes | None:
+        return self.body if self._sets_marks else None
 
     def target(self) -> str:
         return _target(self._rung, self.format, self._ask, self._ask.path, self._ask.incoming.query)
@@ -261,7 +266,7 @@ class StoredLane(NativeLane):
         self.format = ask.format
         self.body = b""
         self.fidelity = "verbatim"
-        self.sets_marks = False
+        self._sets_marks = False
         self.edited = None
         self.left_out = 0
         self._drop_usage = False
@@ -322,7 +327,6 @@ class TranslatedLane:
 
     name = "translated"
     kind: str | None = EVENTS
-    sets_marks = True
     format: Upstream
     __slots__ = (
         "_ask",
@@ -369,6 +373,9 @@ class TranslatedLane:
             place = place_of(error.part, ask.opened.members, self._ours.parse_request)
             what = NOT_KEPT_ITEM if bound_responses.is_only_named(error.part) else str(error)
             raise ProtocolUnsupported(f"{place}: {what}" if place else what, param=place) from error
+
+    def marked(self) -> bytes:
+        return as_marks(self.body) if self.format.name not in FORMATS else self.body
 
     def target(self) -> str:
         # The query string is the client's format's own (`?beta=true`).

@@ -34,8 +34,9 @@ class Cloud(Gateway):
         once = {"retry": {"attempts": 1}}
         signing = {"access_key_id": ACCESS_ID, "secret_access_key": SECRET, "session_token": TOKEN}
         arn = {"id": "profile", "upstream": ARN, "api": "messages"}
+        claude = {"id": "claude", "upstream": CLAUDE, "api": "converse"}
         providers = {
-            "signs": {**at, **once, **signing, "models": [CLAUDE, NOVA, arn]},
+            "signs": {**at, **once, **signing, "models": [CLAUDE, NOVA, arn, claude]},
             "shows": {**at, **once, "key": BEARER, "models": [{"id": "by-key", "upstream": CLAUDE}]},
             "wrong": {**at, **once, **signing, "secret_access_key": "x", "models": [{"id": "wrong", "upstream": NOVA}]},
             "fast": {**at, **once, **signing, "models": [{"id": "first", "upstream": NOVA}]},
@@ -149,6 +150,25 @@ def test_an_agents_loop_is_a_body_that_bedrock_takes(cloud: Cloud) -> None:
                 assert found.header("x-arbiter-fidelity") == "$.model,$.stream,$.anthropic_version,$.anthropic_beta"
             else:
                 assert sent["toolConfig"]["tools"][0]["toolSpec"]["name"] == "ls"
+
+    run(main)
+
+
+@pytest.mark.parametrize(("model", "marks"), [(NOVA, ["system:0@5m", "message:0.1@5m"]), ("claude", None)])
+def test_what_is_marked_for_the_cache_is_in_the_row(cloud: Cloud, model: str, marks: list[str] | None) -> None:
+    """Arbiter's own marks, which stand in Converse behind what they mark, under the names that they have elsewhere."""
+
+    async def main() -> None:
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+        texts = [{"type": "text", "text": text} for text in ("a", "b")]
+        messages = [{"role": "system", "content": "s"}, {"role": "user", "content": texts}]
+        asked = {"model": model, "stream": True, "tools": tools, "messages": messages}
+        async with Bedrock(streamed(converse("ok")), port=cloud.upstream) as bedrock:
+            found = await ask(cloud.port, CHAT.path, asked)
+        assert bedrock.refusals == []
+        (attempt,) = await asyncio.to_thread(until, lambda: cloud.row(found.trace_id)["attempts"], "its row")
+        expected = marks or ["tools:0@5m", "system:0@5m", "message:0.1@5m"]
+        assert json.loads(attempt["cache_marks"]) == expected
 
     run(main)
 
