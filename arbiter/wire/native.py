@@ -90,6 +90,7 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
     except msgspec.DecodeError as error:
         raise BadRequest(f"the request body is not valid JSON: {_reason(error)}") from None
     if addressed is not None:
+        _check_name(addressed.model)
         told = {"model": Raw(_encode(addressed.model)), **({"stream": Raw(b"true")} if addressed.stream else {})}
         return Opened({**told, **_without(members, *_ADDRESSED)}, addressed.model, addressed.stream)
     if "model" not in members:
@@ -97,6 +98,7 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
     model = _member(members, "model", _decode_str, "a string")
     if not model:
         raise BadRequest("`model` is empty", param="model")
+    _check_name(model)
     stream = members.get("stream")
     if stream is None or bytes(stream) == b"null":
         return Opened(members, model, False)
@@ -104,6 +106,15 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
 
 
 _ADDRESSED = ("model", "stream")
+
+
+def _check_name(model: str) -> None:
+    # Some providers have the model in the path, and a server that goes up there answers for a model, or for something
+    # else, that nobody let this client ask for. An operator whose server has such a name declares it by another.
+    if ".." in model and ".." in model.split("/"):
+        raise BadRequest("`model` holds `..` between slashes, which names no model", param="model")
+
+
 """Members that stand for what a path says, and are none of the body's."""
 
 

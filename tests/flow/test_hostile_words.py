@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.fakes.client import ask, run
-from tests.fakes.origin import answer
-from tests.fakes.wires import JSON, UPSTREAM_KEY, WIRES, Front, Wire
+from tests.fakes.origin import Origin, answer
+from tests.fakes.wires import GEMINI, JSON, UPSTREAM_KEY, WIRES, Front, Wire
 from tests.flow.test_upstream_errors import asked
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
@@ -84,5 +84,34 @@ def test_a_credential_of_the_callers_that_an_upstream_repeats_is_in_no_row(front
         assert found.status == 400 and key.encode() in found.body
         row = front.row(found.trace_id)
         assert "this is no schema: ***" in row["message"] and key not in json.dumps(row)
+
+    run(main)
+
+
+@each_wire
+@pytest.mark.parametrize("name", ["up/../other", "..", "up/model/../../../v1/files"])
+def test_no_model_is_named_by_a_way_up_a_path(front: Front, wire: Wire, name: str) -> None:
+    """Where a provider has the model in its path, `allowed/../other` would reach what its client may not ask for."""
+
+    async def main() -> None:
+        async with Origin(answer(wire.answer(), headers=[JSON]), port=front.upstream) as origin:
+            found = await ask(front.port, wire.path, {**wire.ask(), "model": name})
+            assert (found.status, origin.requests) == (400, [])
+        assert "names no model" in wire.complaint(found)
+
+    run(main)
+
+
+def test_no_model_in_geminis_path_is_a_way_up_the_providers(front: Front) -> None:
+    """Neither as it stands there nor percent-encoded; two dots within a name are letters like others."""
+
+    async def main() -> None:
+        async with Origin(answer(GEMINI.answer(), headers=[JSON]), port=front.upstream) as origin:
+            for name in ("gemini/../x", "gemini%2F..%2F..%2Ffiles", "gemini/%2e%2e/x"):
+                found = await ask(front.port, f"/v1beta/models/{name}:generateContent", GEMINI.ask())
+                assert (found.status, origin.requests) == (400, []), name
+                assert found.json["error"]["status"] == "INVALID_ARGUMENT"
+            found = await ask(front.port, "/v1beta/models/gemini/a..b:generateContent", GEMINI.ask())
+            assert found.status == 404  # a name, if nobody's
 
     run(main)
