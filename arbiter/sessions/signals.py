@@ -66,6 +66,7 @@ AGENTS = (
         user_agents=("opencode/",),
     ),
     Agent("qwen-code", headers=("x-qwen-code-session-id",), user_agents=("QwenCode/",)),
+    Agent("gemini-cli", user_agents=("GeminiCLI",)),
     Agent("pi", generic=("session_id",)),
     Agent("litellm", headers=("x-litellm-session-id",), is_agent=False),
     Agent("helicone", headers=("helicone-session-id",), is_agent=False),

@@ -50,7 +50,7 @@ def test_the_captures_hold_every_way_of_telling_that_agents_were_seen_to_use():
 def test_every_captured_agent_is_who_its_user_agent_says_where_that_is_believed(one: Captured):
     """SPEC 8.2: with `sessions.trust_user_agent`, and never against what the configuration says of a key."""
     trusting = Sessions(trust_user_agent=True)
-    says = one.fields.get("user-agent", "").startswith(("claude-cli/", "codex_", "opencode/"))
+    says = one.fields.get("user-agent", "").startswith(("claude-cli/", "codex_", "opencode/", "GeminiCLI"))
     assert told(identify(one.fields, one.members, None, trusting)) == (one.as_known if says else one.as_anyone)
     assert told(identify(one.fields, one.members, one.client, trusting)) == (
         one.as_known if one.client is not None or says else one.as_anyone
