@@ -29,12 +29,15 @@ class Signatures:
 class Artefacts:
     """One request's answer, and what of it is remembered."""
 
-    __slots__ = ("_format", "_keeper", "_life_s")
+    __slots__ = ("_format", "_is_new", "_keeper", "_life_s")
 
-    def __init__(self, format: str, keeper: Signatures | bound_responses.Keeper, life_s: float) -> None:
+    def __init__(
+        self, format: str, keeper: Signatures | bound_responses.Keeper, life_s: float, *, is_new: bool = True
+    ) -> None:
         self._format = format
         self._keeper = keeper
         self._life_s = life_s
+        self._is_new = is_new  # the answer is made for this request, and not looked up
 
     def watch(self, state: State, live: Live, lane: Lane) -> None:
         """Read along with a stream. What is translated has none: artefacts do not cross formats.
@@ -54,7 +57,7 @@ class Artefacts:
             marks = self._keeper.of_answer(live.body) if live.kind is None else []
         if marks:
             self._keep(state, live, marks)
-        if isinstance(self._keeper, bound_responses.Keeper) and self._keeper.stored:
+        if isinstance(self._keeper, bound_responses.Keeper) and self._keeper.stored and self._is_new:
             self._owe(state, live, self._keeper)
 
     def _owe(self, state: State, live: Live, keeper: bound_responses.Keeper) -> None:
@@ -78,11 +81,14 @@ def artefacts_of(ask: Ask, plan: Plan, *, is_guarded: bool) -> Artefacts | None:
         return None
     members = ask.opened.members
     has_others = is_guarded or any(len(rung.provider.accounts) > 1 for rung in plan.rungs)
-    stored = not ask.is_bound_to_format and bytes(members.get("store", Raw(b"true"))) != b"false"
+    # What was made in the background has items that nobody has seen yet.
+    is_new = not ask.is_of_stored
+    stored = not is_new or (not ask.is_bound_to_format and bytes(members.get("store", Raw(b"true"))) != b"false")
     if not has_others and not stored:
         return None
     return Artefacts(
         native.RESPONSES,
         bound_responses.Keeper(ask.owner, has_others, stored, bound_responses.conversation_of(members)),
         STORED_S if stored else REMEMBERED_S,
+        is_new=is_new,
     )

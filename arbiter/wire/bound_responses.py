@@ -58,6 +58,7 @@ class _Item(msgspec.Struct):
 class _Response(msgspec.Struct):
     id: Any = None
     output: list[_Item] | None = None
+    data: list[_Item] | None = None  # of a list of items
 
 
 class _Event(msgspec.Struct):
@@ -260,7 +261,7 @@ class Keeper(NamedTuple):
         except _UNREADABLE:
             return []
         found = self.of_response(response.id)
-        for item in response.output or ():
+        for item in (*(response.output or ()), *(response.data or ())):
             found += self.of_item(item)
         return found
 

@@ -355,6 +355,35 @@ def test_nobody_goes_on_with_what_was_given_to_another(
     run(main)
 
 
+def test_what_a_client_is_shown_of_a_stored_answer_is_no_others_to_refer_to(
+    gateway: Gateway, ups: dict[str, Upstream]
+) -> None:
+    """What was made in the background is first seen when it is asked for; its items are that client's from then on."""
+    ident = "resp_shown_later"
+
+    async def script(peer: Peer, request: Request) -> None:
+        ups["one"].seen.append(request)
+        told: dict[str, Any] = {"id": ident, "object": "response", "model": "served", "status": "queued", "output": []}
+        if request.method == "GET":
+            item = {"type": "message", "id": "msg_shown_later", "role": "assistant", "content": []}
+            told |= {"status": "completed", "output": [item]}
+        if request.target.endswith("/input_items"):
+            told = {"object": "list", "data": [{"type": "message", "id": "msg_listed", "role": "user", "content": []}]}
+        await peer.send(reply(200, json.dumps(told).encode()))
+
+    async def main() -> None:
+        async with Origin(script, port=ups["one"].port):
+            await ask(gateway.port, PATH, body("m", background=True), headers=caller())
+            for url in (f"{PATH}/{ident}", f"{PATH}/{ident}/input_items"):
+                assert (await ask(gateway.port, url, method="GET", headers=caller())).status == 200
+            for item in ("msg_shown_later", "msg_listed"):
+                theirs = body("m") | {"input": [{"type": "item_reference", "id": item}]}
+                found = [await ask(gateway.port, PATH, theirs, headers=caller(*who)) for who in (("ben",), ())]
+                assert [one.status for one in found] == [404, 200], item
+
+    run(main)
+
+
 def test_an_answer_is_known_while_it_is_made(gateway: Gateway, ups: dict[str, Upstream]) -> None:
     """From `response.created` on: a stream may be cancelled, and asked for again where it broke off."""
     cancelled = asyncio.Event()
