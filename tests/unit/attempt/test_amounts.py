@@ -139,7 +139,10 @@ def test_of_what_agents_send_it_is_soon_a_few_per_cent_off(clock: Clock):
         for request in requests:
             clock.now += 20
             amount = amounts.of(request.members, capture)
-            read = [request.body.get(name) for name in ("system", "instructions", "messages", "input")]
+            read = [
+                request.body.get(name)
+                for name in ("system", "instructions", "messages", "input", "systemInstruction", "contents")
+            ]
             raw = "\n".join(texts(read)).encode()
             counted = round(rate(raw, len(raw) or 1)[0] * len(raw) * 1.2)
             if amount.size.text > 2000:
