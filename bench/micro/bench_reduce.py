@@ -13,10 +13,10 @@ Twin = Callable[[str], ModuleType]
 
 
 @pytest.mark.parametrize("per_read", [1, 16])
-@pytest.mark.parametrize("stream", ["CHAT", "CHAT_ARGUMENTS", "MESSAGES", "MESSAGES_ARGUMENTS"])
+@pytest.mark.parametrize("stream", ["CHAT", "CHAT_ARGUMENTS", "MESSAGES", "MESSAGES_ARGUMENTS", "GEMINI"])
 def test_deltas(twin: Twin, measure: Callable[..., None], stream: str, per_read: int) -> None:
     reads = streams.joined(getattr(streams, stream), per_read)
-    tap = getattr(twin("reduce"), "ChatTap" if stream.startswith("CHAT") else "MessagesTap")()
+    tap = getattr(twin("reduce"), {"CHAT": "ChatTap", "GEMI": "GeminiTap"}.get(stream[:4], "MessagesTap"))()
     feed = tap.feed
 
     def run() -> None:

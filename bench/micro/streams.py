@@ -48,6 +48,24 @@ MESSAGES = _cycled([_block_delta({"type": "text_delta", "text": f" {word} and"})
 MESSAGES_ARGUMENTS = _cycled(
     [_block_delta({"type": "input_json_delta", "partial_json": f'{{"{word}": "\n'}) for word in WORDS]
 )
+GEMINI = _cycled(
+    [
+        _data(
+            {
+                "candidates": [{"content": {"parts": [{"text": f" {word} and more"}], "role": "model"}, "index": 0}],
+                "usageMetadata": {
+                    "promptTokenCount": 1014,
+                    "candidatesTokenCount": 12,
+                    "totalTokenCount": 1026,
+                    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 1014}],
+                },
+                "modelVersion": "gemini-2.5-flash",
+                "responseId": "KZ0saP6bBd2PmtkPwYqUmAE",
+            }
+        )
+        for word in WORDS
+    ]
+)
 CHAT_REASONING = _cycled([_chunk({"reasoning_content": f" {word}"}) for word in WORDS])
 MESSAGES_REASONING = _cycled([_block_delta({"type": "thinking_delta", "thinking": f" {word} and"}) for word in WORDS])
 LARGE = _chunk({"content": "QUJD" * (1 << 19)})
