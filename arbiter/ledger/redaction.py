@@ -107,7 +107,7 @@ _TAG = r">(?=[^<>\s]{1,256}</)"  # <name>value</name>
 _ENDS = (
     *("uthorization", "UTHORIZATION", "oken", "OKEN", "ecret", "ECRET", "redential", "REDENTIAL", "jwt", "Jwt", "JWT"),
     *("_key", "-key", "_KEY", "-KEY", "Key", "pikey", "piKEY", "PIKEY"),
-    *("-auth", "-Auth", "-AUTH", 'auth"', "auth'", 'auth\\"', "-sid", "-Sid", "-SID"),
+    *("-auth", "-Auth", "-AUTH", 'auth"', "auth'", "auth\\", "-sid", "-Sid", "-SID"),
 )
 _END = r"(?P<name>(?i:uthorization|oken|ecret|redentials?|jwt|[-_]?key|pikey|-auth|auth(?=\\{0,4}[\"'])|-sid))"
 _SCHEME = r"(?:[A-Za-z][A-Za-z0-9-]{0,31}[ \t]{1,4})?"  # Token, ApiKey, ...
@@ -158,7 +158,9 @@ _KINDS: tuple[_Kind, ...] = (
     _named(("curl ",), rf"({_CURL})(?!\d++\b)[^\s\"'\\]{{1,256}}"),  # behind -u; two numbers are docker's
     _named(("hooks.slack.com/",), r"(hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_-]{16,}+"),
     _named(("&sig=", "?sig="), r"([&?]sig=)[A-Za-z0-9%+/=_-]{30,}+"),  # Azure's shared access signatures
-    _named(("machine ",), r"(machine\s{1,4}\S{1,256}\s{1,8}login\s{1,4}\S{1,256}\s{1,8}password\s{1,4})\S{1,256}"),
+    _named(
+        ("machine ",), r"(machine\s{1,4}\S{1,256}\s{1,8}login\s{1,4}\S{1,256}\s{1,8}password\s{1,4})[^\s\"'\\]{1,256}"
+    ),
     _named(("://",), r"(://[^\s/?#:@\"'<>\\]{0,256}:)[^\s/?#@\"'<>\\]{1,256}(?=@)"),
     _named(
         ("aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey"),

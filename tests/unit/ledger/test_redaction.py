@@ -267,6 +267,10 @@ NAMED = [
 def test_names_tell_credentials_in_texts_too(text, kept):
     """In addresses, forms, settings and code: the whole name counts, and not only its end."""
     assert WHOLE(text) == (text if kept is None else kept)
+    if kept is not None:  # the arguments of a call are JSON within JSON
+        arguments = json.dumps({"command": text})
+        assert json.loads(WHOLE(arguments)) == {"command": kept}
+        assert WHOLE.suspects(json.dumps({"arguments": arguments}).encode())
 
 
 def test_lists_and_pairs_are_read_with_their_names():
