@@ -20,6 +20,7 @@ from arbiter.state.base import State
 # Of one pair: a conversation says the same again with each turn, and to look through it is work.
 _LEARNS_EVERY_S, _LEARNS_SELDOM_S = 1.0, 10.0
 _ENOUGH_BYTES = 256 << 10
+_LEAST_SHARE = 0.5  # of what is estimated by a density of its own; no prompt of agents was seen to be so far from it
 _MOST_BYTES = 2 << 20  # of a prompt to learn from
 _LEAST_BYTES = 256  # below, what a provider adds of its own outweighs the text
 _MOST_PAIRS = 256  # new ones between two exchanges
@@ -43,6 +44,10 @@ class Amounts:
 
     def density(self, target: str, client: str) -> float:
         return density(self._learned, target, client)
+
+    def is_sure(self, target: str) -> bool:
+        """Whether enough was heard of `target`, whoever asked, for its density to be its own."""
+        return self._learned.get((target, ""), (0.0, 0.0))[0] >= _ENOUGH_BYTES
 
     def heard(self, target: str, amount: Amount, usage: Usage | None) -> None:
         """`target` answered, and stated its `usage`."""
@@ -100,3 +105,14 @@ class Amount:
     def tokens(self, target: str) -> int:
         """About how many tokens it is for `target`, "provider/model"."""
         return round(self.size.text * self._amounts.density(target, self.client)) + self.size.attached
+
+    def surely_exceeds(self, target: str, tokens: int) -> bool:
+        """Whether it is longer than so many tokens of `target`'s, also where the estimate is far too high.
+
+        False where too little was heard of the target. What is no text counts as nothing: that is not learned.
+        """
+        if not self._amounts.is_sure(target):
+            return False
+        most = tokens / (self._amounts.density(target, self.client) * _LEAST_SHARE)
+        # Most prompts are too short, whatever they hold, and need not be looked through.
+        return sum(len(memoryview(raw)) for raw in self.members.values()) > most and self.size.text > most

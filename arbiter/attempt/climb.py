@@ -9,6 +9,9 @@ Theory of operation. A plan's rungs stand in order, the accounts of each in thei
     LARGER   the rung is out, and with it every later one that has no larger context window
     NEVER    the climb is over
 
+A target that cannot be told the request was never asked (`passed_over`): the climb goes on as if the plan had not named
+it, and where it named nobody else, ends with what the first of them says.
+
 A time-out after the upstream had accepted is billed already: it is retried once at most, on another rung first.
 Accounts that were told to rest are passed over without contact, those of which we only guess (a cooldown without a
 hint, an open breaker) come last. The standing of accounts is looked at anew before each step: other workers learn too.
@@ -16,7 +19,8 @@ hint, an open breaker) come last. The standing of accounts is looked at anew bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -28,6 +32,7 @@ from arbiter.errors import (
     ErrorClass,
     KeyRefused,
     Paused,
+    ProtocolUnsupported,
     Resting,
     Retry,
     TimedOut,
@@ -89,7 +94,8 @@ class Climb:
     """The steps of one request.
 
     `now` is the monotonic clock, `draw` gives numbers in [0, 1). `fits` says whether a rung may get this conversation
-    at all, on one of its accounts (SPEC 4.7a). `amount` is how long the prompt is. `minds_cooldowns` is False for what
+    at all, on one of its accounts (SPEC 4.7a). `amount` is how long the prompt is, and `small` says by name who has too
+    small a window for it, and why: these are asked where nobody else can be. `minds_cooldowns` is False for what
     the providers count apart, and nobody waits for (count_tokens).
     """
 
@@ -103,6 +109,7 @@ class Climb:
         fits: Callable[[Rung, Account], bool] | None = None,
         *,
         amount: Amount | None = None,
+        small: Mapping[str, str] = MappingProxyType({}),
         minds_cooldowns: bool = True,
     ) -> None:
         self._state = state
@@ -112,6 +119,7 @@ class Climb:
         self._conversation = conversation
         self._fits = fits
         self._amount = amount
+        self._small = small
         self._minds_cooldowns = minds_cooldowns
         self._made: list[_Place] | None = None
         self._here: _Place | None = None  # where the last step was taken
@@ -121,6 +129,7 @@ class Climb:
         self._first_failure = 0.0
         self._accepted = 0  # time-outs after acceptance
         self._last: ArbiterError | None = None
+        self._untold: list[tuple[Rung, ProtocolUnsupported]] = []  # who cannot be told the request, and why
         self._rests: dict[tuple[str, str], Cooldown] = {}  # passed over, by account
         self._until: list[float] = []  # when somebody who may not be asked now may be asked again
         self._paused: dict[str, str] = {}  # providers, and the reasons that were given
@@ -141,6 +150,12 @@ class Climb:
             step = None
         if step is None:
             step = self._choose()
+            if step is None and self._small and self._last is None and not self._until:
+                # Nobody else could be asked: whoever is too small says so himself, in words that clients act upon.
+                for name in self._small:
+                    self.passed.pop(name, None)
+                self._small = {}
+                step = self._choose()
         self._step = step
         if step is not None:
             self._tries += 1
@@ -201,7 +216,7 @@ class Climb:
 
     def _to(self, place: _Place, account: Account) -> Step:
         before, self._here = self._here, place
-        why = "first" if before is None else "key" if before is place else "fallback"
+        why = "first" if not self._tries else "key" if before is place else "fallback"
         return Step(place.rung, account, why)
 
     def _candidates(self, *, probing: bool = True) -> Iterator[tuple[_Place, Account, bool]]:
@@ -209,6 +224,9 @@ class Climb:
         standing, now = self._state.standing(), self._now()
         for place in self._places:
             if place.is_out or (self._only is not None and place.rung is not self._only):
+                continue
+            if place.rung.name in self._small:
+                self.passed[place.rung.name] = self._small[place.rung.name]
                 continue
             provider = place.rung.provider
             pause = standing.pauses.get(("provider", provider.name)) if standing.pauses else None
@@ -334,6 +352,17 @@ class Climb:
         self._fits = None
         self._only, self._is_last = rung, is_last
 
+    def passed_over(self, error: ProtocolUnsupported) -> None:
+        """The last step was none: its target cannot be told the request, which `error` says, and nothing was sent."""
+        assert self._step is not None, "a step was taken"
+        rung = self._step.rung
+        self._tries -= 1
+        self._untold.append((rung, error))
+        self.passed[rung.name] = untold(error)
+        for place in self._places:
+            if place.rung is rung:
+                place.is_out = True
+
     def repeat(self, why: str) -> None:
         """Take the last step once more, for a reason of the answer's own."""
         assert self._step is not None, "a step was taken"
@@ -353,6 +382,8 @@ class Climb:
             if wait_s is not None and self._last.status == 429:
                 _say_when(self._last, wait_s)
             return self._last
+        if len(self._untold) == len(self._places):
+            return self._untold[0][1]
         if wait_s is not None:
             asked = ", ".join(sorted({provider for provider, _ in self._rests}))
             why = f"{asked} asked us to wait" if asked else "the configured request limit is reached"
@@ -366,7 +397,8 @@ class Climb:
                 "the conversation holds what only its maker accepts (the thinking of an open tool loop, or a reference "
                 "to an answer), and that one cannot be asked now"
             )
-        provider = self._places[0].rung.provider.name
+        untold = [rung for rung, _ in self._untold]
+        provider = next(place.rung.provider.name for place in self._places if place.rung not in untold)
         return KeyRefused(
             f"the provider {provider!r} refused every key that is configured for it; replace them and reload"
         )
@@ -383,6 +415,11 @@ def _say_when(error: ArbiterError, wait_s: float) -> None:
         error.upstream_headers = (*rest, advice)
     else:
         error.headers = (*(pair for pair in error.headers if pair[0] != "retry-after"), advice)
+
+
+def untold(error: ProtocolUnsupported) -> str:
+    """Why a target was passed over that cannot be told the request, as a rationale has it."""
+    return f"cannot be told it ({error})"
 
 
 def in_order(

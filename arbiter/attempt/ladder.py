@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 import msgspec
 
-from arbiter.attempt import lanes, turn_state
+from arbiter.attempt import lanes, turn_state, windows
 from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.artefacts import Artefacts, artefacts_of
 from arbiter.attempt.ask import Ask
@@ -24,6 +24,7 @@ from arbiter.attempt.climb import Climb, Step, at_once
 from arbiter.attempt.continuity import guard
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.echo import Echo
+from arbiter.attempt.lanes import Lane
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.attempt.measured import Measured
 from arbiter.attempt.own_logins import OwnLogins
@@ -38,6 +39,7 @@ from arbiter.errors import (
     InStreamError,
     InternalError,
     KeyRefused,
+    ProtocolUnsupported,
     Retry,
     TimedOut,
     Unreachable,
@@ -134,16 +136,19 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     continuity = guard(ask, plan, conversation, state)
     fits = continuity.fits if continuity is not None else None
     artefacts = artefacts_of(ask, plan, is_guarded=continuity is not None)
+    small = windows.too_small(plan, ask) if len(plan.rungs) > 1 else {}
 
     def begin(taken: Step | None) -> Climb:
         draw, amount = _random.random, ask.amount
-        made = Climb(plan, state, monotonic, draw, conversation, fits, amount=amount, minds_cooldowns=minds)
+        made = Climb(
+            plan, state, monotonic, draw, conversation, fits, amount=amount, small=small, minds_cooldowns=minds
+        )
         if taken is not None:
             made.took(taken)
         return made
 
     # Nearly always the first step is clear, and the only one: what decides on others is made when it is needed.
-    step = at_once(plan, conversation, minds_cooldowns=minds) if fits is None else None
+    step = at_once(plan, conversation, minds_cooldowns=minds) if fits is None and not small else None
     steps: Climb | None = None
     if step is None:
         steps = begin(None)
@@ -176,15 +181,24 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
                 step = steps.next()
                 continue
         may_nudge = silent is None
+        lane: Lane | None = None
         try:
+            lane = _lane(step, ask, state)
             live = await _try(
-                step, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, artefacts=artefacts
+                step, lane, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, artefacts=artefacts
             )
         except asyncio.CancelledError:
             state.release(step.rung.provider.name)
             raise
         except ArbiterError as failure:
             error = failure
+            if lane is None and silent is None and isinstance(error, ProtocolUnsupported):
+                # Nobody was asked, so nothing is lost: another target may speak what this one does not.
+                state.release(step.rung.provider.name)
+                steps = steps or begin(step)
+                steps.passed_over(error)
+                step = steps.next()
+                continue
             _learn(state, step, error, ask)
             if (
                 not was_renewed
@@ -237,8 +251,15 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         return live
 
 
+def _lane(step: Step, ask: Ask, state: State) -> Lane:
+    rung = step.rung
+    lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(state, rung)
+    return lanes.choose(ask, rung, step.account.label or "", lacks=lacks)
+
+
 async def _try(
     step: Step,
+    lane: Lane,
     waited_us: int | None,
     ask: Ask,
     book: Books,
@@ -253,8 +274,6 @@ async def _try(
     is_key = provider.oauth is None and provider.service is None
     account = step.account if is_key else await doors.account(provider, step.account)
     dialect = dialect_of(provider)
-    lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung)
-    lane = lanes.choose(ask, rung, account.label or "", lacks=lacks)
     format = lane.format
     headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream, betas=betas_of(ask.window))
     if provider.forward_headers:

@@ -12,28 +12,41 @@ from typing import Any
 from arbiter.app.auth import Keys
 from arbiter.attempt import lanes, logins
 from arbiter.attempt.amounts import Amounts
+from arbiter.attempt.ask import Ask
+from arbiter.attempt.climb import untold
 from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import number, plain, render, soft
 from arbiter.config.load import Source
 from arbiter.config.snapshot import Client, Snapshot
-from arbiter.errors import ArbiterError, TooLarge
+from arbiter.errors import ArbiterError, ProtocolUnsupported, TooLarge
 from arbiter.ledger.tariffs import known_apart
-from arbiter.routing.plan import Asked, Caller, Login, Rung
+from arbiter.routing.plan import Asked, Caller, Login, Rung, explained
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.identity import identify
 from arbiter.state.memory import Memory
-from arbiter.wire import native
+from arbiter.wire import bound_responses, embeddings, native
+from arbiter.wire.format import WIRES
+from arbiter.wire.gemini_names import Addressed
 from arbiter.wire.headers import Incoming
+from arbiter.wire.vault import vault_of
 
-FORMATS = {"chat": "openai-chat", "messages": "anthropic-messages", "responses": "openai-responses"}
-_TOLD_BY = {"system": "messages", "input": "responses"}  # a member that only this endpoint's bodies have
+FORMATS = {
+    "chat": native.CHAT,
+    "messages": native.MESSAGES,
+    "responses": native.RESPONSES,
+    "gemini": native.GEMINI,
+    "embeddings": embeddings.name,
+}
+_TOLD_BY = {"system": "messages", "contents": "gemini", "input": "responses"}
+"""A member that only this endpoint's bodies have; that of embeddings looks like one of Responses."""
 HEAD = (number(""), soft("provider"), soft("sent as"), "format", "lane", soft("keys"))
 
 LIVE = (
     "The state of a running gateway was not looked at. A pin puts its target first. A pause takes a provider out, and\n"
     "a cooldown that the provider named takes a key out; an open breaker or a cooldown by our guess only puts last.\n"
-    "What is under way and what was measured decides `least_busy` and `fastest_measured`."
+    "What is under way and what was measured decides `least_busy` and `fastest_measured`; what was learned of prompts\n"
+    "takes out whom this one is surely too long for."
 )
 LOGIN = (
     "a target is sent its caller's own login, and none was given (--header 'Authorization: Bearer …'): without one it "
@@ -42,6 +55,10 @@ LOGIN = (
 WHOSE = {"passthrough": "the caller's", "oauth": "a login"}
 NOBODYS = Login(bytes(16), ())
 UNDECLARED = "Nobody declared this model: before the first request for it, its provider is asked whether it has one."
+ELSEWHERE = (
+    "It goes on from an earlier answer. A target of another format is told it where this gateway gave that answer and\n"
+    "keeps it; where it does not, such a target is passed over."
+)
 ALONE = "Nothing tells which conversation this request belongs to: where a group draws, it draws anew for each of them."
 
 
@@ -59,9 +76,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--format",
         choices=tuple(FORMATS),
-        help="the endpoint it is for (default: messages for a body with a `system` member, responses for one with "
-        "`input`, else chat)",
+        help="the endpoint it is for (default: messages for a body with a `system` member, gemini for one with "
+        "`contents`, responses for one with `input`, else chat)",
     )
+    command.add_argument("--model", metavar="NAME", help="the model, which a request of Gemini's has in its path")
     command.add_argument(
         "--header",
         action="append",
@@ -77,11 +95,10 @@ def run(arguments: argparse.Namespace) -> int:
     snapshot = Source(arguments.config, dict(os.environ), look_up=known_apart).load()
     caller = _caller(snapshot, arguments.client)
     incoming = Incoming(_pairs(arguments.header))
-    fields = incoming.fields
     caller = replace(caller, login=Keys(snapshot).login(incoming))
     try:
         body = _read(arguments.request, snapshot.limits.body)
-        found = report(snapshot, caller, body, fields, arguments.format)
+        found = report(snapshot, caller, body, incoming, arguments.format, arguments.model)
     except ArbiterError as error:
         if not arguments.json:
             raise CommandError(f"{error.status} {error.code.value}: {error}") from error
@@ -96,15 +113,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def report(
-    snapshot: Snapshot, caller: Caller, body: bytes, fields: dict[str, str], format: str | None
+    snapshot: Snapshot, caller: Caller, body: bytes, incoming: Incoming, format: str | None, model: str | None = None
 ) -> dict[str, Any]:
-    """What becomes of a request, for programs. Errors: ArbiterError, as its client would get it."""
-    opened = native.open_body(body, snapshot.limits.json_depth)
-    told = (endpoint for member, endpoint in _TOLD_BY.items() if member in opened.members)
-    wire = FORMATS[format or next(told, "chat")]
+    """What becomes of a request, for programs; `model` is what its path says.
+
+    Errors: ArbiterError, as its client would get it; UsageError where its path would have to say more, or less.
+    """
+    opened, wire = _opened(body, snapshot, format, model)
+    fields = incoming.fields
     session, parent, agent, kind, source = identify(fields, opened.members, caller.client, snapshot.sessions)
     affinity = Affinity(snapshot.affinity)
-    found = affinity.slot(wire, opened.members, fields, session, caller.owner)
+    found = None if wire == embeddings.name else affinity.slot(wire, opened.members, fields, session, caller.owner)
     is_pinned = found is not None and affinity.pins(kind)
     slot = found.key if found is not None and is_pinned else None
     amount = Amounts(Memory()).of(opened.members, "")
@@ -114,14 +133,28 @@ def report(
     # Whoever tries out a request seldom has a login at hand: what becomes of it with one is the better answer.
     asking = replace(caller, login=NOBODYS) if lacks_login else caller
     plan = logins.admitted(plan, asking, wire, Memory())
+    ask = Ask(
+        WIRES[wire],
+        WIRES[wire].path,
+        opened,
+        incoming,
+        snapshot.limits,
+        stream=opened.stream,
+        trace_id="",
+        owner=caller.owner,
+        client=caller.name,
+        vault=vault_of(snapshot.reasoning_keys),
+        window=plan.window,
+    )
+    rungs, passed, faults = _told(plan.rungs, ask)
     return {
         "model": opened.model,
         "format": wire,
         "client": caller.name,
-        "targets": [_target(rung, wire) for rung in plan.rungs],
+        "targets": [_target(rung, wire) for rung in rungs],
         "alias": plan.alias,
         "is_explicit": plan.is_explicit,
-        "rationale": plan.rationale,
+        "rationale": explained(plan.rationale, passed),
         "session": {"id": session, "parent": parent, "source": source},
         "agent": agent,
         "kind": kind,
@@ -133,14 +166,65 @@ def report(
         "warnings": [
             *([plan.warning] if plan.warning else []),
             *([LOGIN] if lacks_login else []),
+            *faults,
             *_warnings(snapshot, caller),
         ],
         "notes": [
             *([ALONE] if slot is None and len(plan.rungs) > 1 else []),
             *([UNDECLARED] if plan.is_auto else []),
+            *([ELSEWHERE] if _stands_elsewhere(ask) else []),
             LIVE,
         ],
     }
+
+
+def _opened(body: bytes, snapshot: Snapshot, format: str | None, model: str | None) -> tuple[native.Opened, str]:
+    """A request and its format."""
+    depth = snapshot.limits.json_depth
+    # Which format it is, its members say; and only then is it known where to look for the model.
+    members = native.open_body(body, depth, Addressed("")).members
+    told = (endpoint for member, endpoint in _TOLD_BY.items() if member in members)
+    endpoint = format or next(told, "chat")
+    if (endpoint == "gemini") != (model is not None):
+        raise UsageError(
+            "--model: a request of Gemini's names its model in its path, and so there must be one"
+            if model is None
+            else "--model: only a request of Gemini's names its model in its path; here the body does"
+        )
+    addressed = Addressed(model.removeprefix("models/")) if model is not None else None
+    return native.open_body(body, depth, addressed), FORMATS[endpoint]
+
+
+def _told(rungs: Sequence[Rung], ask: Ask) -> tuple[list[Rung], dict[str, str], list[str]]:
+    """Who of `rungs` can be told the request, who is passed over and why, and where a climb would end.
+
+    Errors: ArbiterError where it ends at once.
+    """
+    if _stands_elsewhere(ask):
+        return list(rungs), {}, []
+    found: list[Rung] = []
+    passed: dict[str, str] = {}
+    first: ProtocolUnsupported | None = None
+    for rung in rungs:
+        try:
+            lanes.choose(ask, rung)
+        except ProtocolUnsupported as error:
+            first = first or error
+            passed[rung.name] = untold(error)
+            continue
+        except ArbiterError as error:
+            if not found:
+                raise
+            ends = f"where it comes to {rung.name}, it ends: {error.status} {error.code.value}: {error}"
+            return found, passed, [ends]
+        found.append(rung)
+    if first is not None and not found:
+        raise first
+    return found, passed, []
+
+
+def _stands_elsewhere(ask: Ask) -> bool:
+    return ask.format.name == native.RESPONSES and bound_responses.refers(ask.opened.members)
 
 
 def text(found: dict[str, Any]) -> str:
@@ -180,8 +264,8 @@ def _behind(targets: int) -> str:
 
 def _target(rung: Rung, wire: str) -> dict[str, Any]:
     provider = rung.provider
-    spoken = lanes.spoken(wire, rung)
-    is_native = provider.relay == "native" and spoken in ("any", wire)
+    spoken = lanes.spoken(wire, rung) if wire != embeddings.name else wire  # which are relayed or not at all
+    is_native = wire == embeddings.name or (provider.relay == "native" and spoken in ("any", wire))
     return {
         "provider": provider.name,
         "model": rung.model,

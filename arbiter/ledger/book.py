@@ -20,7 +20,7 @@ from arbiter.ledger.redaction import Redactor
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
 from arbiter.metrics import Metrics
-from arbiter.routing.plan import Rung
+from arbiter.routing.plan import Rung, explained
 from arbiter.upstream.exchange import Answering
 from arbiter.wire.headers import REQUEST_IDS
 
@@ -214,8 +214,7 @@ class Book:
     def explain(self, passed: Mapping[str, str]) -> None:
         """Why some targets or accounts were not asked, or not in their turn."""
         if passed:
-            told = ", ".join(f"{who} {why}" for who, why in passed.items())
-            self.request.rationale = f"{self.request.rationale or ''}; {told}"
+            self.request.rationale = clipped(explained(self.request.rationale or "", passed))
 
     def say_empty(self, provider: str) -> None:
         """An answer ended well and said nothing (SPEC 4.7)."""

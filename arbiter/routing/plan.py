@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -154,3 +155,8 @@ class Plan(msgspec.Struct, frozen=True):
     pinned: Pinned | None = None
     window: str = ""
     is_auto: bool = False
+
+
+def explained(rationale: str, passed: Mapping[str, str]) -> str:
+    """`rationale`, and behind it who was not asked, or not in its turn, each with the reason."""
+    return f"{rationale}; {', '.join(f'{who} {why}' for who, why in passed.items())}" if passed else rationale

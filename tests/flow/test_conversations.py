@@ -118,7 +118,11 @@ def gateway(upstreams: tuple[Upstream, Upstream], tmp_path_factory: pytest.TempP
             {"model": "small/small", "max_input_tokens": 1000},
             {"model": "large/large", "max_input_tokens": 100_000},
         ],
-        "aliases": {"talk": {"group": ["a/m", "b/m"]}, "fit": {"group": ["small/small", "a/m", "large/large"]}},
+        "aliases": {
+            "talk": {"group": ["a/m", "b/m"]},
+            "fit": {"group": ["small/small", "a/m", "large/large"]},
+            "two": {"group": ["small/small", "large/large"]},
+        },
     }
     with Gateway(config, tmp_path_factory.mktemp("conversations")) as made:
         yield made
@@ -360,5 +364,29 @@ def test_too_long_a_prompt_goes_to_the_larger_window(talking: Any, gateway: Gate
             ("small", "context_length"),
             ("large", None),
         ]
+
+    talking(main)
+
+
+def test_whose_window_is_surely_too_small_is_not_asked_while_there_is_another(talking: Any, gateway: Gateway) -> None:
+    """SPEC 1.1: sure is what the target's own answers taught. By its name it is asked, and its pin says who served."""
+
+    async def main(talk: Talk) -> None:
+        long = [{"role": "user", "content": "0123456789abcde " * 20_000}]
+        usage = {"prompt_tokens": 80_000, "completion_tokens": 1, "total_tokens": 80_001}
+        choices = [{"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}]
+        said = {"id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, "usage": usage}
+        talk.a.saying = talk.b.saying = reply(200, said)
+        for asked, provider in (("two", "small"), ("two", "large"), ("small", "small")):
+            answer = await ask(gateway.port, CHAT, {"model": asked, "messages": long})
+            assert (answer.status, answer.header("x-arbiter-provider")) == (200, provider), asked
+            row = gateway.row(answer.trace_id)
+            (attempt,) = row["attempts"]
+            assert attempt["why"] == "first"
+            passed = "small/small takes 1000 tokens, and the prompt is longer" in row["rationale"]
+            assert passed == (provider == "large")
+        talk.a.saying = reply(200, said)
+        answer = await ask(gateway.port, CHAT, {"model": "two", "messages": [USER]})
+        assert answer.header("x-arbiter-provider") == "small"  # what fits goes where it always went
 
     talking(main)

@@ -125,6 +125,21 @@ def test_an_alias_rotates_keys_and_falls_back_as_for_any_call(make_front: MakeFr
     run(main)
 
 
+def test_whoever_has_no_embeddings_is_passed_over(make_front: MakeFront) -> None:
+    """Nobody was asked, so nothing is lost: the next target of the alias answers, and the row says who was left out."""
+    front = make_front(aliases={"embed": {"group": [f"{MESSAGES.name}/{MESSAGES.model}", "chat/chat-model"]}})
+
+    async def main() -> None:
+        async with Origin(answer(FLOATS, headers=[JSON]), port=front.upstream) as origin:
+            found = await ask(front.port, PATH, asked("embed"))
+        assert (found.status, found.body, len(origin.requests)) == (200, FLOATS, 1)
+        row = front.row(found.trace_id)
+        assert [one["why"] for one in row["attempts"]] == ["first"]
+        assert f"{MESSAGES.name}/{MESSAGES.model} cannot be told it (" in row["rationale"]
+
+    run(main)
+
+
 def test_an_operators_pause_holds_them_back_too(front: Front) -> None:
     """Before anybody is contacted."""
 

@@ -322,9 +322,7 @@ def test_a_request_that_cannot_be_told_is_refused_before_anyone_is_asked(
     """A 400 in the client's own format names what could not cross; there is a row, and no attempt."""
 
     async def main() -> None:
-        part = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}} if ours is CHAT else None
-        block = {"type": "container_upload", "file_id": "file_1"}
-        messages = [{"role": "user", "content": [part or block]}]
+        messages = [{"role": "user", "content": [UNTOLD[ours]]}]
         async with Origin(CLOSE, port=front.upstream) as origin:
             found = await ask(front.port, ours.path, ours.ask(model=theirs.model, messages=messages))
         assert not origin.requests
@@ -332,6 +330,58 @@ def test_a_request_that_cannot_be_told_is_refused_before_anyone_is_asked(
         assert "cannot" in ours.complaint(found)
         row = front.row(found.trace_id)
         assert (row["error_class"], row["attempts"]) == ("protocol_unsupported", [])
+
+    run(main)
+
+
+UNTOLD = {
+    CHAT: {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+    MESSAGES: {"type": "container_upload", "file_id": "file_1"},
+}
+"""Parts that only their own format has a place for."""
+
+
+@each_crossing
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_one_target_cannot_be_told_goes_on_to_one_that_can(
+    make_front: Any, ours: Wire, theirs: Wire, stream: bool
+) -> None:
+    """Nothing was sent, so nothing is lost; the row says who was passed over, and why."""
+    both = {"group": [f"{theirs.name}/{theirs.model}", f"{ours.name}/{ours.model}"]}
+    front = make_front(aliases={f"both-{ours.name}": both})
+
+    async def main() -> None:
+        messages = [{"role": "user", "content": [UNTOLD[ours]]}]
+        script = sse(*ours.events("hi")) if stream else answer(ours.answer("hi"), headers=[JSON])
+        async with Origin(script, port=front.upstream) as origin:
+            body = ours.ask(model=f"both-{ours.name}", messages=messages, stream=stream)
+            found = await ask(front.port, ours.path, body)
+        assert (found.status, found.header("x-arbiter-provider")) == (200, ours.name)
+        assert [one.target for one in origin.requests] == [ours.upstream_path]
+        row = front.row(found.trace_id)
+        assert [(one["provider"], one["why"]) for one in row["attempts"]] == [(ours.name, "first")]
+        assert f"{theirs.name}/{theirs.model} cannot be told it (messages[0].content[0]: " in row["rationale"]
+
+    run(main)
+
+
+@each_crossing
+def test_the_last_one_contacted_is_told_of_also_where_another_could_not_be_told(
+    make_front: Any, ours: Wire, theirs: Wire
+) -> None:
+    """SPEC 4.8: the request was good for whoever got it, and a 400 would say that it is not."""
+    both = {"group": [f"{ours.name}/{ours.model}", f"{theirs.name}/{theirs.model}"]}
+    front = make_front(aliases={f"back-{ours.name}": both})
+
+    async def main() -> None:
+        messages = [{"role": "user", "content": [UNTOLD[ours]]}]
+        down = answer(b'{"error":{"message":"boom"}}', status="500 Internal Server Error", headers=[JSON])
+        async with Origin(down, port=front.upstream):
+            found = await ask(front.port, ours.path, ours.ask(model=f"back-{ours.name}", messages=messages))
+        assert found.status == 500
+        row = front.row(found.trace_id)
+        assert (row["error_class"], len(row["attempts"])) == ("upstream_error", 1)
+        assert "cannot be told it (" in row["rationale"]
 
     run(main)
 

@@ -21,6 +21,7 @@ from arbiter.errors import (
     InStreamError,
     KeyRefused,
     Paused,
+    ProtocolUnsupported,
     Resting,
     TimedOut,
     Unavailable,
@@ -256,6 +257,72 @@ def test_an_overlong_prompt_goes_only_where_more_fits():
     walk = Walk(rungs)
     assert walk.failing_always(too_long) == ["a first", "large fallback"]
     assert walk.climb.verdict() is too_long
+
+
+def test_who_cannot_be_told_the_request_is_passed_over_as_if_nobody_had_named_it():
+    """SPEC 4.8: nothing was sent, so whoever is asked next is the first, and no try is used up."""
+    walk = Walk([rung("a", "one", "two"), rung("b", retry=Retry(attempts=2, before_fallback=2)), rung("c")])
+    assert str(walk.step()).startswith("a:")
+    walk.climb.passed_over(ProtocolUnsupported("no sound here"))
+    assert walk.step() == "b first"
+    assert walk.fail(NO_ANSWER) == "b retry"
+    assert walk.fail(NO_ANSWER) == "c fallback"
+    assert walk.climb.passed == {"a/m": "cannot be told it (no sound here)"}
+    walk.climb.passed_over(ProtocolUnsupported("nor here"))
+    assert walk.step() is None
+    assert walk.climb.verdict() is NO_ANSWER  # SPEC 4.8: of the last contact
+
+
+def test_a_first_step_that_was_clear_before_the_climb_is_passed_over_too():
+    walk = Walk([rung("a"), rung("b")])
+    a = walk.rungs[0]
+    walk.climb.took(Step(a, a.provider.accounts[0], "first"))
+    walk.climb.passed_over(ProtocolUnsupported("no sound here"))
+    assert walk.step() == "b first"
+
+
+def test_where_nobody_can_be_told_the_client_hears_what_the_first_says():
+    first = ProtocolUnsupported("no sound here")
+    walk = Walk([rung("a"), rung("b")])
+    walk.step()
+    walk.climb.passed_over(first)
+    assert walk.step() == "b first"
+    walk.climb.passed_over(ProtocolUnsupported("nor here"))
+    assert walk.step() is None and walk.climb.verdict() is first
+
+
+@pytest.mark.parametrize("what", ["rests", "paused", "refused"])
+def test_whoever_could_be_told_and_cannot_be_asked_now_decides_what_the_client_hears(what):
+    """A 400 would tell it never to come back."""
+    walk = Walk([rung("a"), rung("b", "key")])
+    if what == "rests":
+        walk.state.cool(("b", name("key")), 12, is_told=True, is_quota=False)
+    elif what == "paused":
+        walk.state.pause(Pause("provider", "b", "maintenance"))
+    else:
+        walk.state.refuse(("b", name("key")))
+    walk.step()
+    walk.climb.passed_over(ProtocolUnsupported("no sound here"))
+    assert walk.step() is None
+    said = walk.climb.verdict()
+    assert isinstance(said, {"rests": Resting, "paused": Paused, "refused": KeyRefused}[what])
+    assert "'a'" not in str(said)
+
+
+def test_who_is_surely_too_small_is_asked_only_where_nobody_else_can_be():
+    """SPEC 1.1, 4.6: the estimate chooses, and never takes the only one away."""
+    small = {"a/m": "takes 100 tokens, and the prompt is longer"}
+    walk = Walk([rung("a", window=100), rung("b")], options={"small": small})
+    assert walk.failing_always(status(500)) == ["b first"]
+    assert walk.climb.passed["a/m"] == small["a/m"]
+    walk = Walk([rung("a", window=100), rung("b", "key")], options={"small": small})
+    walk.state.refuse(("b", name("key")))
+    assert walk.failing_always(status(400, ErrorClass.CONTEXT_LENGTH)) == ["a first"]
+    assert "a/m" not in walk.climb.passed
+    walk = Walk([rung("a", window=100), rung("b", "key")], options={"small": small})
+    walk.state.cool(("b", name("key")), 12, is_told=True, is_quota=False)
+    assert walk.step() is None
+    assert isinstance(walk.climb.verdict(), Resting)
 
 
 def test_an_error_inside_a_stream_counts_as_what_it_says():

@@ -86,6 +86,79 @@ def test_an_alias_shows_who_comes_behind_whom_and_how_each_is_asked(
     assert found["rationale"].endswith("; fallback openai/gpt-5.2")
 
 
+VIDEO = [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "https://x.test/v.mp4"}}]}]
+
+
+def test_who_cannot_be_told_the_request_is_left_out_and_named(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a climb would: the others serve it."""
+    config.write_text(
+        CONFIG.replace("[openai/mini, anthropic/claude], select: random", "[anthropic/claude, openai/mini]")
+    )
+    found = routed(capsys, "cheap", config=config, messages=VIDEO)
+    assert [one["model"] for one in found["targets"]] == ["mini-2026", "gpt-5.2"]
+    assert "; anthropic/claude cannot be told it (messages[0].content[0]: " in found["rationale"]
+
+
+def test_what_nobody_can_be_told_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = routed(capsys, "claude", config=config, expected=1, messages=VIDEO)
+    assert (found["error"]["status"], found["error"]["class"]) == (400, "protocol_unsupported")
+
+
+def test_a_request_that_is_no_good_for_a_fallback_says_where_it_would_end(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Relayed as it is, its provider judges it; translated, we have to read it."""
+    config.write_text(CONFIG.replace("select: random", "select: ordered"))
+    found = routed(capsys, "cheap", config=config, temperature="warm")
+    assert [one["lane"] for one in found["targets"]] == ["native"]
+    assert found["warnings"][0].startswith("where it comes to anthropic/claude, it ends: 400 bad_request: ")
+
+
+def written(body: dict[str, Any]) -> None:
+    Path("request.json").write_text(json.dumps(body))
+
+
+def test_embeddings_go_to_who_has_them(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(
+        CONFIG.replace("[openai/mini, anthropic/claude], select: random", "[anthropic/claude, openai/mini]")
+    )
+    written({"model": "cheap", "input": ["a text"], "dimensions": 256})
+    assert main(["route", "request.json", "--json", "--format", "embeddings"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["format"] == "embeddings"
+    assert [(one["provider"], one["format"], one["lane"]) for one in found["targets"]] == [
+        ("openai", "embeddings", "native"),
+        ("openai", "embeddings", "native"),
+    ]
+    assert "anthropic/claude cannot be told it (the provider 'anthropic' has no embeddings)" in found["rationale"]
+    assert found["affinity"] == {"key": None, "source": None, "pins": False}
+
+
+def test_a_request_of_geminis_has_its_model_in_its_path(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(
+        CONFIG.replace("aliases:", "  google: { type: gemini, key: SECRET-4, models: [flash] }\naliases:")
+    )
+    written({"contents": [{"role": "user", "parts": [{"text": "Please repair the build."}]}]})
+    for model, target in (("models/flash", ("google", "google-gemini", "native")),
+                          ("gpt-5.2", ("openai", "openai-chat", "translated"))):  # fmt: skip
+        assert main(["route", "request.json", "--json", "--model", model]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["format"] == "google-gemini"
+        assert [(one["provider"], one["format"], one["lane"]) for one in found["targets"]] == [target]
+        assert found["affinity"]["pins"]
+
+
+def test_a_conversation_that_this_gateway_may_keep_is_not_judged(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is kept was not looked at."""
+    written({"model": "claude", "input": "and now?", "previous_response_id": "resp_1"})
+    assert main(["route", "request.json", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["lane"] for one in found["targets"]] == ["translated"]
+    assert "It goes on from an earlier answer" in found["notes"][0]
+
+
 def test_the_draw_is_the_one_that_the_gateway_makes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It hangs on the conversation, and with a header that names one on nothing else."""
     drawn = set()
@@ -152,6 +225,8 @@ def test_a_request_that_is_refused_shows_what_its_client_would_get(
         (["missing.json"], 1, "missing.json cannot be read: No such file"),
         (["request.json", "--client", "nobody"], 1, "no client is called 'nobody'; clients: ci"),
         (["request.json", "--header", "no colon"], 2, "expected 'Name: value'"),
+        (["request.json", "--model", "x"], 2, "only a request of Gemini's names its model in its path"),
+        (["request.json", "--format", "gemini"], 2, "names its model in its path, and so there must be one"),
     ],
 )
 def test_a_command_that_cannot_be_followed_says_why(
