@@ -62,7 +62,7 @@ class GenaiPrices:
         begins = _turns(info)
         moments = [midnight + datetime.timedelta(milliseconds=begin) for begin in begins]
         rates = tuple(_rate(info.get_prices(moment, context)) for moment in moments)
-        return Listed(f"{vendor}/{info.id}", tuple(begins), rates)
+        return Listed(f"{vendor}/{info.id}", tuple(begins), rates, info.context_window)
 
     def vendor(self, url: str) -> str | None:
         """Whose API lives at this address."""

@@ -1,9 +1,10 @@
-"""What a price list says of a model: its rates on one day, each from a time of that day on."""
+"""What a price list says of a model: its rates on one day, each from a time of that day on, and its window."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ class Listed(msgspec.Struct, frozen=True):
     model: str  # by the list's own name, with its vendor: anthropic/claude-sonnet-4-5
     begins: tuple[int, ...]
     rates: tuple[Rate, ...]
+    max_input: int | None = None  # tokens; None where the list does not say
 
     def rate(self, at_ms: int) -> Rate:
         return self.rates[bisect_right(self.begins, at_ms % DAY_MS) - 1]
@@ -45,15 +47,23 @@ def plain_tier(service_tier: str | None) -> str:
 
 
 class FlatList:
-    """A list of prices that hold at all times: by (vendor, model), and by service tier below that."""
+    """A list of prices that hold at all times: by (vendor, model), and by service tier below that. `windows` are the
+    tokens of input that models take."""
 
-    def __init__(self, name: str, rates: Mapping[tuple[str, str], Mapping[str, Rate]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        rates: Mapping[tuple[str, str], Mapping[str, Rate]],
+        windows: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ) -> None:
         self.name = name
         self._rates = rates
+        self._windows = windows
 
     def find(self, vendor: str, model: str, tier: str, day: int) -> Listed | None:
-        rate = self._rates.get((vendor, model.lower()), {}).get(tier)
-        return None if rate is None else Listed(f"{vendor}/{model.lower()}", (0,), (rate,))
+        key = vendor, model.lower()
+        rate = self._rates.get(key, {}).get(tier)
+        return None if rate is None else Listed("/".join(key), (0,), (rate,), self._windows.get(key))
 
     def __len__(self) -> int:
         return len(self._rates)

@@ -64,6 +64,7 @@ _MILLIONS = {
 MOST_BAD = 0.05
 
 Rates = dict[tuple[str, str], dict[str, Rate]]
+Windows = dict[tuple[str, str], int]
 
 
 class BadPrices(ValueError):
@@ -88,9 +89,9 @@ def parse(raw: bytes, of: str) -> tuple[Format, PriceList]:
             "this is no price list: neither LiteLLM's map, nor models.dev's api.json, nor genai-prices' data"
         )
     if any("litellm_provider" in entry for entry in found.values()):
-        return "litellm", _flat(_litellm(found), f"litellm {of}")
+        return "litellm", _flat(*_litellm(found), f"litellm {of}")
     if any(isinstance(entry.get("models"), dict) for entry in found.values()):
-        return "models.dev", _flat(_models_dev(found), f"models.dev {of}")
+        return "models.dev", _flat(*_models_dev(found), f"models.dev {of}")
     raise BadPrices("no entry of it has a `litellm_provider` or `models`, so it is no list that is known here")
 
 
@@ -113,17 +114,23 @@ def _genai(found: list[Any], name: str) -> PriceList:
     return prices
 
 
-def _flat(rates: Rates, name: str) -> PriceList:
+def _flat(rates: Rates, windows: Windows, name: str) -> PriceList:
     if not rates:
         raise BadPrices("there is no price in it")
-    return FlatList(name, rates)
+    return FlatList(name, rates, windows)
+
+
+def _note_window(windows: Windows, key: tuple[str, str], tokens: Any) -> None:
+    if type(tokens) is int and tokens > 0:
+        windows.setdefault(key, tokens)
 
 
 # ------------------------------------------------------------------------------------------------------- LiteLLM
 
 
-def _litellm(found: Mapping[str, dict[str, Any]]) -> Rates:
+def _litellm(found: Mapping[str, dict[str, Any]]) -> tuple[Rates, Windows]:
     rates: Rates = {}
+    windows: Windows = {}
     bad: list[BadPrices] = []
     for key, entry in found.items():
         provider = entry.get("litellm_provider")
@@ -139,7 +146,8 @@ def _litellm(found: Mapping[str, dict[str, Any]]) -> Rates:
         vendor = "google" if provider.startswith("vertex_ai") else _VENDORS.get(provider, provider)
         model = key.removeprefix(f"{provider}/").removeprefix("vertex_ai/").removeprefix("azure/").lower()
         rates.setdefault((vendor, model), tiers)
-    return _mostly(rates, bad)
+        _note_window(windows, (vendor, model), entry.get("max_input_tokens"))
+    return _mostly(rates, bad), windows
 
 
 def _service_tiers(entry: Mapping[str, Any], key: str) -> dict[str, Rate]:
@@ -193,8 +201,9 @@ def _search(entry: Mapping[str, Any], key: str) -> int | None:
 # ---------------------------------------------------------------------------------------------------- models.dev
 
 
-def _models_dev(found: Mapping[str, dict[str, Any]]) -> Rates:
+def _models_dev(found: Mapping[str, dict[str, Any]]) -> tuple[Rates, Windows]:
     rates: Rates = {}
+    windows: Windows = {}
     bad: list[BadPrices] = []
     for provider, entry in found.items():
         vendor = _VENDORS.get(provider, provider)
@@ -209,8 +218,11 @@ def _models_dev(found: Mapping[str, dict[str, Any]]) -> Rates:
                 bad.append(error)
                 continue
             if rate is not None:
-                rates.setdefault((vendor, str(model).lower()), {"": rate})
-    return _mostly(rates, bad)
+                key = vendor, str(model).lower()
+                rates.setdefault(key, {"": rate})
+                limit = facts.get("limit")
+                _note_window(windows, key, limit.get("context") if isinstance(limit, dict) else None)
+    return _mostly(rates, bad), windows
 
 
 def _by_the_million(cost: Mapping[str, Any], key: str) -> Rate | None:

@@ -95,6 +95,12 @@ class Tariff:
                 return quote
         return None
 
+    def window(self, provider: str, model: str, at_ms: int) -> int | None:
+        """How many tokens of input the lists say that the model takes; None where they do not."""
+        vendor = self.vendor(provider)
+        found = self._listing(vendor, model, "", at_ms) if vendor is not None else None
+        return found[0].max_input if found is not None else None
+
     def price(self, metered: Metered) -> Priced:
         """What an attempt cost."""
         quote = self.find(metered.provider, metered.models, metered.at_ms, metered.service_tier)
@@ -151,18 +157,19 @@ class Tariff:
         if declared is not None:
             return Quote(declared, "model_config", "models")
         vendor = self.vendor(provider)
-        if vendor is None:
+        found = self._listing(vendor, model, tier, at_ms) if vendor is not None else None
+        if found is None:
             return None
+        listed, label = found
+        return Quote(listed.rate(at_ms), "catalog", label)
+
+    def _listing(self, vendor: str, model: str, tier: str, at_ms: int) -> tuple[Listed, str] | None:
         key = (vendor, model, tier, at_ms // DAY_MS)
         if key not in self._listed:
             if len(self._listed) >= _MOST_KNOWN:
                 self._listed.clear()
             self._listed[key] = self._look_up(*key)
-        found = self._listed[key]
-        if found is None:
-            return None
-        listed, label = found
-        return Quote(listed.rate(at_ms), "catalog", label)
+        return self._listed[key]
 
     def _look_up(self, vendor: str, model: str, tier: str, day: int) -> tuple[Listed, str] | None:
         names = list(spellings(model))

@@ -121,7 +121,11 @@ def anthropic_page(found: Sequence[Entry], query: str, started: str) -> Told:
 
 
 def anthropic(one: Entry, started: str) -> Told:
-    """One model as Anthropic tells of it. Of its `capabilities` all must be known or none is told."""
+    """One model as Anthropic tells of it.
+
+    Of its `capabilities` all must be known or none is told: each must be there in that shape, with a yes or a no, and of
+    most (citations, batches, the vendor's own tools) neither the catalog nor a price list says anything.
+    """
     return {
         "type": "model",
         "id": one.id,
@@ -187,7 +191,7 @@ def _ables(alias: Alias, snapshot: Snapshot) -> Iterator[Able]:
 def _able(provider: Provider, upstream: str, model: Model | None) -> Able:
     card = provider.cards.get(upstream, Card())
     most = model.max_output if model is not None else None
-    return Able(card.max_input, most, card.input_modalities, card.metadata)
+    return Able(provider.window(upstream), most, card.input_modalities, card.metadata)
 
 
 def _common(members: Iterable[Able]) -> Able:

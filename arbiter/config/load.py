@@ -24,7 +24,7 @@ from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
 from arbiter.config.decode import Decoder, join
 from arbiter.config.pricing import Sources
-from arbiter.config.rates import Pricing, Rate
+from arbiter.config.rates import Known, Pricing
 from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import (
     Admin,
@@ -87,16 +87,16 @@ class Flags:
     workers: int | None = None
 
 
-LookUp = Callable[[Pricing, Mapping[str, Provider]], Mapping[str, Mapping[str, Rate]]]
-"""What the declared models of each provider cost today, by the names that the providers are sent."""
+LookUp = Callable[[Pricing, Mapping[str, Provider]], Mapping[str, Mapping[str, Known]]]
+"""What is known today of the declared models of each provider, by the names that the providers are sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a configuration comes from, so that a reload can ask again.
 
-    `look_up` finds the prices that do not stand in the file, for those who choose or show by them. `keeps`: what the
-    data directory lacks is made there (a gateway, and not a command that looks at one).
+    `look_up` finds the prices and windows that do not stand in the file, for those who choose or show by them. `keeps`:
+    what the data directory lacks is made there (a gateway, and not a command that looks at one).
     """
 
     path: Path | None

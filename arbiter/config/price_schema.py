@@ -67,7 +67,10 @@ class CatalogRow(Prices):
     tiers: Annotated[list[Tier], doc("Other prices for requests with much input.")] = field(default_factory=list)
     max_input_tokens: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
-        doc("The most input it takes. A conversation that is too long for one model falls back to a larger one only."),
+        doc(
+            "The most input it takes. Left out: what the price list says. A conversation that is too long for one model "
+            "falls back to a larger one only."
+        ),
     ] = None
     latency_ms_p50: Annotated[
         Number | None, doc("Median time to its first token in milliseconds, for `select: fastest`.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_plus, urlsplit
 
 DAY_MS = 86_400_000
@@ -69,6 +69,13 @@ TOKEN_PRICES = (
 
 
 FEES = ("request", "web_search")
+
+
+class Known(NamedTuple):
+    """What others know of a model: its price now, and how many tokens of input it takes; None: not known."""
+
+    rate: Rate | None = None
+    max_input: int | None = None
 
 
 def rounded(number: int | Decimal, divisor: int = 1) -> int:

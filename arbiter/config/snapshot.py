@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from arbiter.config.rates import Card, Pricing, Rate
+from arbiter.config.rates import Card, Known, Pricing, Rate
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -212,6 +212,9 @@ class RequestLimits:
     per_day: int = 0
 
 
+_UNKNOWN = Known()
+
+
 @dataclass(frozen=True, slots=True)
 class Provider:
     """One upstream.
@@ -219,8 +222,8 @@ class Provider:
     `wire` is the format it speaks ("openai-chat", "anthropic-messages", "google-gemini"; "any" for echo). `accounts`
     are its keys, in the file's order; there is always one, with an empty key where none was given. `rates` are the
     declared prices and `cards` the rest of the catalog, by the name that a model goes by at the provider. `pin_ttl_s`
-    is how long a conversation stays with it after its last call. `known` are the prices of its declared models as they
-    stood when the configuration was read, wherever they came from; `billing` and `priced_as` are the file's.
+    is how long a conversation stays with it after its last call. `known` is what was known of its declared models
+    when the configuration was read, wherever it came from; `billing` and `priced_as` are the file's.
     """
 
     name: str
@@ -250,7 +253,7 @@ class Provider:
     pin_ttl_s: float = 25 * 3600.0
     cache: CacheFacts = CacheFacts()
     speechless: Literal["flag", "nudge"] = "flag"
-    known: Mapping[str, Rate] = field(default_factory=dict, hash=False)
+    known: Mapping[str, Known] = field(default_factory=dict, hash=False)
     billing: Literal["metered", "subscription"] = "metered"
     priced_as: str | None = None
     auth: Literal["key", "passthrough", "oauth"] = "key"
@@ -286,7 +289,13 @@ class Provider:
 
     def rate(self, upstream: str) -> Rate | None:
         """What a model costs, by the name that the provider is sent; None where nobody knows."""
-        return self.known.get(upstream) or self.rates.get(upstream)
+        return self.known.get(upstream, _UNKNOWN).rate or self.rates.get(upstream)
+
+    def window(self, upstream: str) -> int | None:
+        """How many tokens of input a model takes; None where nobody knows. What the file says wins over price lists."""
+        card = self.cards.get(upstream)
+        declared = card.max_input if card is not None else None
+        return declared if declared is not None else self.known.get(upstream, _UNKNOWN).max_input
 
     def model(self, model_id: str) -> Model | None:
         """The declared model of that id."""
@@ -563,7 +572,8 @@ class Snapshot:
         """Each known price with its model, as `provider/model`."""
         for provider in self.providers.values():
             ids = {model.upstream: model.id for model in reversed(provider.models)}
-            for name, rate in {**provider.rates, **provider.known}.items():
+            known = {name: one.rate for name, one in provider.known.items() if one.rate is not None}
+            for name, rate in {**provider.rates, **known}.items():
                 yield f"{provider.name}/{ids.get(name, name)}", rate
 
     def catalog(self) -> Iterator[tuple[str, Rate | None, Card | None]]:

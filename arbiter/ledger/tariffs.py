@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from arbiter import clock
 from arbiter.accounting.listed import PriceList
 from arbiter.accounting.tariff import Tariff, is_listed
-from arbiter.config.rates import Pricing, Rate
+from arbiter.config.rates import Known, Pricing
 from arbiter.config.snapshot import Provider, Snapshot
 from arbiter.ledger import price_files
 from arbiter.log import Log
@@ -70,20 +70,22 @@ class Tariffs:
         self._of = None
 
 
-def known(pricing: Pricing, providers: Mapping[str, Provider]) -> dict[str, dict[str, Rate]]:
-    """What each declared model costs now, for `Source.look_up`."""
+def known(pricing: Pricing, providers: Mapping[str, Provider]) -> dict[str, dict[str, Known]]:
+    """What each declared model costs now, and takes in, for `Source.look_up`."""
     prices, now_ms = tariff(pricing, providers), clock.now_ms()
-    return {
+    found = {
         name: {
-            model.upstream: rate
+            model.upstream: Known(
+                prices.rate(name, model.upstream, now_ms), prices.window(name, model.upstream, now_ms)
+            )
             for model in provider.models
-            if (rate := prices.rate(name, model.upstream, now_ms)) is not None
         }
         for name, provider in providers.items()
     }
+    return {name: {model: one for model, one in models.items() if one != Known()} for name, models in found.items()}
 
 
-def known_apart(pricing: Pricing, providers: Mapping[str, Provider]) -> dict[str, dict[str, Rate]]:
+def known_apart(pricing: Pricing, providers: Mapping[str, Provider]) -> dict[str, dict[str, Known]]:
     """As `known`, found by a process of its own: whoever forks workers keeps price lists out of their memory.
 
     Nothing is known where that process fails; the gateway serves without.
@@ -114,7 +116,7 @@ def known_apart(pricing: Pricing, providers: Mapping[str, Provider]) -> dict[str
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
     try:
-        found: dict[str, dict[str, Rate]] = pickle.loads(told)
+        found: dict[str, dict[str, Known]] = pickle.loads(told)
     except (EOFError, pickle.UnpicklingError):
         _log.warn("no prices were found for the declared models: the price list could not be read")
         return {}

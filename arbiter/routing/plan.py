@@ -90,8 +90,7 @@ class Rung:
     @property
     def window(self) -> int | None:
         """How many tokens of input it takes; None where nobody said."""
-        card = self.provider.cards.get(self.model)
-        return card.max_input if card is not None else None
+        return self.provider.window(self.model)
 
 
 class Pinned(msgspec.Struct, frozen=True, gc=False):

@@ -86,6 +86,16 @@ def test_litellms_service_tiers_name_what_they_change() -> None:
     assert rates({"m": entry}, "openai", "m", "priority") is None
 
 
+@pytest.mark.parametrize(("written", "told"), [(200_000, 200_000), ("200000", None), (0, None), (True, None)])
+def test_a_window_is_told_where_it_is_one(written: Any, told: int | None) -> None:
+    """LiteLLM's of input, models.dev's of the whole context, and that of genai-prices."""
+    flat = {"claude-x": {**SONNET, "max_input_tokens": written}}
+    dev = {"anthropic": {"models": {"claude-x": {"cost": {"input": 3, "output": 15}, "limit": {"context": written}}}}}
+    for found in (flat, dev):
+        listed = parse(json.dumps(found).encode(), "x")[1].find("anthropic", "Claude-X", "", 0)
+        assert listed is not None and listed.max_input == told
+
+
 def test_what_has_no_price_of_tokens_is_not_listed() -> None:
     found = {
         "sample_spec": {"litellm_provider": "one of", "input_cost_per_token": 0},

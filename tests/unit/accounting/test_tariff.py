@@ -10,7 +10,7 @@ import pytest
 from arbiter.accounting.listed import FlatList
 from arbiter.accounting.tariff import Metered, Tariff, charged_pd
 from arbiter.config.load import parse
-from arbiter.config.rates import Rate
+from arbiter.config.rates import Known, Rate
 from arbiter.model import Usage
 
 JULY, AUGUST = 1_783_000_000_000, 1_786_500_000_000  # 2026-07-02, 2026-08-12
@@ -191,7 +191,7 @@ def test_a_flood_of_names_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
 def test_who_has_no_lists_says_the_same_or_nothing(prices: str, more: str, usage: Usage, told: int | None) -> None:
     """What a worker tells the client is what the row will say."""
     found = tariff(prices, provider=f", models: [big]{more}")
-    known = {"big": rate} if (rate := found.rate("up", "big", AUGUST)) is not None else {}
+    known = {"big": Known(rate)} if (rate := found.rate("up", "big", AUGUST)) is not None else {}
     provider = replace(found._providers["up"], known=known)
     assert charged_pd(usage, provider, "big", found._overrides) == told
     if told is not None:

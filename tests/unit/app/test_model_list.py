@@ -10,6 +10,7 @@ import pytest
 
 from arbiter.app import model_list
 from arbiter.config.load import parse
+from arbiter.config.rates import Known
 from arbiter.config.snapshot import key_digest
 from arbiter.errors import BadRequest, NoRoute
 from arbiter.routing.plan import ANYONE, Caller
@@ -117,6 +118,26 @@ def test_the_vendors_own_types_accept_every_shape():
         theirs = model_list.anthropic(one, STARTED)
         anthropic.types.ModelInfo.model_validate(theirs)
         assert set(theirs) == set(anthropic.types.ModelInfo.model_fields)
+
+
+def test_of_capabilities_all_are_told_or_none():
+    """Anthropic's shape has a yes or no for each; we know of two, and a guessed no keeps clients away."""
+    needed = {name for name, one in anthropic.types.ModelCapabilities.model_fields.items() if one.is_required()}
+    assert {"batch", "citations", "image_input", "pdf_input", "server_tools"} <= needed
+    assert {model_list.anthropic(one, STARTED)["capabilities"] for one in model_list.entries(SNAPSHOT, ANYONE)} == {
+        None
+    }
+
+
+def test_a_window_that_a_price_list_knows_is_told_in_every_shape():
+    """SPEC 5.6: a row of the file wins, and of an alias all members must be known."""
+    known = {"p": {"odd": Known(max_input=9000), "small": Known(max_input=7)}}
+    snapshot = parse(TEXT, "t.yaml", {}, look_up=lambda pricing, providers: known)
+    odd, small, vague = (model_list.entry(snapshot, ANYONE, name) for name in ("odd", "small", "vague"))
+    assert [one.able.max_input for one in (odd, small, vague)] == [9000, 128000, 9000]
+    assert model_list.anthropic(odd, STARTED)["max_input_tokens"] == 9000
+    assert model_list.union(odd, 1, STARTED)["context_length"] == 9000
+    assert model_list.googles(odd)["inputTokenLimit"] == 9000
 
 
 def test_anthropics_pages_go_forth_and_back():

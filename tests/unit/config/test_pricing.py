@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arbiter.config.load import ConfigError, parse
-from arbiter.config.rates import DAY_MS, Override, Prepaid, Pricing, Rate
+from arbiter.config.rates import DAY_MS, Known, Override, Prepaid, Pricing, Rate
 from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import Snapshot
 
@@ -124,13 +124,18 @@ def test_what_a_look_up_finds_is_what_a_model_costs() -> None:
     bare = parse(text, "f", {})
     asked: list[str] = []
 
-    def look_up(pricing: Pricing, providers: object) -> dict[str, dict[str, Rate]]:
+    def look_up(pricing: Pricing, providers: object) -> dict[str, dict[str, Known]]:
         asked.append(str(providers))
-        return {"up": {"b": Rate(output=7)}}
+        return {"up": {"b": Known(Rate(output=7), 100), "c": Known(max_input=200)}}
 
     found = parse(text, "f", {}, look_up=look_up)
     up = found.providers["up"]
     assert (up.rate("b"), up.rate("c"), up.rate("a")) == (Rate(output=7), Rate(input=10**6), None)
+    assert (up.window("b"), up.window("c"), up.window("a")) == (100, 200, None)
+    assert dict(found.rates()) == {"up/a": Rate(output=7), "up/c": Rate(input=10**6)}
+    own = parse(text.replace("input_usd_per_mtok: 1", "max_input_tokens: 50"), "f", {}, look_up=look_up)
+    assert own.providers["up"].window("c") == 50  # the file's own word wins
+    asked.pop()
     assert len(asked) == 1
     # A configuration is the same one wherever prices stand today; the alias is no longer blind.
     assert found.epoch == bare.epoch

@@ -35,7 +35,9 @@ assert "genai_prices" in sys.modules
     sonnet = found["anthropic"].rate("claude-sonnet-4-5")
     assert sonnet is not None and (sonnet.input, sonnet.output) == (3_000_000, 15_000_000)
     assert found["anthropic"].rate("claude-haiku-4-5") is not None and found["anthropic"].rate("nobodys") is None
+    assert (found["anthropic"].window("claude-sonnet-4-5"), found["anthropic"].window("nobodys")) == (200_000, None)
     assert found["lan"].rate("gpt-5.2") == Rate(input=9_000_000)
+    assert found["lan"].window("gpt-5.2") is None and found["proxy"].window("gpt-5.2") is not None
     assert found["proxy"].rate("gpt-5.2") == parse(VENDORS, "f", {}, look_up=known).providers["proxy"].rate("gpt-5.2")
 
 
