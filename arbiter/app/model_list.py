@@ -123,7 +123,7 @@ def anthropic_page(found: Sequence[Entry], query: str, started: str) -> Told:
 def anthropic(one: Entry, started: str) -> Told:
     """One model as Anthropic tells of it.
 
-    Of its `capabilities` all must be known or none is told: each must be there in that shape, with a yes or a no, and of
+    Of its `capabilities` all must be known or none is told: each must be there, with a yes or a no, and of
     most (citations, batches, the vendor's own tools) neither the catalog nor a price list says anything.
     """
     return {

@@ -68,8 +68,8 @@ class CatalogRow(Prices):
     max_input_tokens: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
         doc(
-            "The most input it takes. Left out: what the price list says. A conversation that is too long for one model "
-            "falls back to a larger one only."
+            "The most input it takes. Left out: what the price list says. A conversation that is too long for one "
+            "model falls back to a larger one only."
         ),
     ] = None
     latency_ms_p50: Annotated[
