@@ -18,7 +18,7 @@ Which blocks may go, by what Anthropic says of thinking and by how it answers:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -185,14 +185,14 @@ def without_thinking(members: Mapping[str, Raw], foreign: set[bytes]) -> Strippe
     return Stripped({**members, _MESSAGES: Raw(marked.joined(raw, kept))}, ("$.messages",))
 
 
-def is_open(members: Mapping[str, Raw], word: bytes) -> bool:
-    """Whether `word` stands in the turn that is not closed yet.
+def is_open(members: Mapping[str, Raw], words: Sequence[bytes]) -> bool:
+    """Whether one of `words` stands in the turn that is not closed yet.
 
     Errors: BadRequest where there is more of the request than anybody may look through.
     """
     cutter = Cutter()
     turns = _turns(cutter, bytes(members.get(_MESSAGES, b"")))
-    return any(word in turn for turn in turns[_closed(cutter, turns) :])
+    return any(word in turn for turn in turns[_closed(cutter, turns) :] for word in words)
 
 
 def nudged(members: Mapping[str, Raw], text: str) -> Mapping[str, Raw]:

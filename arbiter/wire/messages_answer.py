@@ -11,6 +11,7 @@ from arbiter import _speedups
 from arbiter._speedups import nesting
 from arbiter.model import Answer, Finish, RedactedThinking, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
 from arbiter.wire.json import NO_MEMBERS, Members, encode
+from arbiter.wire.vault import UNSIGNED
 
 FINISH_IN = {
     "end_turn": Finish.STOP,
@@ -108,7 +109,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
                 content.append(text_block(part.text))
         elif type(part) is Thinking:
             if part.text or part.signature:
-                content.append({"type": "thinking", "thinking": part.text, "signature": part.signature or ""})
+                content.append({"type": "thinking", "thinking": part.text, "signature": part.signature or UNSIGNED})
         elif type(part) is RedactedThinking:
             content.append({"type": "redacted_thinking", "data": part.data})
         elif type(part) is SealedThinking:

@@ -38,7 +38,7 @@ from arbiter.model import (
 )
 from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
 from arbiter.wire.messages_opaque import is_needless, told
-from arbiter.wire.vault import is_sealed
+from arbiter.wire.vault import UNSIGNED, is_sealed
 
 FORMAT = "anthropic-messages"
 BLOCKS = ("text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking")
@@ -248,7 +248,7 @@ def _parse_block(one: _Block | Raw, path: str) -> Part:
         content = _parse_content(_said(block, path), f"{path}content")
         part = ToolResult(block.tool_use_id, content, block.is_error, cache)
     elif block.type == "thinking" and block.thinking is not None:
-        part = Thinking(block.thinking, block.signature or None)
+        part = Thinking(block.thinking, None if block.signature in ("", UNSIGNED) else block.signature)
     elif block.type == "redacted_thinking" and block.data is not None:
         part = SealedThinking(block.data) if is_sealed(block.data) else RedactedThinking(block.data)
     elif block.source is not None and block.type == "image":

@@ -10,8 +10,9 @@ message_delta waits for the end because it carries the usage, which other format
 
 Output may be interleaved elsewhere, not here: while a call is open whose arguments are not whole (`Span`), everything
 that belongs elsewhere waits, in its order, until they are, or until the model has finished. Upstreams that send one
-thing after the other, which is nearly all, never wait: a call that has had no arguments when something else is said
-has none. (Some open all their calls before the first arguments, so another call alone says nothing.)
+thing after the other, which is nearly all, never wait, but for a call without any arguments: when text or thinking
+follows, it has none; another call says nothing of it, since several may open before the first arguments of any, and
+those may come in any order.
 
 Arguments that are no object would break the client's input, and what was streamed cannot be taken back: their first
 character decides whether they leave as they are or as the text inside of one (`WRAP`).
@@ -52,6 +53,7 @@ from arbiter.wire.messages_answer import FINISH_OUT, WRAP, call_block, text_bloc
 from arbiter.wire.messages_errors import write_error_event
 from arbiter.wire.moulds import NO_MOULDS, Moulds
 from arbiter.wire.span import BLANK, Span
+from arbiter.wire.vault import UNSIGNED
 
 MAX_WAITING_BYTES = 4 << 20
 """What interleaved output may amount to while it waits: a large file, written by one of several calls at once."""
@@ -70,10 +72,6 @@ class _Waiting:
         self.event = event
         self._size = _ITEM_BYTES + len(encode(event))
         self.text = bytearray()  # joined: a slice of two letters would cost fifty bytes
-
-    @property
-    def says(self) -> bool:
-        return bool(self.text) or type(self.event) is not CallStarted
 
     @property
     def size(self) -> int:
@@ -106,7 +104,7 @@ class MessagesWriter:
         self._calls = 0  # that started
         self._queue: deque[_Waiting] = deque()
         self._waiting: dict[int, _Waiting] = {}  # the calls in it
-        self._saying = 0  # how many in it say anything: all but calls without arguments
+        self._others = 0  # how many in it are no calls
         self._waiting_bytes = 0
         self._usage: Usage | None = None
         self._finished = Finished(Finish.STOP)
@@ -193,9 +191,7 @@ class MessagesWriter:
         if type(event) is ThinkingSigned:
             if not event.signature:
                 return self._close() if self._block is _THINKING else b""
-            delta = {"type": "signature_delta", "signature": event.signature}
-            before = self._think()
-            return before + _event("content_block_delta", {"index": self._index, "delta": delta}) + self._close()
+            return self._think() + self._close(event.signature)
         if type(event) is ThinkingRedacted:
             return self._redacted(event.data)
         if type(event) is ThinkingSealed:
@@ -239,18 +235,25 @@ class MessagesWriter:
             return self._say(arguments)
         return self._say((WRAP[0] if is_first else "") + encode(arguments)[1:-1].decode())
 
-    def _close(self) -> bytes:
+    def _close(self, signature: str = UNSIGNED) -> bytes:
         if self._block is None:
             return b""
-        is_wrapped = isinstance(self._block, int) and self._span.opener not in ("", "{")
+        ending = b""
+        if self._block is _THINKING:
+            delta = {"type": "signature_delta", "signature": signature}
+            ending = _event("content_block_delta", {"index": self._index, "delta": delta})
+        elif isinstance(self._block, int) and self._span.opener not in ("", "{"):
+            ending = self._say(WRAP[1])
         self._block = None
-        return (self._say(WRAP[1]) if is_wrapped else b"") + _event("content_block_stop", {"index": self._index})
+        return ending + _event("content_block_stop", {"index": self._index})
 
     # --- What waits ---------------------------------------------------------------------------------------------------
 
     def _is_blocked(self) -> bool:
         """May more arguments of the open call come?"""
-        return isinstance(self._block, int) and not self._span.whole and (self._span.opener != "" or not self._saying)
+        if not isinstance(self._block, int) or self._span.whole:
+            return False
+        return self._span.opener != "" or not self._others
 
     def _write_slice(self, event: CallDelta) -> bytes:
         if event.index == self._block:
@@ -278,16 +281,15 @@ class MessagesWriter:
                 return
         waiting = _Waiting(event)
         self._queue.append(waiting)
-        self._saying += waiting.says
+        self._others += type(event) is not CallStarted
         self._waiting_bytes += waiting.size
         if type(event) is CallStarted:
             self._waiting[event.index] = waiting
         self._hold(waiting, text)
 
     def _hold(self, waiting: _Waiting, text: str) -> None:
-        said, size = waiting.says, waiting.size
+        size = waiting.size
         waiting.text += text.encode("utf-8", "surrogatepass")
-        self._saying += waiting.says - said
         self._waiting_bytes += waiting.size - size
         if self._waiting_bytes > MAX_WAITING_BYTES:
             raise Garbled("the upstream interleaves more output with an open tool call than can wait")
@@ -297,7 +299,7 @@ class MessagesWriter:
         written: list[bytes] = []
         while self._queue and (to_the_last or not self._is_blocked()):
             waiting = self._queue.popleft()
-            self._saying -= waiting.says
+            self._others -= type(waiting.event) is not CallStarted
             self._waiting_bytes -= waiting.size
             event, text = waiting.event, waiting.text.decode("utf-8", "surrogatepass")
             if type(event) is CallStarted:

@@ -58,10 +58,9 @@ def read_usage(raw: bytes | None) -> Usage | None:
     return Usage(*found) if found is not None else None
 
 
-def write_usage(usage: Usage | None) -> dict[str, Any] | None:
+def write_usage(usage: Usage | None) -> dict[str, Any]:
     """Return usage as this format counts: the input includes what was cached. A number it demands is 0 if unknown."""
-    if usage is None or not usage.is_stated:
-        return None
+    usage = usage or Usage()
     read, output = usage.all_input() or 0, usage.output or 0
     return {
         "input_tokens": read,
@@ -125,9 +124,9 @@ class Head:
             "incomplete_details": {"reason": reason} if reason is not None else None,
             "model": self._model,
         }
-        told = write_usage(usage)
-        behind = {"usage": told} if told is not None else {}
-        ending = b",%b" % encode(behind)[1:] if behind else b"}"
+        # An answer that ended without it is none to the AI SDK, which asks again and again.
+        is_told = status in (COMPLETED, INCOMPLETE) or (usage is not None and usage.is_stated)
+        ending = b",%b" % encode({"usage": write_usage(usage)})[1:] if is_told else b"}"
         return b'%b,%b,"output":[%b]%b' % (encode(ahead)[:-1], self._repeated, output, ending)
 
 

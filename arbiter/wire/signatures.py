@@ -8,7 +8,14 @@ remembered it. (Base64 has no `#`.)
 
 from __future__ import annotations
 
+from arbiter.wire.vault import is_sealed
+
 GEMINI = "gemini#"
+
+
+def is_anthropics(signature: str | None) -> bool:
+    """Whether a signature may be one of Anthropic's own, for all that can be seen."""
+    return signature is not None and signature != "" and not is_sealed(signature) and not is_foreign(signature)
 
 
 def is_foreign(signature: str) -> bool:

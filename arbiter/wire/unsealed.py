@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Raw
 
-from arbiter.wire import bound, bound_responses, marked
+from arbiter.wire import bound, bound_responses, marked, signatures
 from arbiter.wire.bound import Stripped
 from arbiter.wire.json import encode
 from arbiter.wire.marked import Cutter
@@ -28,7 +28,9 @@ from arbiter.wire.vault import MARK, is_sealed
 
 _BLANK = b" \t\r\n"
 _CONVERSATIONS = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input"}
-_BEGINS = re.compile(rb'(?<!\\)"' + re.escape(MARK))  # a string that begins so; within one, the quote is escaped
+_WORDS = (MARK, signatures.GEMINI.encode())
+_BEGINS = re.compile(rb'(?<!\\)"(?:' + b"|".join(map(re.escape, _WORDS)) + b")")
+"""A string that begins so; within one, the quote is escaped."""
 _THINKING_OFF = Raw(b'{"type":"disabled"}')
 _CLEARS_THINKING = b"clear_thinking"
 
@@ -36,7 +38,7 @@ _CLEARS_THINKING = b"clear_thinking"
 def may_hold(format: str, members: Mapping[str, Raw]) -> bool:
     """Whether there could be an item in a request. False is certain; a text that quotes one is no reason to look."""
     raw = bytes(members.get(_CONVERSATIONS.get(format, ""), b""))
-    return MARK in raw and _BEGINS.search(raw) is not None
+    return any(word in raw for word in _WORDS) and _BEGINS.search(raw) is not None
 
 
 def unsealed(format: str, members: Mapping[str, Raw], handed: HandedAlong, model: str) -> Stripped:
@@ -51,7 +53,7 @@ def unsealed(format: str, members: Mapping[str, Raw], handed: HandedAlong, model
         return _changed(members, "messages", lambda cutter, place, turn: _chat(cutter, turn, place, texts))
     assert format == MESSAGES, "no other format is translated"
     stripped = _changed(members, "messages", lambda cutter, place, turn: _messages(cutter, turn))
-    return _thinking_off(stripped, members) if bound.is_open(members, MARK) else stripped
+    return _thinking_off(stripped, members) if bound.is_open(members, _WORDS) else stripped
 
 
 def _changed(members: Mapping[str, Raw], name: str, change: Callable[[Cutter, int, bytes], bytes | None]) -> Stripped:
@@ -109,8 +111,8 @@ def _chat(cutter: Cutter, turn: bytes, place: int, texts: Mapping[int, str] | No
 
 
 def _messages(cutter: Cutter, turn: bytes) -> bytes | None:
-    """Return a message without items and unsigned thinking; None where nothing is left of it."""
-    if MARK not in turn or not marked.is_object(turn):
+    """Return a message without items and what others thought; None where nothing is left of it."""
+    if not any(word in turn for word in _WORDS) or not marked.is_object(turn):
         return turn
     members = cutter.members_of(turn)
     after: list[bytes] = []
@@ -129,11 +131,14 @@ def _messages(cutter: Cutter, turn: bytes) -> bytes | None:
 
 
 def _is_ours(cutter: Cutter, block: bytes) -> bool:
-    return (
-        MARK in block
-        and _word(cutter, block, b"type") == "redacted_thinking"
-        and is_sealed(_word(cutter, block, b"data"))
-    )
+    """Whether a block is an item, or thinking that bears a name of ours in a signature's place."""
+    if not any(word in block for word in _WORDS):
+        return False
+    kind = _word(cutter, block, b"type")
+    if kind == "redacted_thinking":
+        return is_sealed(_word(cutter, block, b"data"))
+    signature = _word(cutter, block, b"signature") if kind == "thinking" else None
+    return bool(signature) and not signatures.is_anthropics(signature)
 
 
 def _is_unsigned(cutter: Cutter, block: bytes) -> bool:

@@ -29,6 +29,10 @@ PREFIX = "arbiter-reasoning."
 MARK = PREFIX.encode()
 """What every item begins with; a body without it holds none."""
 
+UNSIGNED = f"{PREFIX}unsigned"
+"""What stands as the signature of thinking that nobody signed: clients of Messages take a block without one for broken.
+It proves nothing to anybody, and goes to no upstream."""
+
 MAX_ITEM_BYTES = 4 << 20  # SPEC 6.6
 MAX_SEALED_BYTES = 3 << 20
 """What an item of that length can hold, about; more is not sealed."""

@@ -11,6 +11,7 @@ import pytest
 from arbiter.errors import Garbled, InStreamError
 from arbiter.fold import collect
 from arbiter.model import (
+    Answer,
     CallDelta,
     CallStarted,
     Ended,
@@ -21,15 +22,17 @@ from arbiter.model import (
     RefusalDelta,
     Started,
     TextDelta,
+    Thinking,
     ThinkingDelta,
     ThinkingRedacted,
     ThinkingSigned,
     Usage,
     UsageReported,
 )
-from arbiter.wire import anthropic_messages
+from arbiter.wire import anthropic_messages, native
 from arbiter.wire.messages_writer import MessagesWriter
 from arbiter.wire.moulds import Moulds
+from arbiter.wire.vault import UNSIGNED
 
 
 def write(*events: Event) -> list[dict[str, Any]]:
@@ -84,7 +87,7 @@ def test_blocks_open_and_close_one_by_one() -> None:
         Ended(),
     )
     assert shape(written) == [
-        *("message_start", "+0:thinking", "0:thinking", "-0", "+1:text", "1:text", "-1"),
+        *("message_start", "+0:thinking", "0:thinking", "0:signature", "-0", "+1:text", "1:text", "-1"),
         *("+2:thinking", "2:thinking", "2:signature", "-2", "+3:redacted_thinking", "-3"),
         *("+4:text", "4:text", "4:text", "-4", "+5:tool_use", "5:input_json", "-5", "message_delta", "message_stop"),
     ]
@@ -187,27 +190,39 @@ def test_arguments_for_a_call_that_ended_are_the_upstreams_fault() -> None:
         writer.write(CallDelta(1, "{}"))
 
 
-def test_a_call_that_had_no_arguments_when_something_else_is_said_has_none() -> None:
-    """SPEC 2.2: it never gets any where calls come one after the other, and nobody waits for the end to be sure."""
-    others: list[list[Event]] = [[CallStarted(1, "b", "g"), CallDelta(1, '{"y":')], [TextDelta("so")]]
-    for other in [*others, [ThinkingDelta("Hm")]]:
+def test_a_call_that_had_no_arguments_when_text_follows_has_none() -> None:
+    """SPEC 2.2: it never gets any where one thing comes after the other, and nobody waits for the end to be sure."""
+    for other in (TextDelta("so"), ThinkingDelta("Hm")):
         writer = anthropic_messages.writer("T", "m", 0)
         writer.write(CallStarted(0, "a", "f"))
-        told = writes(writer, other)
-        assert told.count(b"content_block_stop") == 2 and told.count(b"content_block_delta") == 2
+        told = writer.write(other)
+        assert told.count(b"content_block_stop") == 2 == told.count(b"content_block_delta")  # in both lines
         assert writer.moulds() != Moulds()
         with pytest.raises(Garbled):  # told too late: an agent must not run the call without them
             writer.write(CallDelta(0, "{}"))
 
 
-def test_calls_may_all_open_before_the_first_arguments() -> None:
-    """Whose come first does not matter: all before it have none."""
-    opened: list[Event] = [CallStarted(index, id, "f") for index, id in enumerate("abc")]
-    written = write(*opened, CallDelta(0, '{"x"'), CallDelta(2, '{"z"'), CallDelta(0, ":1}"), CallDelta(2, ":3}"), *END)
-    assert shape(written)[1:-2] == [
-        *("+0:tool_use", "0:input_json", "0:input_json", "-0", "+1:tool_use", "-1"),
-        *("+2:tool_use", "2:input_json", "2:input_json", "-2"),
+def test_another_call_says_nothing_of_one_without_arguments() -> None:
+    """Its own may still come; where none do, the others' leave when the model has finished."""
+    opened: list[Event] = [CallStarted(0, "a", "f"), CallStarted(1, "b", "g"), CallDelta(1, '{"y":2}')]
+    late = write(*opened, CallDelta(0, '{"x":1}'), *END)
+    assert shape(late)[1:-2] == [
+        *("+0:tool_use", "0:input_json", "-0"),
+        *("+1:tool_use", "1:input_json", "-1"),
     ]
+    assert shape(write(*opened, *END))[1:-2] == ["+0:tool_use", "-0", "+1:tool_use", "1:input_json", "-1"]
+
+
+def test_calls_may_all_open_before_the_first_arguments() -> None:
+    """Whose come first does not matter, nor in which order the others' follow."""
+    a, b, c = (CallStarted(index, id, "f") for index, id in enumerate("abc"))
+    within = [a, CallDelta(0, '{"x"'), b, CallDelta(0, ":1}"), c, CallDelta(2, '{"z":3}'), CallDelta(1, '{"y":2}')]
+    opened = [a, b, c, CallDelta(0, '{"x"'), CallDelta(2, '{"z":3}'), CallDelta(0, ":1}"), CallDelta(1, '{"y":2}')]
+    for events in (within, opened):
+        assert shape(write(*events, *END))[1:-2] == [
+            *("+0:tool_use", "0:input_json", "0:input_json", "-0", "+1:tool_use", "1:input_json", "-1"),
+            *("+2:tool_use", "2:input_json", "-2"),
+        ]
 
 
 def test_what_waits_has_a_bound() -> None:
@@ -260,7 +275,17 @@ def test_the_model_that_answered_is_named() -> None:
 
 def test_thinking_that_ended_without_a_signature_is_a_block_of_its_own() -> None:
     written = write(ThinkingDelta("a"), ThinkingSigned(""), ThinkingDelta("b"), *END)
-    assert shape(written)[1:-2] == [*("+0:thinking", "0:thinking", "-0", "+1:thinking", "1:thinking", "-1")]
+    assert shape(written)[1:-2] == [
+        *("+0:thinking", "0:thinking", "0:signature", "-0", "+1:thinking", "1:thinking", "1:signature", "-1")
+    ]
+    signatures = {one["delta"].get("signature") for one in written if one["type"] == "content_block_delta"}
+    assert signatures == {None, UNSIGNED}
+    whole = json.loads(anthropic_messages.write_answer(Answer(parts=(Thinking("a"),)), "T", "m", 0))["content"]
+    assert whole == [{"type": "thinking", "thinking": "a", "signature": UNSIGNED}]
+    asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "assistant", "content": whole}]}
+    opened = native.open_body(json.dumps(asked).encode())
+    (turn,) = anthropic_messages.parse_request(opened.members).messages
+    assert turn.content == (Thinking("a"),)
 
 
 def test_moulds_are_those_of_the_open_block() -> None:
