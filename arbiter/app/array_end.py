@@ -11,46 +11,23 @@ has keepalives where the one of events has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from arbiter._speedups import sse
-from arbiter.attempt.client_end import ClientEnd
-from arbiter.errors import ArbiterError
-from arbiter.upstream.exchange import Answering
+from arbiter.attempt.client_end import ClientEnd, Passing
 from arbiter.wire.headers import Pairs
 
 _BLANK = b"\n"
 _JSON = ("content-type", "application/json; charset=UTF-8")
 
 
-class ArrayEnd:
+class ArrayEnd(Passing):
     """`end`, to which events go as the elements of an array."""
 
-    __slots__ = ("_end", "_has_any", "_reader")
+    __slots__ = ("_has_any", "_reader")
 
     def __init__(self, end: ClientEnd, limit: int) -> None:
-        self._end = end
+        super().__init__(end)
         self._reader = sse.SSEReader(limit)
         self._has_any = False
-
-    @property
-    def started(self) -> bool:
-        return self._end.started
-
-    @property
-    def gone(self) -> bool:
-        return self._end.gone
-
-    @property
-    def status(self) -> int:
-        return self._end.status
-
-    @property
-    def bytes_out(self) -> int:
-        return self._end.bytes_out
-
-    def watch(self, on_gone: Callable[[], None]) -> None:
-        self._end.watch(on_gone)
 
     def reply(self, status: int, headers: Pairs, body: bytes) -> None:
         """Send a whole answer: the elements of a stream that came at once, else one."""
@@ -67,9 +44,6 @@ class ArrayEnd:
         elements = self._elements(data)
         if elements:
             self._end.send(elements)
-
-    def draw_from(self, source: Answering, stop: Callable[[ArbiterError], None]) -> None:
-        self._end.draw_from(source, stop)
 
     def end(self) -> None:
         self._end.send(self._closing())

@@ -60,23 +60,13 @@ class Room:
         self._left += size
 
 
-class Overheard:
-    """A client's end, and what the client was sent: `headers`, and of the answer `pieces` where there is a `room`.
+class Passing:
+    """A client's end in front of another, to which everything passes as it comes."""
 
-    The pieces are the beginning of the answer: one for which there is no room is the last that is looked at. A whole
-    answer is one piece. `left_out` are the bytes behind them.
-    """
+    __slots__ = ("_end",)
 
-    __slots__ = ("_end", "_room", "headers", "held_bytes", "is_stream", "left_out", "pieces")
-
-    def __init__(self, end: ClientEnd, room: Room | None) -> None:
+    def __init__(self, end: ClientEnd) -> None:
         self._end = end
-        self._room = room
-        self.headers: Pairs = []
-        self.pieces: list[bytes] = []
-        self.held_bytes = 0
-        self.left_out = 0
-        self.is_stream = False
 
     @property
     def started(self) -> bool:
@@ -99,6 +89,43 @@ class Overheard:
 
     def reply(self, status: int, headers: Pairs, body: bytes) -> None:
         self._end.reply(status, headers, body)
+
+    def start(self, status: int, headers: Pairs, keepalive: bytes) -> None:
+        self._end.start(status, headers, keepalive)
+
+    def send(self, data: bytes) -> None:
+        self._end.send(data)
+
+    def draw_from(self, source: Answering, stop: Callable[[ArbiterError], None]) -> None:
+        self._end.draw_from(source, stop)
+
+    def end(self) -> None:
+        self._end.end()
+
+    async def fail_stream(self, event: bytes, *, abrupt: bool) -> None:
+        await self._end.fail_stream(event, abrupt=abrupt)
+
+
+class Overheard(Passing):
+    """A client's end, and what the client was sent: `headers`, and of the answer `pieces` where there is a `room`.
+
+    The pieces are the beginning of the answer: one for which there is no room is the last that is looked at. A whole
+    answer is one piece. `left_out` are the bytes behind them.
+    """
+
+    __slots__ = ("_room", "headers", "held_bytes", "is_stream", "left_out", "pieces")
+
+    def __init__(self, end: ClientEnd, room: Room | None) -> None:
+        super().__init__(end)
+        self._room = room
+        self.headers: Pairs = []
+        self.pieces: list[bytes] = []
+        self.held_bytes = 0
+        self.left_out = 0
+        self.is_stream = False
+
+    def reply(self, status: int, headers: Pairs, body: bytes) -> None:
+        self._end.reply(status, headers, body)
         self.headers = headers
         self._keep(body)
 
@@ -109,15 +136,6 @@ class Overheard:
     def send(self, data: bytes) -> None:
         self._end.send(data)
         self._keep(data)
-
-    def draw_from(self, source: Answering, stop: Callable[[ArbiterError], None]) -> None:
-        self._end.draw_from(source, stop)
-
-    def end(self) -> None:
-        self._end.end()
-
-    async def fail_stream(self, event: bytes, *, abrupt: bool) -> None:
-        await self._end.fail_stream(event, abrupt=abrupt)
 
     def let_go(self) -> None:
         """Nothing more comes: whoever takes the pieces answers for them from now on."""

@@ -135,11 +135,7 @@ class LoginFile:
 
         Errors: LoginFault.
         """
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as error:
-            raise LoginFault(f"{self.path} cannot be locked: {error.strerror or type(error).__name__}") from None
+        lock = self._lock()
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -150,16 +146,19 @@ class LoginFile:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else changes it within; waits for whoever does. Errors: LoginFault."""
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as error:
-            raise LoginFault(f"{self.path} cannot be locked: {error.strerror or type(error).__name__}") from None
+        lock = self._lock()
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
             os.close(lock)
+
+    def _lock(self) -> int:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise LoginFault(f"{self.path} cannot be locked: {error.strerror or type(error).__name__}") from None
 
     def take_in(self, fresh: Login, *, replaces: bool) -> None:
         """Make `fresh` the login, with what is known of those before it. Within `held`.

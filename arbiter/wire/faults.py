@@ -332,6 +332,11 @@ def _one_line(text: str) -> str:
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
 
 
+def status_of(error: ArbiterError) -> int:
+    """Return the HTTP status for `error`. Only Anthropic has a 529; for everybody else a busy upstream is a 503."""
+    return 503 if error.code is ErrorClass.OVERLOADED else error.status
+
+
 def add_retry_after(headers: list[tuple[str, str]], status: int, error: ArbiterError) -> None:
     """Give a 429, 503 or 529 of our own a `retry-after`; a bare one is fatal to some agents (SPEC 2.7).
 

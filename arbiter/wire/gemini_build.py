@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Raw
 
 from arbiter.errors import BadRequest, ProtocolUnsupported
-from arbiter.model import Message, OpaqueTool, OutputShape, Request, Target, Tool
+from arbiter.model import OpaqueTool, OutputShape, Request, Target, Tool
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import as_functions
 from arbiter.wire.gemini_models import abilities_of, thinking
@@ -21,6 +21,7 @@ from arbiter.wire.gemini_names import disguised, sent_name
 from arbiter.wire.gemini_parse import tier_out
 from arbiter.wire.gemini_parts import FORMAT
 from arbiter.wire.gemini_turns import parts_of, turns_of
+from arbiter.wire.instructions import apart
 from arbiter.wire.json import encode
 
 MAX_STOPS = 5
@@ -78,16 +79,10 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
 
 
 def _conversation(request: Request) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Return the instructions at the head, and the contents. Instructions alone are what the model shall answer."""
-    messages = without_attribution(request.messages)
-    head = 0
-    while head < len(messages) and messages[head].role in ("system", "developer"):
-        head += 1
-    if head == len(messages):
-        messages = tuple(Message("user", message.content) for message in messages)
-        head = 0
-    system = parts_of(part for message in messages[:head] for part in message.parts())
-    return system, turns_of(messages[head:], wants_signatures=abilities_of(request.model).wants_signatures)
+    """Return the instructions at the head, and the contents."""
+    head, rest = apart(without_attribution(request.messages))
+    system = parts_of(part for message in head for part in message.parts())
+    return system, turns_of(rest, wants_signatures=abilities_of(request.model).wants_signatures)
 
 
 def _tools(request: Request) -> list[Any]:

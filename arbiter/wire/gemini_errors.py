@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from arbiter.errors import ArbiterError, ErrorClass
 from arbiter.wire import faults
+from arbiter.wire.faults import status_of
 from arbiter.wire.json import encode
 
 ERROR_TYPES: dict[ErrorClass, str] = {
@@ -40,11 +41,6 @@ ERROR_TYPES: dict[ErrorClass, str] = {
 
 _INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _RETRY = "type.googleapis.com/google.rpc.RetryInfo"
-
-
-def status_of(error: ArbiterError) -> int:
-    """Return the HTTP status for `error`. Only Anthropic has a 529; here a busy upstream is a 503."""
-    return 503 if error.code is ErrorClass.OVERLOADED else error.status
 
 
 def write_error(error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from arbiter.wire import faults
+from arbiter.wire.faults import status_of
 from arbiter.wire.gemini_answer import write_answer
 from arbiter.wire.gemini_build import build_request
-from arbiter.wire.gemini_errors import ERROR_TYPES, status_of, write_error, write_error_event
+from arbiter.wire.gemini_errors import ERROR_TYPES, write_error, write_error_event
 from arbiter.wire.gemini_names import PATH, disguised
 from arbiter.wire.gemini_parse import parse_request
 from arbiter.wire.gemini_parts import FORMAT

@@ -17,6 +17,7 @@ from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Message, OpaqueTool, OutputShape, Request, Target, Tool, ToolChoice
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import Disguises, as_functions
+from arbiter.wire.instructions import apart
 from arbiter.wire.json import encode
 from arbiter.wire.messages_blocks import blocks_of, mark, opened, type_of
 from arbiter.wire.messages_marks import owner, place
@@ -113,18 +114,12 @@ def _build_conversation(
     """Return `system`, which is what stands at the head, and `messages`, which is the rest.
 
     All contents are arrays wherever Arbiter might mark one, now or in a later request: that the client sets its first
-    mark changes nothing but marks (SPEC 2.4). Instructions to which nobody said anything yet are what the model shall
-    answer: this format wants a user's turn.
+    mark changes nothing but marks (SPEC 2.4).
     """
     blocks = blocks or target.prompt_cache in ("auto", "arbiter")
     messages = without_attribution(request.messages) if target.drop_attribution else request.messages
-    head = 0
-    while head < len(messages) and messages[head].role in ("system", "developer"):
-        head += 1
-    if head == len(messages):
-        messages = tuple(Message("user", message.content) for message in messages)
-        head = 0
-    return _build_system(messages[:head], blocks=blocks), turns_of(messages[head:], blocks=blocks)
+    head, rest = apart(messages)
+    return _build_system(head, blocks=blocks), turns_of(rest, blocks=blocks)
 
 
 def _build_system(messages: tuple[Message, ...], *, blocks: bool) -> str | list[Any]:

@@ -8,7 +8,8 @@ from arbiter.wire.chat_build import build_request, disguised
 from arbiter.wire.chat_parse import FORMAT, parse_request
 from arbiter.wire.chat_reader import ChatReader, parse_answer
 from arbiter.wire.chat_writer import ChatWriter, write_error_event
-from arbiter.wire.openai_errors import ERROR_TYPES, UPSTREAM_CODES, status_of, write_error
+from arbiter.wire.faults import status_of
+from arbiter.wire.openai_errors import ERROR_TYPES, UPSTREAM_CODES, write_error
 
 __all__ = [
     "ERROR_TYPES",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from arbiter.errors import ArbiterError, ErrorClass, InStreamError, UpstreamStatus
 from arbiter.wire import faults
+from arbiter.wire.faults import status_of
 from arbiter.wire.json import encode
 
 ERROR_TYPES: dict[ErrorClass, str] = {
@@ -52,11 +53,6 @@ def code_of(error: ArbiterError) -> str:
     """Return `error.code`."""
     code: str = error.word or error.code
     return UPSTREAM_CODES.get(error.code, code) if isinstance(error, UpstreamStatus | InStreamError) else code
-
-
-def status_of(error: ArbiterError) -> int:
-    """Return the HTTP status for `error`. Only Anthropic has a 529; here a busy upstream is a 503."""
-    return 503 if error.code is ErrorClass.OVERLOADED else error.status
 
 
 def write_error(error: ArbiterError, trace_id: str) -> tuple[int, list[tuple[str, str]], bytes]:

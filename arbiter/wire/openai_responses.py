@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from arbiter.wire import faults
-from arbiter.wire.openai_errors import ERROR_TYPES, UPSTREAM_CODES, status_of, write_error
+from arbiter.wire.faults import status_of
+from arbiter.wire.openai_errors import ERROR_TYPES, UPSTREAM_CODES, write_error
 from arbiter.wire.responses_answer import write_answer
 from arbiter.wire.responses_build import build_request, disguised
 from arbiter.wire.responses_errors import write_error_event
