@@ -17,7 +17,6 @@ from pathlib import Path
 from msgspec import Raw
 
 from arbiter import earlier, ids, stored
-from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt import ladder, logins
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.auto_models import AutoModels
@@ -29,7 +28,6 @@ from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.lanes import EVENTS
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.clock import monotonic_ns, now_ms
-from arbiter.config import units
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import (
     ArbiterError,
@@ -55,7 +53,8 @@ from arbiter.ledger.titles import TITLE
 from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.own import Own
-from arbiter.routing.plan import Asked, Caller, Plan, Rung
+from arbiter.own_headers import cost, own_headers
+from arbiter.routing.plan import Asked, Caller, Plan
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import compaction
@@ -372,7 +371,7 @@ def _tell_estimate(call: Call, out: ClientEnd, book: Book, found: Estimate) -> N
     row.rationale = f"{row.rationale}; tokens estimated: {found.why}"
     row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
     row.overhead_us = max(0, row.first_byte_us - book.waited_us)
-    own = [("content-type", "application/json"), *_own_headers(row, found.rung), ("x-arbiter-estimate", found.why)]
+    own = [("content-type", "application/json"), *own_headers(row, found.rung), ("x-arbiter-estimate", found.why)]
     out.reply(200, own, found.body)
 
 
@@ -395,10 +394,10 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
     headers = call.doors.blot.pairs(to_client(live.exchange.headers))
     if live.kind is not None:
         headers = [pair for pair in headers if pair[0] != "content-type"] + [("content-type", live.kind)]
-    headers += _own_headers(row, live.rung)
+    headers += own_headers(row, live.rung)
     headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
     if stream is None:
-        headers += _cost(call.snapshot, live)
+        headers += cost(call.snapshot, live)
         if out.started and live.kind == EVENTS:
             out.send(live.body)
             out.end()
@@ -489,30 +488,6 @@ async def _end_failed(call: Call, out: ClientEnd, event: bytes) -> None:
 
 def _is_json(error: UpstreamStatus) -> bool:
     return error.body[:1] == b"{" and error.body.rstrip()[-1:] == b"}"
-
-
-def _own_headers(row: RequestRow, rung: Rung) -> Pairs:
-    own = [("x-arbiter-warning", visible(row.warning))] if row.warning is not None else []
-    if row.session is not None:
-        own.append(("x-arbiter-session-id", visible(row.session)))
-    return [
-        *own,
-        ("x-arbiter-trace-id", row.trace_id),
-        ("x-arbiter-request-id", row.id),
-        ("x-arbiter-provider", visible(rung.provider.name)),
-        ("x-arbiter-model", visible(rung.model)),
-        ("x-arbiter-attempts", str(row.attempts)),
-        ("x-arbiter-fidelity", visible(row.fidelity or "")),
-    ]
-
-
-def _cost(snapshot: Snapshot, live: Live) -> Pairs:
-    """What a whole answer cost, where that is certain before its row is priced."""
-    usage = live.facts.usage if live.facts is not None else None
-    if usage is None:
-        return []
-    pd = charged_pd(usage, live.rung.provider, live.rung.model, snapshot.pricing.overrides)
-    return [("x-arbiter-cost-usd", units.usd(pd))] if pd is not None else []
 
 
 def _name_served(call: Call, live: Live) -> None:

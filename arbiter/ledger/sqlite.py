@@ -7,6 +7,7 @@ import math
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +20,7 @@ from arbiter.ledger.sqlstore import SqlStore
 from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreDown, StoreMissing, StoreRefused
 
 BUSY_S = 5.0
+_AGAIN_S = 0.02
 # How many steps SQLite's machine takes between two looks at the clock: a fraction of a millisecond.
 STEPS_PER_LOOK = 10_000
 CACHE_KIB = 16 << 10
@@ -93,7 +95,7 @@ class Sqlite:
                 if readonly:
                     self._db.execute("PRAGMA query_only = ON")
                 else:
-                    self._db.execute("PRAGMA journal_mode = WAL")
+                    _use_log(self._db, busy_s)
                     # A batch leaves the journal once it is committed here, so a commit must be on the disk.
                     self._db.execute("PRAGMA synchronous = FULL")
                     # Indexes over random ids touch a page per row: kept in memory, and moved from the log into the file
@@ -217,6 +219,22 @@ class Sqlite:
 def _down(path: Path, error: sqlite3.Error) -> StoreDown:
     words = WORDS.get(getattr(error, "sqlite_errorcode", None))
     return StoreDown(f"{path}: {error}" if words is None else f"{path} {words}")
+
+
+def _use_log(db: sqlite3.Connection, busy_s: float) -> None:
+    """Have writes go to a log beside the file. Errors: sqlite3.Error.
+
+    Where another connection writes at that moment SQLite does not wait to change this, as it does for all else.
+    """
+    until = clock.monotonic() + busy_s
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or clock.monotonic() > until:
+                raise
+            time.sleep(_AGAIN_S)
 
 
 def _make(path: Path) -> None:

@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -304,6 +305,21 @@ def test_rows_are_told_without_counting_them(place, store):
     store.write([request_row(number) for number in range(60)], AT)
     place.sql(f"DELETE FROM requests WHERE received_ms < {BEGAN_MS + 10_000}")
     assert store.counts() == Counts(50, 0)
+
+
+def test_a_new_sqlite_file_may_be_opened_by_several_at_once(tmp_path):
+    """SQLite fails at once, and does not wait, where somebody writes while another connection turns to the log."""
+    path = tmp_path / "arbiter.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as first:
+        first.execute("BEGIN IMMEDIATE")
+        let_go = threading.Timer(0.3, lambda: first.execute("COMMIT"))
+        let_go.start()
+        try:
+            opened = sqlite.Sqlite(path, readonly=False, busy_s=10, query_s=10)
+        finally:
+            let_go.join()
+        assert opened.rows("PRAGMA journal_mode") == [("wal",)]
+        opened.close()
 
 
 def test_sqlite_tells_rows_by_the_first_and_the_last_number(sqlite_store):
