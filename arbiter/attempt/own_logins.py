@@ -53,6 +53,7 @@ class OwnLogins:
         self._known: dict[str, _Known] = {}
         self._renewing: dict[str, asyncio.Task[Account]] = {}
         self._quiet: dict[str, tuple[float, float]] = {}  # by provider: until when it is not asked, and for how long
+        self._faults: dict[str, str] = {}  # by provider: what was last told of its file
         self.adopt(key, blot)
 
     def adopt(self, key: bytes, blot: Blotter) -> None:
@@ -91,11 +92,12 @@ class OwnLogins:
             try:
                 login = file.read()
             except LoginFault as fault:
-                raise KeyRefused(f"the provider {provider.name!r} has no login that can be used: {fault}") from None
+                raise self._unusable(provider, fault) from None
             known = self._learn(provider, login, stamp)
         return known
 
     def _learn(self, provider: Provider, login: Login | None, stamp: tuple[int, int, int] | None) -> _Known:
+        self._faults.pop(provider.name, None)
         token = login.access_token if login is not None else ""
         if login is not None:
             self._blot.learn((token, login.refresh_token))
@@ -130,7 +132,14 @@ class OwnLogins:
             finally:
                 os.close(lock)
         except LoginFault as fault:
-            raise KeyRefused(f"the provider {provider.name!r} has no login that can be used: {fault}") from None
+            raise self._unusable(provider, fault) from None
+
+    def _unusable(self, provider: Provider, fault: LoginFault) -> KeyRefused:
+        """What a client is told of a fault; where the file is goes into the log, once for as long as it lasts."""
+        if self._faults.get(provider.name) != str(fault):
+            self._faults[provider.name] = str(fault)
+            _log.warn("a login cannot be used", provider=provider.name, error=fault)
+        return KeyRefused(f"the provider {provider.name!r} has no login that can be used: {fault.why}")
 
     async def _renew_held(self, provider: Provider, file: LoginFile, refused: Account | None) -> Account:
         name, oauth = provider.name, _oauth(provider)
@@ -191,6 +200,6 @@ async def _hold(file: LoginFile) -> int:
     until = monotonic() + _HELD_AT_MOST_S
     while (lock := file.try_hold()) is None:
         if monotonic() > until:
-            raise LoginFault(f"{file.path} is locked by another process")
+            raise LoginFault("is locked by another process", file.path)
         await asyncio.sleep(_LOOK_EVERY_S)
     return lock

@@ -104,9 +104,8 @@ class ServiceAccounts:
                 return known.account
             raise UpstreamError(f"no token for the provider {provider.name!r} could be had: {trouble}") from None
         self._blot.learn((tokens.access_token,))
-        ends_ms = tokens.expires_ms if tokens.expires_ms is not None else tokens.obtained_ms + LIVES_S * 1000
         account = Account(sent=(("authorization", f"Bearer {tokens.access_token}"),))
-        self._known[provider.name] = _Known(service, account, ends_ms)
+        self._known[provider.name] = _Known(service, account, tokens.expires_ms)
         return account
 
 

@@ -20,7 +20,7 @@ from arbiter.upstream.token_endpoint import TokenRefused, Tokens, TokenTrouble
 from arbiter.upstream.transport import Transport
 
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
-INTERVAL_S, SLOWER_S, DEVICE_S = 5.0, 5.0, 900.0
+INTERVAL_S, SLOWER_S, DEVICE_S, DAY_S = 5.0, 5.0, 900.0, 86_400.0
 
 
 def _login(asking: Coroutine[Any, Any, Tokens]) -> Login:
@@ -143,4 +143,5 @@ async def _by_device(oauth: OAuth) -> Tokens:
 
 
 def _seconds(told: Any, usual: float) -> float:
-    return float(told) if isinstance(told, int | float) and 0 <= told < 86400 else usual
+    found = token_endpoint.seconds(told, usual)
+    return found if found < DAY_S else usual

@@ -185,8 +185,10 @@ def _status(provider: Provider, file: LoginFile, *, as_json: bool) -> int:
     login = file.read()
     assert provider.oauth is not None, "it was looked up as one"
     why = file.dead(login, provider.oauth) if login is not None else None
+    mode = file.open_to()
     if as_json:
-        options.print_json({"ok": login is not None and why is None, **_shown(provider, login, why)})
+        shown = _shown(provider, login, why)
+        options.print_json({"ok": login is not None and why is None, **shown, "open_to_others": mode is not None})
     elif login is None:
         print(f"nobody is logged in at {provider.name}")
     elif why is not None:
@@ -194,6 +196,8 @@ def _status(provider: Provider, file: LoginFile, *, as_json: bool) -> int:
     else:
         ends = "" if login.expires_ms is None else f", its access token until {units.moment(login.expires_ms)}"
         print(f"{provider.name} is logged in{ends}")
+    if mode is not None and not as_json:
+        print(f"warning: others than its owner have rights in {file.path} (mode {mode}); chmod 600 it")
     return 0 if login is not None and why is None else 1
 
 

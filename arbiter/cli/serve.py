@@ -13,6 +13,7 @@ from arbiter.cli import options
 from arbiter.config import spoken
 from arbiter.config.load import Source
 from arbiter.ledger.tariffs import known_apart
+from arbiter.state import login_file
 
 if TYPE_CHECKING:
     from arbiter.config.snapshot import Snapshot
@@ -66,3 +67,5 @@ def set_up_log(snapshot: Snapshot) -> None:
     log.setup(snapshot.telemetry.log_level, snapshot.telemetry.log_format, secrets=snapshot.secrets())
     for warning in snapshot.warnings:
         log.Log("arbiter.config").warn(warning)
+    for fault in login_file.faults(snapshot.logins, snapshot.data_dir, snapshot.fingerprint_key):
+        log.Log("arbiter.config").warn(fault)

@@ -277,9 +277,11 @@ def _vectors(body: bytes, count: int) -> list[bytes]:
     data = _decode(body).data
     if len(data) != count:
         raise ValueError(f"{len(data)} for {count} texts")
-    if all(one.index is not None for one in data):
-        data.sort(key=lambda one: one.index or 0)
-    found = [meaning.packed(_numbers(one.embedding)) for one in data]
+    # One without a place of its own stands where it is.
+    placed = {place if one.index is None else one.index: one for place, one in enumerate(data)}
+    if placed.keys() != set(range(count)):
+        raise ValueError(f"their places are not those of {count} texts")
+    found = [meaning.packed(_numbers(placed[place].embedding)) for place in range(count)]
     if len({len(one) for one in found}) != 1:
         raise ValueError("they are of several widths")
     return found

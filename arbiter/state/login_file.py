@@ -12,12 +12,14 @@ import fcntl
 import hashlib
 import hmac
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from arbiter.config.snapshot import OAuth, Provider
+from arbiter.config.words import is_token
 
 FOLDER = "logins"
 MOST_CONSUMED = 64
@@ -25,7 +27,14 @@ MAX_BYTES = 1 << 20
 
 
 class LoginFault(Exception):
-    """The file cannot be read or written, or a login may not be taken in; its text says why, without a token."""
+    """The file cannot be read or written, or a login may not be taken in; its text says why, without a token.
+
+    `why` leaves out where the file is: that is for the operator's eyes, and no client's.
+    """
+
+    def __init__(self, why: str, path: Path | None = None) -> None:
+        super().__init__(why if path is None else f"{path} {why}")
+        self.why = why if path is None else f"its file {why}"
 
 
 class Refused(msgspec.Struct, forbid_unknown_fields=True):
@@ -105,11 +114,23 @@ class LoginFile:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise LoginFault(f"{self.path} cannot be read: {error.strerror or type(error).__name__}") from None
+            raise LoginFault(f"cannot be read: {error.strerror or type(error).__name__}", self.path) from None
         try:
-            return msgspec.json.decode(raw, type=Login)
+            login = msgspec.json.decode(raw, type=Login)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            raise LoginFault(f"{self.path} holds no login; remove it, and log in again") from None
+            raise LoginFault("holds no login; remove it, and log in again", self.path) from None
+        if not is_token(login.refresh_token) or not (login.access_token == "" or is_token(login.access_token)):
+            # As headers they would be refused much later, and as if the caller had sent them.
+            raise LoginFault("holds a token that is none: printable ASCII without spaces or line breaks", self.path)
+        return login
+
+    def open_to(self) -> str | None:
+        """The file's mode (`0644`) where others than its owner have rights in it; None where all is well."""
+        try:
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+        except OSError:
+            return None
+        return f"{mode:04o}" if mode & 0o077 else None
 
     def write(self, login: Login) -> None:
         """Put `login` there, on disk and whole, for its owner alone. Whoever holds the lock may. Errors: LoginFault."""
@@ -128,7 +149,7 @@ class LoginFile:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise LoginFault(f"{self.path} cannot be written: {error.strerror or type(error).__name__}") from None
+            raise LoginFault(f"cannot be written: {error.strerror or type(error).__name__}", self.path) from None
 
     def try_hold(self) -> int | None:
         """The lock, as a descriptor that holds it until it is closed; None while somebody else has it.
@@ -158,7 +179,7 @@ class LoginFile:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
-            raise LoginFault(f"{self.path} cannot be locked: {error.strerror or type(error).__name__}") from None
+            raise LoginFault(f"cannot be locked: {error.strerror or type(error).__name__}", self.path) from None
 
     def take_in(self, fresh: Login, *, replaces: bool) -> None:
         """Make `fresh` the login, with what is known of those before it. Within `held`.
@@ -197,10 +218,15 @@ def faults(providers: Iterable[Provider], data_dir: Path, key: bytes) -> list[st
         try:
             login = file.read()
         except LoginFault as fault:
-            said.append(f"login: {name}: {fault}")
+            said.append(f"login: {name}: {fault.why} ({FOLDER}/{file.path.name} in the data directory)")
             continue
         if login is None:
             said.append(f"login: nobody is logged in at {name}; run `arbiter login {name}`")
         elif provider.oauth is not None and (why := file.dead(login, provider.oauth)) is not None:
             said.append(f"login: that of {name} is dead ({why}); run `arbiter login {name} --reconnect`")
+        if (mode := file.open_to()) is not None:
+            said.append(
+                f"login: {name}: others than its owner have rights in its file (mode {mode});"
+                f" `chmod 600` {FOLDER}/{file.path.name} in the data directory"
+            )
     return said

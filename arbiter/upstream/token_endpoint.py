@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -17,6 +18,9 @@ from arbiter.upstream.exchange import Outgoing
 from arbiter.upstream.transport import Transport
 
 ASKED_S = 30.0
+LIVES_S = 3600.0
+"""How long an access token is relied on where the vendor does not say, or says nothing that makes sense."""
+_LIVES_AT_MOST_S = 1e10  # whatever is said: a moment must stay a number that files and clocks can hold
 ANSWER_BYTES = 1 << 20
 _BUDGETS = Budgets(queue_s=10.0, connect_s=10.0, headers_s=ASKED_S, unary_s=ASKED_S)
 _PASSING = frozenset((408, 425, 429))
@@ -36,12 +40,12 @@ class TokenTrouble(Exception):
 
 
 class Tokens(msgspec.Struct):
-    """What it gave; `expires_ms` (Unix milliseconds) None where it did not say."""
+    """What it gave; `expires_ms` is Unix milliseconds."""
 
     access_token: str
     refresh_token: str | None
     obtained_ms: int
-    expires_ms: int | None
+    expires_ms: int
 
     def __repr__(self) -> str:
         return f"Tokens(obtained_ms={self.obtained_ms}, expires_ms={self.expires_ms})"
@@ -63,13 +67,17 @@ async def grant(transport: Transport, oauth: OAuth, asked: Mapping[str, str]) ->
     if not is_token(access) or not (refresh_token in (None, "") or is_token(refresh_token)):
         raise TokenTrouble("the token endpoint answered without a usable access token")
     obtained_ms = now_ms()
-    lives_s = told.get("expires_in")
-    try:
-        lives_s = float(lives_s) if lives_s is not None else None
-    except (TypeError, ValueError):
-        lives_s = None
-    expires_ms = obtained_ms + round(lives_s * 1000) if lives_s is not None and 0 < lives_s < 1e10 else None
-    return Tokens(str(access), refresh_token or None, obtained_ms, expires_ms)
+    lives_s = min(seconds(told.get("expires_in"), LIVES_S), _LIVES_AT_MOST_S)
+    return Tokens(str(access), refresh_token or None, obtained_ms, obtained_ms + round(lives_s * 1000))
+
+
+def seconds(told: Any, usual_s: float) -> float:
+    """A time as a vendor tells it: a positive number, or digits in a string; `usual_s` where it is anything else."""
+    if isinstance(told, str) and told.isascii() and told.isdigit():
+        told = float(told)
+    if isinstance(told, bool) or not isinstance(told, int | float):
+        return usual_s
+    return float(told) if 0 < told <= sys.float_info.max else usual_s
 
 
 async def call(

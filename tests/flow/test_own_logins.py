@@ -239,6 +239,59 @@ def test_nobody_is_logged_in_yet(house):
     house.serve(main)
 
 
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [('{"refresh_token"', "holds no login"), ('{"refresh_token": "r", "access_token": "bad\\nkey"}', "holds a token")],
+)
+def test_a_file_that_cannot_be_used_is_the_gateways_fault_and_its_operators_to_know(house, held, why):
+    """The client hears whose login it is, and nothing of where it is kept; the log has the file, once."""
+
+    async def main() -> None:
+        await house.bring(expires_at=4102444800)
+        await house.start()
+        assert (await house.talk()).status == 200
+        house.file.write_text(held)
+        for _ in range(3):
+            got = await house.talk()
+            assert got.status == 502 and got.json["error"]["type"] == "api_error", got.body
+            assert f"'claude' has no login that can be used: its file {why}" in got.json["error"]["message"]
+            assert str(house.gateway.data) not in got.body.decode() and "bad" not in got.json["error"]["message"]
+        assert house.gateway.row(got.trace_id)["error_class"] == "config"
+        ready = house.gateway.get("/health/ready")
+        (told,) = (line for line in ready.json["warnings"] if line.startswith("login: claude: its file"))
+        assert why in told and str(house.gateway.data) not in told
+        await house.stop()
+        assert len([line for line in house.gateway.log.splitlines() if f"{house.file} {why}" in line]) == 1
+        assert len(house.vendor.asked) == 1
+
+    house.serve(main)
+
+
+def test_a_file_that_others_may_read_is_used_and_warned_of(house):
+    """At the start, by `check`, by `login --status` and in /health/ready; its next renewal puts that right."""
+
+    async def main() -> None:
+        await house.bring(expires_at=4102444800)
+        assert "0644" not in (await house.arbiter("check"))[1]
+        house.file.chmod(0o644)
+        code, said = await house.arbiter("check")
+        assert code == 0 and "(mode 0644); `chmod 600` logins/claude.json" in said
+        code, said = await house.arbiter("login", "claude", "--status")
+        assert code == 0 and f"rights in {house.file} (mode 0644)" in said
+        code, said = await house.arbiter("login", "claude", "--status", "--json")
+        assert code == 0 and json.loads(said)["open_to_others"] is True
+        await house.start()
+        assert (await house.talk()).status == 200
+        assert any("(mode 0644)" in line for line in house.gateway.get("/health/ready").json["warnings"])
+        house.vendor.access.clear()
+        assert (await house.talk()).status == 200
+        assert not any("(mode 0644)" in line for line in house.gateway.get("/health/ready").json["warnings"])
+        await house.stop()
+        assert len([line for line in house.gateway.log.splitlines() if "(mode 0644)" in line]) == 1
+
+    house.serve(main)
+
+
 def test_what_passes_is_asked_again_and_the_old_token_serves_meanwhile(house):
     """A vendor that is down costs nobody anything while the access token is good; then a 502; and then all is well."""
 

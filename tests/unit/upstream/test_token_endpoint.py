@@ -16,6 +16,7 @@ from arbiter.upstream.transport import Transport
 from tests.fakes.origin import CLOSE, Origin, answer
 
 JSON = [("content-type", "application/json")]
+HOUR_MS = 3_600_000
 
 
 def asked(script: Any, **options: Any) -> tuple[Tokens, Origin]:
@@ -59,13 +60,16 @@ def test_a_refresh_is_asked_for_as_the_vendor_reads_it(encoding):
 
 @pytest.mark.parametrize(
     ("more", "lives"),
-    [({}, None), ({"expires_in": "90"}, 90_000), ({"expires_in": -1}, None), ({"expires_in": []}, None),
-     ({"error": None, "refresh_token": None}, None), ({"expires_in": True, "refresh_token": ""}, 1000)],
+    [({}, HOUR_MS), ({"expires_in": "90"}, 90_000), ({"expires_in": 0.5}, 500), ({"error": None}, HOUR_MS),
+     ({"refresh_token": None}, HOUR_MS), ({"refresh_token": ""}, HOUR_MS), ({"expires_in": 1e300}, 10**13)]
+    + [({"expires_in": wrong}, HOUR_MS)
+       for wrong in (True, False, 0, -1, -1e300, 10**400, "9" * 400, "-5", "90 s", " 90", "\u0669", "", [], {}, None)],
+    ids=str,
 )  # fmt: skip
-def test_what_it_leaves_out_is_not_known(more, lives):
+def test_a_life_that_makes_no_sense_is_taken_for_an_hour(more, lives):
+    """Neither for a second nor for ever: both were what vendors' slips had come to."""
     found, _ = asked(told({"access_token": "a"} | more))
-    assert found.refresh_token is None
-    assert (found.expires_ms - found.obtained_ms if found.expires_ms else None) == lives
+    assert found.refresh_token is None and found.expires_ms - found.obtained_ms == lives
 
 
 @pytest.mark.parametrize(
