@@ -116,6 +116,15 @@ class NotFound(ClientError):
     code, status = ErrorClass.NOT_FOUND, 404
 
 
+class WrongMethod(ClientError):
+    """The path is one of ours, and is asked in another way; `allow` names the methods that it has."""
+
+    status = 405
+
+    def __init__(self, message: str, allow: str) -> None:
+        super().__init__(message, headers=(("allow", allow),))
+
+
 class NoRoute(ClientError):
     """No provider serves the model that was asked for."""
 

@@ -71,10 +71,10 @@ _STORED = re.compile(r"(?!compact$|input_tokens$)[\w.-]{1,256}(?P<what>/input_it
 """What is asked of an answer that a provider keeps."""
 
 
-def _of_stored(rest: str) -> dict[str, Route] | None:
+def _of_stored(rest: str) -> dict[str, Route]:
     found = _STORED.fullmatch(rest)
     if found is None:
-        return None
+        return {}
     path = "/responses/" + rest
     match found["what"]:
         case "/input_items":
@@ -94,9 +94,9 @@ _METHODS = {
 its path inside, and whether it streams."""
 
 
-def _of_model(rest: str) -> dict[str, Route] | None:
+def _of_model(rest: str) -> dict[str, Route]:
     if not rest:
-        return None
+        return {}
     model = Route("model", "/models/", endpoints.model)  # its name may have slashes of its own
     named, colon, method = rest.rpartition(":")
     if colon and named and method in _METHODS:
@@ -106,7 +106,7 @@ def _of_model(rest: str) -> dict[str, Route] | None:
     return {"GET": model, "HEAD": model}
 
 
-NESTED: dict[str, Callable[[str], dict[str, Route] | None]] = {"/models/": _of_model, "/responses/": _of_stored}
+NESTED: dict[str, Callable[[str], dict[str, Route]]] = {"/models/": _of_model, "/responses/": _of_stored}
 """What stands below a path of the API, by that path: the rest names one of many."""
 
 
@@ -129,9 +129,16 @@ def table() -> dict[str, dict[str, Route]]:
 
 
 def nested(path: str) -> dict[str, Route] | None:
-    """The endpoints of a path that is in no table: of one of many things below a path of the API."""
+    """The endpoints of a path that is in no table: of one of many things below a path of the API.
+
+    None where it is below none of those; empty where it names nothing there."""
     for below, methods in NESTED.items():
         mount, found, rest = path.partition(below)
         if found and (mount in PREFIXES or (mount in GOOGLES and below == "/models/")):
             return methods(rest)
     return None
+
+
+def is_googles(methods: dict[str, Route]) -> bool:
+    """Whether a path is asked as only Google's clients ask."""
+    return any(route.addressed is not None for route in methods.values())

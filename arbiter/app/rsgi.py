@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from arbiter.app import admin, endpoints, routes
 from arbiter.app.out import Out
-from arbiter.errors import ArbiterError, ErrorClass
+from arbiter.errors import ArbiterError, ErrorClass, NotFound, WrongMethod
 from arbiter.ids import new_id
 from arbiter.log import Log
 from arbiter.wire.format import FORMATS
@@ -79,7 +79,9 @@ class App:
         exchange = Exchange(worker, scope, proto)
         try:
             path = exchange.path
-            methods = _ROUTES.get(path) or routes.nested(path)
+            methods = _ROUTES.get(path)
+            if methods is None:
+                methods = routes.nested(path)
             if methods is None:
                 if path.startswith("/admin/") or path == "/admin":
                     exchange.incoming.check_size(worker.services.snapshot.limits.headers)
@@ -89,8 +91,7 @@ class App:
                 return
             route = methods.get(exchange.method)
             if route is None:
-                allow = ", ".join(sorted(methods))
-                exchange.reply(405, [("content-type", "application/json"), ("allow", allow)], _WRONG_METHOD)
+                _nothing_there(exchange, methods)
                 return
             if route.format is None:  # a model call is refused for it further in, where it has a row
                 exchange.incoming.check_size(worker.services.snapshot.limits.headers)
@@ -107,10 +108,27 @@ class App:
             exchange.out.close()
 
 
-def _refuse(exchange: Exchange, error: ArbiterError) -> None:
+def _nothing_there(exchange: Exchange, methods: dict[str, routes.Route]) -> None:
+    """Nothing answers this path, or nothing by this method. What names one of many is a vendor's own path, and its
+    clients read that vendor's errors."""
+    path, allow = exchange.path, ", ".join(sorted(methods))
+    speaks = endpoints.GEMINI if routes.is_googles(methods) else endpoints.spoken(exchange)
+    if path in _ROUTES and speaks != endpoints.GEMINI:
+        exchange.reply(405, [("content-type", "application/json"), ("allow", allow)], _WRONG_METHOD)
+        return
+    asks_verb = speaks == endpoints.GEMINI and exchange.method == "POST" and ":" in path and path not in _ROUTES
+    if not methods or (asks_verb and "POST" not in methods):
+        error: ArbiterError = NotFound(
+            "models are not asked for this" if asks_verb else "there is nothing at this path"
+        )
+    else:
+        error = WrongMethod(f"this path is asked with {allow}", allow)
+    _refuse(exchange, error, speaks)
+
+
+def _refuse(exchange: Exchange, error: ArbiterError, speaks: str | None = None) -> None:
     """An error outside of a model call, in the shape that the client's words tell."""
-    name = endpoints.spoken(exchange)
-    wire = FORMATS[name]
+    wire = FORMATS[speaks or endpoints.spoken(exchange)]
     trace_id = exchange.trace_id = exchange.trace_id or new_id()
     status, headers, body = wire.write_error(error, trace_id)
     if error.code is ErrorClass.UNAUTHORIZED:

@@ -95,7 +95,10 @@ def test_a_model_is_under_every_mount_and_only_there(gateway: Gateway) -> None:
         assert (found.status, found.body) == (200, b"")
         found = await ask(gateway.port, "/v1/models/model-01", method="DELETE", headers=headers)
         assert (found.status, found.header("allow")) == (405, "GET, HEAD")
-        for path in ("/v1/models/", "/v2/models/model-01", "/v1/chat/models/model-01"):
+        assert found.json["error"]["type"] == "invalid_request_error"
+        found = await ask(gateway.port, "/v1/models/", method="GET", headers=headers)
+        assert (found.status, found.json["error"]["code"]) == (404, "not_found")
+        for path in ("/v2/models/model-01", "/v1/chat/models/model-01"):
             found = await ask(gateway.port, path, method="GET", headers=headers)
             assert (found.status, found.json) == (404, {"code": 404, "detail": "Not Found"}), path
 

@@ -21,6 +21,7 @@ from tests.fakes.origin import Origin, answer, chunk
 from tests.fakes.wires import CHAT, JSON, MESSAGES, UPSTREAM_KEY, WIRES, Front, Wire, sse
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
+GOOGLES = [mount + version for mount in ("", "/gemini", "/v1") for version in ("/v1beta", "/v1alpha", "/v1")]
 PREFIXES = ["", "/v1", "/openai/v1", "/anthropic", "/anthropic/v1", "/v1/v1"]
 
 
@@ -578,6 +579,54 @@ def test_a_wrong_method_names_the_right_one_and_an_unknown_path_is_json(front: F
                 assert (found.status, found.json) == (404, {"code": 404, "detail": "Not Found"}), path
                 assert found.header("content-type") == "application/json"
                 assert len(found.trace_id or "") == 32
+
+    run(main)
+
+
+def test_a_vendors_own_paths_are_refused_in_its_own_words(front: Front) -> None:
+    """Its clients read no other errors: below `/responses/` OpenAI's, on Gemini's models Google's."""
+
+    async def main() -> None:
+        for prefix in PREFIXES:
+            for path, method, status, allow in (
+                ("/responses/", "GET", 404, None),
+                ("/responses/a/b/c", "GET", 404, None),
+                ("/responses/resp_1/nothing", "POST", 404, None),
+                (f"/responses/{'r' * 257}", "GET", 404, None),
+                ("/responses/resp_1", "PUT", 405, "DELETE, GET"),
+                ("/responses/resp_1/cancel", "GET", 405, "POST"),
+                ("/responses/resp_1/input_items", "POST", 405, "GET"),
+                ("/models/a-model", "POST", 405, "GET, HEAD"),
+            ):
+                found = await ask(front.port, prefix + path, method=method)
+                error = found.json["error"]
+                assert (found.status, found.header("allow")) == (status, allow), (path, found.body)
+                assert error["type"] == "invalid_request_error" and error["message"]
+                assert error["code"] == ("not_found" if status == 404 else "bad_request")
+                assert found.header("x-arbiter-error-source") == "gateway" and len(found.trace_id or "") == 32
+        for prefix in GOOGLES:
+            own = prefix.endswith(("/v1beta", "/v1alpha"))
+            headers = [] if own else [("x-goog-api-client", "google-genai-sdk/1")]
+            for path, method, status, allow in (
+                ("/models/m:generateContent", "GET", 405, "POST"),
+                ("/models/m:streamGenerateContent?alt=sse&key=of-somebody", "PUT", 405, "POST"),
+                ("/models/m:countTokens", "DELETE", 405, "POST"),
+                ("/models/m:predict", "POST", 404, None),
+                ("/models/m:predict", "DELETE", 405, "GET, HEAD"),
+                ("/models/m", "POST", 405, "GET, HEAD"),
+                ("/models/", "GET", 404, None),
+                ("/models", "POST", 405, "GET, HEAD"),
+            ):
+                found = await ask(front.port, prefix + path, method=method, headers=headers)
+                error = found.json["error"]
+                assert (found.status, found.header("allow")) == (status, allow), (prefix, path, found.body)
+                assert error["code"] == status and error["message"]
+                assert error["status"] == ("NOT_FOUND" if status == 404 else "INVALID_ARGUMENT")
+        # Nobody but Google's clients asks like this, whatever they say of themselves.
+        found = await ask(front.port, "/v1/models/m:generateContent", method="GET")
+        assert (found.status, found.json["error"]["status"]) == (405, "INVALID_ARGUMENT")
+        head = await ask(front.port, "/v1/responses/resp_1", method="HEAD")
+        assert (head.status, head.header("allow"), head.body) == (405, "DELETE, GET", b"")
 
     run(main)
 
