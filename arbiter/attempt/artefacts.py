@@ -42,12 +42,13 @@ class Artefacts:
     def watch(self, state: State, live: Live, lane: Lane) -> None:
         """Read along with a stream. What is translated has none: artefacts do not cross formats.
 
-        A response is there from its first event on, for whoever would cancel it, or ask for it when the stream broke.
+        A response is there from its first event on, for whoever would cancel it, or ask for it when the stream broke;
+        and so is each of its items, which another client must not name in the meantime.
         """
         if live.stream is not None and lane.name == "native" and lane.format.name == self._format:
             live.stream.signatures = self._keeper.reader()
             if self._format == native.RESPONSES:
-                live.stream.on_first_marks = lambda marks: self._keep(state, live, marks)
+                live.stream.on_marks = lambda marks: self._keep(state, live, marks)
 
     def remember(self, state: State, live: Live) -> None:
         """The answer is through, or broke off: who made what is in it may be asked later."""

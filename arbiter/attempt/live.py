@@ -62,7 +62,7 @@ class StreamRelay:
 
     __slots__ = ("_afterglow", "_ended", "_error", "_exchange", "_first", "_frames", "_held", "_is_held", "_lane",
                  "_nudge_bytes", "_out", "_watch", "course", "first_event_ns", "last_event_ns", "marks",
-                 "on_first_marks", "signatures")  # fmt: skip
+                 "on_marks", "signatures")  # fmt: skip
 
     def __init__(
         self, lane: Lane, exchange: Answering, watch: Watch, *, nudge_bytes: int = 0, frames: Unframing | None = None
@@ -71,7 +71,7 @@ class StreamRelay:
         self._frames = frames
         self.signatures: MarkReader | None = None  # reads along, where somebody wants to know
         self.marks: list[bytes] = []  # what it found
-        self.on_first_marks: Callable[[list[bytes]], None] | None = None  # hears what it found first, at once
+        self.on_marks: Callable[[list[bytes]], None] | None = None  # hears of each, at once
         self._is_held = True
         self._nudge_bytes = nudge_bytes
         self.first_event_ns = 0
@@ -147,10 +147,11 @@ class StreamRelay:
 
     def _pass(self, piece: bytes) -> None:
         if self.signatures is not None:
-            self.marks += self.signatures.feed(piece)
-            if self.marks and self.on_first_marks is not None:
-                tell, self.on_first_marks = self.on_first_marks, None
-                tell(self.marks)
+            found = self.signatures.feed(piece)
+            if found:
+                self.marks += found
+                if self.on_marks is not None:
+                    self.on_marks(found)
         if self._out is not None:
             self._out.send(piece)
         elif self.first_event_ns or sum(map(len, self._held)) < _HELD_BYTES:

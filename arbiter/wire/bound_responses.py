@@ -31,7 +31,8 @@ from arbiter.wire.vault import is_sealed
 _INPUT, _PREVIOUS, _CONVERSATION = "input", "previous_response_id", "conversation"
 _ENCRYPTED = b'"encrypted_content"'
 _TELLING = (_ENCRYPTED, b'"item_reference"', b'"reasoning"')
-_ITEM_DONE = b'"response.output_item.done"'
+_ITEM, _ITEM_DONE = b'"response.output_item.', b'"response.output_item.done"'
+_ITEMS = ("response.output_item.added", "response.output_item.done")
 _WHOLE = (b'"response.created"', b'"response.completed"', b'"response.incomplete"')
 _WHOLES = ("response.created", "response.completed", "response.incomplete")
 _NEWEST = re.compile(rb'"encrypted_content"\s*:\s*"([^"\\]+)"')
@@ -262,43 +263,48 @@ class Keeper(NamedTuple):
             return []
         found = self.of_response(response.id)
         for item in (*(response.output or ()), *(response.data or ())):
-            found += self.of_item(item)
+            found += self.of_id(item.id) + self.of_content(item)
         return found
 
     def reader(self) -> MarkReader:
         return MarkReader(self)
 
     def of_response(self, ident: Any) -> list[bytes]:
-        return self._of_id(ident) + self._of_id(self.conversation)
+        return self.of_id(ident) + self.of_id(self.conversation)
 
-    def _of_id(self, ident: Any) -> list[bytes]:
+    def of_id(self, ident: Any) -> list[bytes]:
         if not self.stored or not isinstance(ident, str) or not ident:
             return []
         # Where memory is short, what came first goes first: whose it is must not be forgotten before that it is one's.
         return [known_mark(ident), id_mark(self.owner, ident)]
 
-    def of_item(self, item: _Item) -> list[bytes]:
-        found = self._of_id(item.id)
-        if self.items and isinstance(item.encrypted_content, str) and item.encrypted_content:
-            found.append(_of_text(item.encrypted_content))
-        return found
+    def of_content(self, item: _Item) -> list[bytes]:
+        if not self.items or not isinstance(item.encrypted_content, str) or not item.encrypted_content:
+            return []
+        return [_of_text(item.encrypted_content)]
 
 
 class MarkReader:
-    """The marks of an answer that streams, as its events pass by."""
+    """The marks of an answer that streams, as its events pass by.
 
-    __slots__ = ("_ident", "_keeper")
+    An item is its client's from when it is added: by then another could name it. What it holds is known at its
+    end.
+    """
+
+    __slots__ = ("_ident", "_items", "_keeper", "_telling")
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
+        self._telling = _ITEM if keeper.stored else _ITEM_DONE  # where nothing is stored, no id need be known
         self._ident: Any = None  # of the response, once it was told
+        self._items: set[str] = set()  # likewise
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Return the marks of what the events in `piece` say; it holds whole events only.
 
         Errors: none; what cannot be read bears no mark.
         """
-        if _ITEM_DONE not in piece and not any(word in piece for word in _WHOLE):
+        if self._telling not in piece and not any(word in piece for word in _WHOLE):
             return []
         found: list[bytes] = []
         reader = sse.SSEReader()
@@ -316,8 +322,13 @@ class MarkReader:
             event = _decode_event(nesting.whole(payload))
         except _UNREADABLE:
             return
-        if event.type == "response.output_item.done" and event.item is not None:
-            found += self._keeper.of_item(event.item)
+        item = event.item
+        if event.type in _ITEMS and item is not None:
+            if isinstance(item.id, str) and item.id not in self._items:
+                self._items.add(item.id)
+                found += self._keeper.of_id(item.id)
+            if event.type == _ITEMS[1]:
+                found += self._keeper.of_content(item)
         elif event.type in _WHOLES and event.response is not None and event.response.id != self._ident:
             self._ident = event.response.id
             found += self._keeper.of_response(self._ident)

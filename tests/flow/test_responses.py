@@ -417,6 +417,44 @@ def test_an_answer_is_known_while_it_is_made(gateway: Gateway, ups: dict[str, Up
     run(main)
 
 
+@pytest.mark.parametrize("kind", ["added", "done"])
+def test_an_item_of_a_stream_that_goes_on_is_no_others_to_refer_to(
+    gateway: Gateway, ups: dict[str, Upstream], kind: str
+) -> None:
+    """From when it passes: the rest of the answer may take minutes, and an id is no secret."""
+    ident = f"msg_under_way_{kind}"
+    over = asyncio.Event()
+
+    async def script(peer: Peer, request: Request) -> None:
+        ups["one"].seen.append(request)
+        if not json.loads(request.body).get("stream"):
+            await peer.send(reply(200, RESPONSES.answer().replace(b"resp_1", b"resp_other")))
+            return
+        opening = [one.replace(b"resp_1", b"resp_" + ident.encode()) for one in RESPONSES.opening("hello")]
+        passed = [one for one in opening if b"response.output_item." not in one]
+        item = {"type": "message", "id": ident, "role": "assistant", "content": [], "status": "in_progress"}
+        told = {"type": f"response.output_item.{kind}", "output_index": 0, "item": item}
+        await peer.send(begun(*passed[:1], b"data: " + json.dumps(told).encode() + b"\n\n", *passed[1:]))
+        await over.wait()
+        peer.close()
+
+    async def main() -> None:
+        async with Origin(script, port=ups["one"].port):
+            stream = asyncio.create_task(ask(gateway.port, PATH, body("m", stream=True), headers=caller()))
+            theirs = body("m") | {"input": [{"type": "item_reference", "id": ident}]}
+            asked: list[int] = []
+            while 404 not in asked and len(asked) < 400:
+                asked.append((await ask(gateway.port, PATH, theirs, headers=caller("ben"))).status)
+                await asyncio.sleep(0.02)
+            assert asked[-1] == 404 and not stream.done(), asked
+            assert (await ask(gateway.port, PATH, theirs, headers=caller())).status == 200, "its own client may"
+            over.set()
+            await stream
+            assert (await ask(gateway.port, PATH, theirs, headers=caller("ben"))).status == 404
+
+    run(main)
+
+
 BILL = {"input_tokens": 1000, "output_tokens": 200, "total_tokens": 1200}
 
 

@@ -86,6 +86,21 @@ def test_an_answer_is_known_from_its_first_event_on() -> None:
     assert reader.feed(event("response.completed", response={"id": "resp_1"})) == []
 
 
+@pytest.mark.parametrize(("items", "stored"), [(True, True), (True, False), (False, True)])
+def test_an_item_is_known_from_when_it_is_added_and_once(items: bool, stored: bool) -> None:
+    """Its id by then, what it holds when it is done; each is told of once, however the events come in pieces."""
+    reader = Keeper(ME, items, stored).reader()
+    idents = [known_mark("rs_1"), id_mark(ME, "rs_1")] if stored else []
+    added = event("response.output_item.added", item={**ITEMS[0], "encrypted_content": "gA"})
+    assert reader.feed(added) == idents and reader.feed(added) == []
+    done = reader.feed(event("response.output_item.done", item=ITEMS[0]))
+    assert done == (Keeper(ME, True, False).of_answer(json.dumps({"output": ITEMS[:1]}).encode()) if items else [])
+    # One that nobody announced is known when it is done.
+    both = event("response.output_item.done", item=ITEMS[1]) + event("response.output_item.added", item={"id": 7})
+    assert reader.feed(both) == ([known_mark("msg_1"), id_mark(ME, "msg_1")] if stored else [])
+    assert reader.feed(event("response.output_text.delta", item_id="msg_2", delta='"response.output_item.')) == []
+
+
 @pytest.mark.parametrize("written", ["conv_1", {"id": "conv_1"}])
 def test_a_conversation_is_bound_as_an_answer_is(written: Any) -> None:
     asked = members([USER], conversation=written)
