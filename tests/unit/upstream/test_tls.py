@@ -106,17 +106,23 @@ def test_a_client_certificate_is_shown_where_configured(run: Run, tmp_path: Path
     run(main)
 
 
-def test_files_that_cannot_be_used_are_the_operators_fault(run: Run, tmp_path: Path) -> None:
-    """A wrong path looks like a wrong path, not like an upstream that is down."""
+def test_files_that_cannot_be_used_are_the_operators_fault(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong path looks like a wrong path, not like an upstream that is down; clients are not told which it is."""
     broken = tmp_path / "broken.pem"
     broken.write_text("not a certificate")
 
     async def main() -> None:
         async with Origin(answer(b"a"), tls=authority(tmp_path).server()) as origin:
             transport = Transport()
-            for files in ({"tls_ca": "/nonexistent"}, {"tls_ca": str(broken)}, {"tls_cert": "/nonexistent"}):
-                with pytest.raises(ConfigFault):
+            for files in ({"tls_ca": "/nonexistent"}, {"tls_ca": str(broken)}, {"tls_cert": "/nonexistent"}) * 2:
+                with pytest.raises(ConfigFault, match=r"the provider's tls\.(ca|cert) cannot be used: .") as fault:
                     await ask(transport, endpoint_of(origin, **files))
+                assert "nonexistent" not in str(fault.value) and "broken.pem" not in str(fault.value)
+            said = "\n".join(record.getMessage() for record in caplog.records)
+            assert said.count("tls.ca /nonexistent cannot") == said.count("tls.cert /nonexistent cannot") == 1
+            assert said.count(str(broken)) == 1
             assert counts(transport)[0] == 0
             await transport.close()
 
