@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.client import ask, run
 from tests.fakes.gateway import ADMIN, Gateway, free_port, until
-from tests.fakes.origin import Origin, Peer, Request
+from tests.fakes.origin import Origin, Peer, Request, chunk
 from tests.fakes.wires import CHAT, EVENT_STREAM, JSON, RESPONSES, begun
 
 PATH = "/v1/responses"
@@ -423,7 +423,7 @@ def test_an_item_of_a_stream_that_goes_on_is_no_others_to_refer_to(
 ) -> None:
     """From when it passes: the rest of the answer may take minutes, and an id is no secret."""
     ident = f"msg_under_way_{kind}"
-    over = asyncio.Event()
+    begins, over = asyncio.Event(), asyncio.Event()
 
     async def script(peer: Peer, request: Request) -> None:
         ups["one"].seen.append(request)
@@ -434,7 +434,9 @@ def test_an_item_of_a_stream_that_goes_on_is_no_others_to_refer_to(
         passed = [one for one in opening if b"response.output_item." not in one]
         item = {"type": "message", "id": ident, "role": "assistant", "content": [], "status": "in_progress"}
         told = {"type": f"response.output_item.{kind}", "output_index": 0, "item": item}
-        await peer.send(begun(*passed[:1], b"data: " + json.dumps(told).encode() + b"\n\n", *passed[1:]))
+        await peer.send(begun(passed[0]))
+        await begins.wait()
+        await peer.send(chunk(b"data: " + json.dumps(told).encode() + b"\n\n" + b"".join(passed[1:])))
         await over.wait()
         peer.close()
 
@@ -442,11 +444,14 @@ def test_an_item_of_a_stream_that_goes_on_is_no_others_to_refer_to(
         async with Origin(script, port=ups["one"].port):
             stream = asyncio.create_task(ask(gateway.port, PATH, body("m", stream=True), headers=caller()))
             theirs = body("m") | {"input": [{"type": "item_reference", "id": ident}]}
-            asked: list[int] = []
-            while 404 not in asked and len(asked) < 400:
-                asked.append((await ask(gateway.port, PATH, theirs, headers=caller("ben"))).status)
-                await asyncio.sleep(0.02)
-            assert asked[-1] == 404 and not stream.done(), asked
+            for made, at in ((body("m", previous_response_id=f"resp_{ident}"), begins), (theirs, None)):
+                asked: list[int] = []
+                while 404 not in asked and len(asked) < 400:
+                    asked.append((await ask(gateway.port, PATH, made, headers=caller("ben"))).status)
+                    await asyncio.sleep(0.02)
+                assert asked[-1] == 404 and not stream.done(), asked
+                if at is not None:
+                    at.set()
             assert (await ask(gateway.port, PATH, theirs, headers=caller())).status == 200, "its own client may"
             over.set()
             await stream
