@@ -21,6 +21,10 @@ from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreDown, StoreMissing,
 
 BUSY_S = 5.0
 _AGAIN_S = 0.02
+_opening = threading.Lock()
+"""Held while a file is made or opened. To close any descriptor of a file gives up every lock that this process has on
+it: a thread that made the file, and closes it behind another's first lock, would take that one away unseen. The next
+process to leave the database would then be the last, for all it knows, and take the log away."""
 # How many steps SQLite's machine takes between two looks at the clock: a fraction of a millisecond.
 STEPS_PER_LOOK = 10_000
 CACHE_KIB = 16 << 10
@@ -76,16 +80,18 @@ class Sqlite:
                 raise StoreMissing(f"there is no store at {path}")
             if not readonly:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _make(path)
-            found = path.stat()
-            self._file = found.st_dev, found.st_ino
-            self._db = sqlite3.connect(
-                f"{path.resolve().as_uri()}?mode={'ro' if readonly else 'rw'}",
-                uri=True,
-                timeout=busy_s,
-                isolation_level=None,
-                check_same_thread=False,
-            )
+            with _opening:
+                if not readonly:
+                    _make(path)
+                self._file = _identity(path)
+                self._log: tuple[int, int] | None = None  # once there surely is one
+                self._db = sqlite3.connect(
+                    f"{path.resolve().as_uri()}?mode={'ro' if readonly else 'rw'}",
+                    uri=True,
+                    timeout=busy_s,
+                    isolation_level=None,
+                    check_same_thread=False,
+                )
         except OSError as error:
             raise StoreDown(f"{path}: {error.strerror}") from error
         except sqlite3.Error as error:
@@ -142,6 +148,9 @@ class Sqlite:
             try:
                 yield
                 self._db.execute("COMMIT")
+                if self._log is None:
+                    with contextlib.suppress(OSError):  # not every file system can have one
+                        self._log = _identity(self._log_path)
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
@@ -178,12 +187,19 @@ class Sqlite:
 
     def _check_file(self) -> None:
         """What is open must still be what the path leads to, else rows go where nobody finds them."""
-        try:
-            found = os.stat(self.path)
-        except OSError as error:
-            raise StoreDown(f"{self.path}: {error.strerror}; it was removed while it was open") from error
-        if (found.st_dev, found.st_ino) != self._file:
-            raise StoreDown(f"{self.path} was replaced by another file while it was open")
+        for path, known in ((self.path, self._file), (self._log_path, self._log)):
+            if known is None:
+                continue
+            try:
+                found = _identity(path)
+            except OSError as error:
+                raise StoreDown(f"{path}: {error.strerror}; it was removed while it was open") from error
+            if found != known:
+                raise StoreDown(f"{path} was replaced by another file while it was open")
+
+    @property
+    def _log_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
 
     def close(self) -> None:
         with self._lock, contextlib.suppress(sqlite3.Error):
@@ -237,12 +253,16 @@ def _use_log(db: sqlite3.Connection, busy_s: float) -> None:
             time.sleep(_AGAIN_S)
 
 
+def _identity(path: Path) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
 def _make(path: Path) -> None:
     """Make the file where there is none. Errors: OSError.
 
     SQLite would make it with the umask's mode; its -wal and -shm files take over the mode of this one. One that is
-    there is not touched: to close a descriptor of it gives up the locks of every connection that this process has, and
-    the next process to leave the database would take the log away from under them.
+    there is not touched (`_opening`).
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -322,6 +323,54 @@ def test_rows_are_told_without_counting_them(place, store):
     store.write([request_row(number) for number in range(60)], AT)
     place.sql(f"DELETE FROM requests WHERE received_ms < {BEGAN_MS + 10_000}")
     assert store.counts() == Counts(50, 0)
+
+
+LOOKS = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM requests').fetchall())"
+
+
+def rows_that_others_see(path):
+    """A process that looks into the file and leaves: the last to leave would take the log away."""
+    return subprocess.run(
+        [sys.executable, "-c", LOOKS, path], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_who_makes_the_file_takes_no_lock_from_who_opens_it(tmp_path, monkeypatch):
+    """To close a descriptor gives up the locks of the whole process: the rows would go where nobody finds them."""
+    path = tmp_path / "arbiter.db"
+    close = os.close
+
+    def slow_close(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}") == str(path):
+            time.sleep(0.2)
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", slow_close)
+    stores = []
+    threads = [threading.Thread(target=lambda: stores.append(sqlite.SqliteStore(path))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(stores) == 4
+    try:
+        for number in range(1, 4):
+            stores[0].write([request_row(number)], AT)
+            assert rows_that_others_see(path) == f"[({number},)]"
+    finally:
+        for store in stores:
+            store.close()
+
+
+def test_a_log_that_was_taken_away_is_noticed(sqlite_place):
+    """Nothing more goes into it: what waits is stored once the file is opened again."""
+    store = sqlite_place.open()
+    store.write([request_row(1)], AT)
+    log = sqlite_place.path.with_name(f"{sqlite_place.path.name}-wal")
+    log.rename(log.with_name("moved"))
+    with pytest.raises(StoreDown, match="-wal: No such file or directory; it was removed while it was open"):
+        store.write([request_row(2)], AT)
+    store.close()
 
 
 def test_a_new_sqlite_file_may_be_opened_by_several_at_once(tmp_path):
