@@ -210,12 +210,12 @@ def _check_directory(path: Path, key: str) -> None:
 
 
 def make_reasoning_key(snapshot: Snapshot) -> None:
-    """Make the key that reasoning is sealed with, in the data directory, where there is none yet.
+    """Make the key that reasoning is sealed with, in the data directory, where there is none yet and something is kept.
 
     Errors: ConfigError for a file of keys that holds something else. One that cannot be made keeps nobody from serving.
     """
     file = reasoning.path_in(snapshot.data_dir)
-    if snapshot.has_own_keys or reasoning.read(file):
+    if snapshot.has_own_keys or snapshot.storage.url == "none" or reasoning.read(file):
         return
     try:
         with keyring.held(file):  # another gateway may be starting on it

@@ -159,6 +159,8 @@ def with_keys(snapshot: Snapshot) -> Snapshot:
     reasoning_keys = snapshot.reasoning_keys
     if not snapshot.has_own_keys:
         reasoning_keys = reasoning.read(reasoning.path_in(snapshot.data_dir))
+        if not reasoning_keys and snapshot.storage.url == "none":
+            reasoning_keys = (reasoning.of_this_process(),)
     return replace(snapshot, keys=keys, reasoning_keys=reasoning_keys, warnings=tuple(warnings))
 
 

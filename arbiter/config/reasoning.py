@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,12 @@ def path_in(data_dir: Path) -> Path:
 
 def new() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
+
+
+@functools.cache
+def of_this_process() -> bytes:
+    """The key of a gateway that keeps nothing: it lives as long as its supervisor, which hands it to the workers."""
+    return new()
 
 
 def spelled(key: bytes) -> str:
