@@ -86,6 +86,10 @@ if "${as_user[@]}" /usr/bin/touch /opt/arbiter/mine 2>/dev/null; then say "FAILE
 say "version: $("${as_user[@]}" arbiter --version)"
 "${as_user[@]}" python -c 'import psycopg; assert psycopg.pq.__impl__ == "binary"' || { say "FAILED: no PostgreSQL"; exit 1; }
 "${as_user[@]}" python -c 'import cryptography.hazmat.primitives.ciphers.aead' || { say "FAILED: no AES"; exit 1; }
+every='import importlib, pkgutil, arbiter
+for one in pkgutil.walk_packages(arbiter.__path__, "arbiter."):
+    one.name.endswith("__main__") or importlib.import_module(one.name)'
+"${as_user[@]}" python -c "$every" || { say "FAILED: something that a module needs is missing"; exit 1; }
 "${as_user[@]}" arbiter demo >"$place/log" 2>&1 &
 gateway=$!
 for _ in $(seq 150); do

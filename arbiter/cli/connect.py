@@ -126,6 +126,10 @@ def _aim(arguments: argparse.Namespace, agent: Agent, choices: Choices, notes: l
     try:
         known = ask(url, key)
     except Unreachable as error:
+        if model is None and not agent.has_default:
+            raise UsageError(
+                f"the gateway at {url} did not tell of its models: {error}; start it, or name one with --model"
+            ) from None
         notes.append(f"the gateway at {url} did not tell of its models: {error}; connect again once it runs")
     names = [one.id for one in known]
     if model is None and not agent.has_default:
@@ -133,6 +137,11 @@ def _aim(arguments: argparse.Namespace, agent: Agent, choices: Choices, notes: l
             listed = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
             raise UsageError(f"which model? Name it with --model{': ' + listed if listed else ''}")
         (model,) = names
+    if model is None and names and not any(name.rpartition("/")[2].startswith(agent.own) for name in names):
+        notes.append(
+            f"the gateway lists no {agent.own}… model, and {agent.title} asks for those by itself; to have it ask for "
+            f"another: --model {names[0]}" + (" --pin-models" if agent.own == "claude-" else "")
+        )
     if model is not None and names and model not in names:
         notes.append(f"the gateway does not list the model {model}")
     if choices.key and url.startswith("http://") and not is_loopback(url):

@@ -45,12 +45,17 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """`formats` are those it can speak, its usual one first. `has_default` says that it chooses a model by itself."""
+    """`formats` are those it can speak, its usual one first. `own` is how the names of the models begin that it chooses
+    by itself; empty where it chooses none."""
 
     title: str
     formats: tuple[str, ...]
     steps: Callable[[Aim, Home], Steps]
-    has_default: bool = False
+    own: str = ""
+
+    @property
+    def has_default(self) -> bool:
+        return bool(self.own)
 
 
 def _claude_code(aim: Aim, home: Home) -> Steps:
@@ -248,11 +253,11 @@ def _llm(aim: Aim, home: Home) -> Steps:
 
 
 AGENTS: dict[str, Agent] = {
-    "claude-code": Agent("Claude Code", (MESSAGES,), _claude_code, has_default=True),
+    "claude-code": Agent("Claude Code", (MESSAGES,), _claude_code, own="claude-"),
     "codex": Agent("Codex", (RESPONSES, CHAT), _codex),
     "opencode": Agent("opencode", (CHAT, MESSAGES, RESPONSES), _opencode),
     "aider": Agent("aider", (CHAT,), _aider),
-    "gemini-cli": Agent("Gemini CLI", ("gemini",), _gemini_cli, has_default=True),
+    "gemini-cli": Agent("Gemini CLI", ("gemini",), _gemini_cli, own="gemini-"),
     "qwen": Agent("Qwen Code", (CHAT, MESSAGES), _qwen),
     "pi": Agent("pi", (CHAT, MESSAGES, RESPONSES), _pi),
     "omp": Agent("oh-my-pi", (CHAT, MESSAGES, RESPONSES), _omp),

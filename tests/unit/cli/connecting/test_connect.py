@@ -342,7 +342,22 @@ def test_what_does_not_answer_as_a_gateway_is_doubted(page: Page, home: Path, si
     site.pages["/v1/models"] = page
     code, _, err = connect("aider", "--model", "big")
     assert code == 0 and "did not tell of its models" in err
-    assert connect("opencode")[0] == 2  # there is nothing to choose from
+    code, _, err = connect("opencode")  # there is nothing to choose from
+    assert code == 2 and "did not tell of its models" in err and "start it, or name one with --model" in err
+
+
+@pytest.mark.parametrize(("agent", "own"), [("claude-code", "claude-opus-4-6"), ("gemini-cli", "gemini-2.5-pro")])
+def test_an_agent_that_asks_for_its_makers_models_is_told_where_there_are_none(
+    agent: str, own: str, home: Path, site: Site, connect: Any
+) -> None:
+    code, _, err = connect(agent)
+    assert code == 0 and "asks for those by itself" in err and "--model big" in err
+    assert ("--pin-models" in err) == (agent == "claude-code")
+    for name in (own, f"vendor/{own}"):
+        site.pages["/v1/models"] = Page(200, json.dumps({"data": [*MODELS, {"id": name}]}).encode())
+        assert "by itself" not in connect(agent)[2]
+    site.pages["/v1/models"] = Page(200, json.dumps({"data": MODELS}).encode())
+    assert "by itself" not in connect(agent, "--model", "big")[2]
 
 
 def test_the_only_model_is_the_chosen_one(home: Path, site: Site, connect: Any) -> None:
