@@ -1,10 +1,11 @@
 """The continuity guard: no fallback gets a conversation that it would refuse (SPEC 4.7a).
 
-Some of what an answer brings is good only where it was made: Anthropic's thinking signatures at the same base URL, for
-the same model; what OpenAI encrypted or stored, at the same base URL, for the same account. Who made which is
-remembered by hash when an answer brings it; what nobody remembers was made by whoever the conversation is pinned to, as
-long as it never moved. A target that did not make one is *foreign* to it, and is passed over while there are others.
-Where none is left, the thinking of closed turns is taken out for it; that of an open tool loop may not be.
+Some of what an answer brings is good only where it was made: thinking signatures of Messages at the same base URL, for
+the same model, but those of a Claude at any home of that model (`claudes`); what OpenAI encrypted or stored, at the
+same base URL, for the same account. Who made which is remembered by hash when an answer brings it; what nobody
+remembers was made by whoever the conversation is pinned to, as long as it never moved. A target that did not make one
+is *foreign* to it, and is passed over while there are others. Where none is left, the thinking of closed turns is taken
+out for it; that of an open tool loop may not be.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Protocol
 
 from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
+from arbiter.attempt.claudes import claude_of
 from arbiter.attempt.conversation import Conversation
 from arbiter.config.snapshot import Account
 from arbiter.errors import NotFound
@@ -22,7 +24,7 @@ from arbiter.state.base import Origin, State
 from arbiter.wire import bound, bound_responses, native
 
 Home = tuple[str, str]
-"""Where something is good: a base URL, and a model or an account there."""
+"""Where something is good: a base URL, and a model or an account there; "" and a Claude, at each home of it."""
 
 
 class _Kind(Protocol):
@@ -32,7 +34,7 @@ class _Kind(Protocol):
 
     def without(self, ask: Ask, foreign: set[bytes]) -> bound.Stripped | None: ...
 
-    def home(self, url: str, model: str, account: str) -> Home: ...
+    def home(self, rung: Rung, account: str) -> Home: ...
 
     def crosses(self, ask: Ask) -> bool:
         """Whether the conversation may go to another format, where none of it is left."""
@@ -47,8 +49,9 @@ class _Signed:
     def without(self, ask: Ask, foreign: set[bytes]) -> bound.Stripped | None:
         return bound.without_thinking(ask.opened.members, foreign)
 
-    def home(self, url: str, model: str, account: str) -> Home:
-        return url, model
+    def home(self, rung: Rung, account: str) -> Home:
+        claude = claude_of(rung)
+        return (rung.url, rung.model) if claude is None else ("", claude)
 
     def crosses(self, ask: Ask) -> bool:
         return True
@@ -63,8 +66,8 @@ class _Encrypted:
     def without(self, ask: Ask, foreign: set[bytes]) -> bound.Stripped | None:
         return bound_responses.without_reasoning(ask.opened.members, ask.owner, foreign)
 
-    def home(self, url: str, model: str, account: str) -> Home:
-        return url, account
+    def home(self, rung: Rung, account: str) -> Home:
+        return rung.url, account
 
     def crosses(self, ask: Ask) -> bool:
         return not bound_responses.refers(ask.opened.members)
@@ -121,7 +124,7 @@ def check_owner(ask: Ask, state: State) -> None:
 class Continuity:
     """What one request carries that binds it, read when a target first needs to be judged."""
 
-    __slots__ = ("_ask", "_kind", "_makers", "_marks", "_pinned", "_state", "_urls")
+    __slots__ = ("_ask", "_kind", "_makers", "_marks", "_pinned", "_rungs", "_state")
 
     def __init__(self, ask: Ask, plan: Plan, conversation: Conversation, state: State, kind: _Kind) -> None:
         pinned = conversation.pinned
@@ -129,7 +132,7 @@ class Continuity:
         self._kind = kind
         self._state = state
         self._pinned = pinned
-        self._urls = {rung.provider.name: rung.url for rung in plan.rungs}
+        self._rungs = plan.rungs
         self._marks: list[bytes] | None = None
         self._makers: list[Home | None] = []
 
@@ -163,7 +166,7 @@ class Continuity:
             self._marks = self._kind.marks(self._ask)
             origins = self._state.origins(self._marks) if self._marks else []
             self._makers = [self._maker(origin) for origin in origins]
-        home = self._kind.home(rung.url, rung.model, account.label or "")
+        home = self._kind.home(rung, account.label or "")
         return {mark for mark, maker in zip(self._marks, self._makers, strict=True) if maker not in (None, home)}
 
     def _maker(self, origin: Origin | None) -> Home | None:
@@ -172,4 +175,8 @@ class Continuity:
             origin = Origin(pinned.provider, pinned.account, pinned.model)
         if origin is None:
             return None
-        return self._kind.home(self._urls.get(origin.provider, origin.provider), origin.model, origin.account)
+        theirs = [rung for rung in self._rungs if rung.provider.name == origin.provider]
+        if not theirs:
+            return origin.provider, ""  # none of those that may be asked
+        rung = next((one for one in theirs if one.model == origin.model), None)
+        return self._kind.home(rung or Rung(theirs[0].provider, origin.model), origin.account)

@@ -17,6 +17,7 @@ from msgspec import Raw
 from arbiter.accounting import facts, usage
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.ask import Ask
+from arbiter.attempt.claudes import claude_of
 from arbiter.clock import monotonic, now_ms
 from arbiter.errors import ArbiterError, Garbled, PartUnsupported, ProtocolUnsupported
 from arbiter.fold import collect, unfold
@@ -351,7 +352,7 @@ class TranslatedLane:
         self.format = self._ours if wire == "any" else UPSTREAMS[wire]
         self.fidelity = "rebuilt" if self.format is self._ours else "translated"
         self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
-        self._origin = Origin(self.format.name, home_of(rung.url), account, rung.model)
+        self._origin = Origin(self.format.name, home_of(rung.url), account, rung.model, claude_of(rung) or "")
         asked, self.left_out = ask.request(), 0
         if ask.seems_sealed:
             asked, self.left_out = ask.handed_along().told_to(self._origin)

@@ -272,14 +272,19 @@ class Provider:
         return self.endpoint.url
 
     @property
+    def is_anthropics_own(self) -> bool:
+        """Whether it is Anthropic's own API."""
+        host = self.endpoint.host
+        return host == "anthropic.com" or host.endswith(".anthropic.com")
+
+    @property
     def drops_attribution(self) -> bool:
         """Whether Claude Code's attribution line is taken out (SPEC 2.2a). Anthropic removes it itself."""
         if self.attribution != "auto":
             return self.attribution == "drop"
         if self.takes_logins:
             return False
-        host = self.endpoint.host
-        return host != "anthropic.com" and not host.endswith(".anthropic.com")
+        return not self.is_anthropics_own
 
     def wire_of(self, upstream: str) -> str:
         """The format that a model is asked in, by the name that the provider is sent, where nobody said which."""

@@ -5,7 +5,8 @@ with is still there: the calls by their ids, the text before it but for its blan
 who thought it (SPEC 4.7a):
 
     text                             whoever takes earlier reasoning at all
-    signed, by Anthropic or Google   the same model behind the same base URL; left out for others
+    signed, by Anthropic or Google   the same model behind the same base URL, the same Claude at each of its homes; left
+                                     out for others
     encrypted, by OpenAI             the same account behind the same base URL; left out for others
 
 Beside an item, the plain text of the same thoughts, which many clients send too, is left out.
@@ -142,7 +143,12 @@ def _fits(sealed: Sealed, target: Origin) -> bool:
         return any(thought.text for thought in sealed.thoughts)
     if target.format == RESPONSES:
         return (origin.format, origin.home, origin.account) == (RESPONSES, target.home, target.account)
-    return (origin.format, origin.home, origin.model) == (target.format, target.home, target.model)
+    if (origin.format, origin.home, origin.model) == (target.format, target.home, target.model):
+        return True
+    if not origin.claude or origin.claude != target.claude:
+        return False
+    # Signatures are the same in Messages and in Bedrock's own format; of what is redacted nobody says so.
+    return origin.format == target.format or all(thought.data is None for thought in sealed.thoughts)
 
 
 def _rebuilt(

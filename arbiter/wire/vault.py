@@ -43,12 +43,17 @@ _ID_BYTES, _NONCE_BYTES, _TAG_BYTES = 4, 12, 16
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True):
-    """Who thought it: in which format, behind which base URL (`home_of`), for which account, which model."""
+    """Who thought it: in which format, behind which base URL (`home_of`), for which account, which model.
+
+    `claude` is the Claude that it was, under the name that all homes of that model share; "" where it was none, or not
+    at one of them. (An item that was sealed before there was such a name has none.)
+    """
 
     format: str
     home: bytes
     account: str
     model: str
+    claude: str = ""
 
 
 class Thought(msgspec.Struct, frozen=True, array_like=True):
@@ -159,7 +164,10 @@ def digest(text: str) -> bytes:
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes of base64; nothing where it is none, or has another spelling than ours (spare bits, padding)."""
+    """Return the bytes of base64; nothing where it is none, or has another spelling than ours (spare bits, padding, the
+    two characters of the usual alphabet, which Python takes beside `altchars`)."""
+    if "+" in text or "/" in text:
+        return b""
     try:
         raw = b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
     except ValueError:

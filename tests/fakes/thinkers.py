@@ -7,7 +7,8 @@ Each works off an errand of `STEPS` calls and then says `DONE`. What it thought 
 must hold every thought of its own, byte for byte and where it stood, or it answers 400 as the vendor does:
 
 - `Claude`: Anthropic Messages. A signature that it did not make, or made for other words; a call of its own without its
-  thought in front; with a thinking budget, any call of an open tool loop without one.
+  thought in front; with a thinking budget, any call of an open tool loop without one. What `same_as` made is its own:
+  signatures are good wherever a model of Anthropic's is at home. Behind `fakes.bedrock` it streams as AWS does.
 - `DeepSeek`: OpenAI Chat. A turn with calls without `reasoning_content`, or with another than it had; members that it
   does not know.
 - `Gpt`: OpenAI Responses. Encrypted reasoning of another account; a call of its own without its reasoning in front;
@@ -25,12 +26,15 @@ import itertools
 import json
 from typing import Any, ClassVar
 
+from tests.fakes import eventstream
+from tests.fakes.bedrock import STREAM_TYPE
 from tests.fakes.gateway import free_port
 from tests.fakes.origin import LAST_CHUNK, Peer, Request, answer, chunk, chunked_head
 
 STEPS = 5
 DONE = "All five are done."
 _HEAD = chunked_head(headers=[("content-type", "text/event-stream")])
+_FRAMED_HEAD = chunked_head(headers=[STREAM_TYPE])
 _JSON = ("content-type", "application/json")
 
 
@@ -74,11 +78,15 @@ class Thinker:
         thought = f'{self.PREFIX} thought {number}:\n"quoted", \\ and — 思考 🧠'
         text = (DONE if done >= STEPS else f"Step {done + 1}.") if self.says or done >= STEPS else ""
         call = None if done >= STEPS else f"{self.PREFIX}_call_{number}"
-        is_stream = body.get("stream") or ":streamGenerateContent" in request.target
+        is_framed = request.target.endswith("/invoke-with-response-stream")
+        is_stream = body.get("stream") or ":streamGenerateContent" in request.target or is_framed
         pieces = self.stream(thought, text, call, account) if is_stream else None
         if pieces is None:
             whole = json.dumps(self.whole(thought, text, call, account)).encode()
             await peer.send(answer(whole, headers=[_JSON]))
+        elif is_framed:
+            frames = (eventstream.chunk(piece.split(b"data: ", 1)[1].strip()) for piece in pieces)
+            await peer.send(_FRAMED_HEAD + b"".join(chunk(frame) for frame in frames) + LAST_CHUNK)
         else:
             await peer.send(_HEAD + b"".join(chunk(piece) for piece in pieces) + LAST_CHUNK)
 
@@ -109,6 +117,11 @@ ARGUMENTS = ['{"path": ', '"a.txt"', "}"]
 
 class Claude(Thinker):
     PREFIX = "claude"
+
+    def __init__(self, *, says: bool = True, same_as: Claude | None = None) -> None:
+        super().__init__(says=says)
+        if same_as is not None:
+            self.minted, self._numbers = same_as.minted, same_as._numbers
 
     def _blocks(self, thought: str, call: str | None) -> list[dict[str, Any]]:
         number = len(self.minted) + 1

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from arbiter.attempt.ask import Ask
+from arbiter.attempt.claudes import claude_of
 from arbiter.attempt.continuity import Continuity, guard, maker
 from arbiter.attempt.conversation import Conversation
 from arbiter.config.snapshot import Account, Endpoint, Provider
 from arbiter.routing.plan import Plan, Rung
 from arbiter.state.base import Origin, Pin
 from arbiter.state.memory import Memory
-from arbiter.wire import bound, bound_responses
+from arbiter.wire import bedrock_converse, bound, bound_responses, native
 from tests.fakes.asks import ask
 
 MESSAGES, CHAT, RESPONSES = "anthropic-messages", "openai-chat", "openai-responses"
@@ -81,6 +82,70 @@ def test_the_same_place_under_another_name_fits():
     twin = rung("twin", host="a.test")
     watching = the_guard(asked, remembering(asked, A), rungs=(A, twin))
     assert watching is not None and watching.fits(twin, *twin.provider.accounts)
+
+
+def at(kind: str, model: str, *, host: str = "cloud.test", wire: str = MESSAGES, known_as: str | None = None) -> Rung:
+    provider = Provider(f"{kind}-{host}-{model}", kind, wire, Endpoint("https", host, 443))
+    return Rung(provider, model, known_as=known_as)
+
+
+ARN = "arn:aws:bedrock:eu-central-1:123456789012"
+CONVERSE, GEMINI = bedrock_converse.name, native.GEMINI
+OWN = at("anthropic", "claude-opus-4-6", host="api.anthropic.com")
+SONNET = at("anthropic", "claude-sonnet-4-5-20250929", host="api.anthropic.com")
+SAME = [
+    (OWN, at("bedrock", "eu.anthropic.claude-opus-4-6-v1")),
+    (OWN, at("bedrock", f"{ARN}:inference-profile/global.anthropic.claude-opus-4-6-v1:0")),
+    (OWN, at("bedrock", f"{ARN}:application-inference-profile/abc", known_as="claude-opus-4-6")),
+    (OWN, at("vertex", "claude-opus-4-6@default")),
+    (OWN, at("azure", "our-deployment", known_as="anthropic/claude-opus-4.6")),
+    (OWN, at("anthropic", "claude-opus-4-6", host="eu.api.anthropic.com")),
+    (SONNET, at("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0")),
+    (SONNET, at("vertex", "claude-sonnet-4-5@20250929")),
+    (SONNET, at("anthropic", "claude-sonnet-4-5", host="api.anthropic.com")),
+    (
+        at("anthropic", "claude-sonnet-4-0", host="api.anthropic.com"),
+        at("bedrock", "anthropic.claude-sonnet-4-20250514-v1:0"),
+    ),
+]
+OTHER = [
+    (OWN, at("anthropic", "claude-opus-4-6")),  # a proxy
+    (OWN, at("anthropic", "claude-opus-4-6", host="notanthropic.com")),
+    (OWN, at("openrouter", "anthropic/claude-opus-4.6")),
+    (OWN, at("bedrock", "eu.anthropic.claude-opus-4-5-20251101-v1:0")),
+    (OWN, at("bedrock", "anthropic.claude-sonnet-4-6")),
+    (OWN, at("bedrock", f"{ARN}:application-inference-profile/abc", known_as="ours")),
+    (OWN, at("azure", "claude-opus-4-6-of-ours")),
+    (at("bedrock", "zai.glm-4.6"), at("bedrock", "zai.glm-4.6", host="other.test")),
+    (at("azure", "claude-main"), at("azure", "claude-main", host="other.test")),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME, ids=lambda rung: rung.name)
+def test_a_claude_takes_its_thinking_wherever_it_is_at_home(one: Rung, other: Rung) -> None:
+    """Whoever of the two made it, and whether it is remembered or was made by who the conversation is pinned to."""
+    assert one.name != other.name
+    for signer, taker in ((one, other), (other, one)):
+        asked = request(OPEN)
+        pin = Pin("alias", signer.provider.name, signer.model, "")
+        for watching in (
+            the_guard(asked, remembering(asked, signer), rungs=(signer, taker)),
+            the_guard(asked, Memory(), pin=pin, rungs=(signer, taker)),
+        ):
+            assert fits(watching, taker) == [True]
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER, ids=lambda rung: rung.name)
+def test_a_name_alone_is_no_home(one: Rung, other: Rung) -> None:
+    for signer, taker in ((one, other), (other, one)):
+        asked = request(OPEN)
+        assert fits(the_guard(asked, remembering(asked, signer), rungs=(signer, taker)), taker) == [False]
+
+
+@pytest.mark.parametrize("wire", [CHAT, GEMINI])
+def test_what_is_asked_in_a_format_without_its_signatures_is_no_home(wire: str) -> None:
+    assert claude_of(at("vertex", "claude-opus-4-6", wire=wire)) is None
+    assert claude_of(at("bedrock", "anthropic.claude-opus-4-6-v1", wire=CONVERSE)) == "claude-opus-4-6"
 
 
 def test_what_nobody_remembers_was_made_by_who_the_conversation_is_pinned_to():

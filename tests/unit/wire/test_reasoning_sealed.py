@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import msgpack, structs
 
 from arbiter.errors import InvalidReasoning
 from arbiter.model import (
@@ -31,7 +32,7 @@ from arbiter.model import (
     ThinkingSigned,
     ToolCall,
 )
-from arbiter.wire import anthropic_messages, native, openai_chat, openai_responses
+from arbiter.wire import anthropic_messages, bedrock_converse, native, openai_chat, openai_responses
 from arbiter.wire.format import Format
 from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
 from arbiter.wire.restored import HandedAlong
@@ -88,6 +89,16 @@ def test_an_item_is_its_clients_alone(owner: str | None, other: str | None) -> N
     assert item is not None
     with pytest.raises(InvalidReasoning, match="another client"):
         VAULT.open(item, other)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), ["-+", "_/"])
+def test_an_item_has_one_alphabet(ours: str, theirs: str) -> None:
+    """Base64 has two alphabets. An item of the other one would be a second name of the same."""
+    items = (VAULT.seal(SEALED, "ann") or "" for _ in range(1000))  # one of 200 characters has it nearly always
+    head, _, tail = next(item for item in items if ours in item.removeprefix(f"{PREFIX}1.")).rpartition(ours)
+    assert VAULT.open(head + ours + tail, "ann") == SEALED
+    with pytest.raises(InvalidReasoning):
+        VAULT.open(head + theirs + tail, "ann")
 
 
 @given(st.data())
@@ -291,6 +302,44 @@ def test_text_for_everybody_signatures_for_the_same_model_and_encrypted_items_fo
             found = HandedAlong(conversation(item, CALL), VAULT, "ann").told_to(target)
             is_there = any(type(part) is Thinking for part in found.request.messages[1].parts())
             assert (is_there, found.left_out) == ((origin, target) in fits, (origin, target) not in fits)
+
+
+OPUS = Origin(MESSAGES, home_of("https://a"), "k1", "claude-opus-4-6", "claude-opus-4-6")
+AT_AWS = Origin(MESSAGES, home_of("https://b"), "", "eu.anthropic.claude-opus-4-6-v1", "claude-opus-4-6")
+CONVERSING = Origin(
+    bedrock_converse.name, home_of("https://b"), "", "eu.anthropic.claude-opus-4-6-v1", "claude-opus-4-6"
+)
+SIGNED, REDACTED = Thought(0, 0, "one", "s"), Thought(0, 0, data="red")
+
+
+@pytest.mark.parametrize(
+    ("origin", "target", "thought", "fits"),
+    [
+        (OPUS, AT_AWS, SIGNED, True),
+        (AT_AWS, OPUS, REDACTED, True),
+        (OPUS, CONVERSING, SIGNED, True),
+        (CONVERSING, OPUS, SIGNED, True),
+        (CONVERSING, OPUS, REDACTED, False),  # only the signature is known to be the same in both formats
+        (CONVERSING, CONVERSING, REDACTED, True),
+        (OPUS, structs.replace(AT_AWS, claude="claude-opus-4-5"), SIGNED, False),
+        (OPUS, structs.replace(AT_AWS, claude=""), SIGNED, False),
+        (CLAUDE, structs.replace(CLAUDE, home=b"elsewhere"), SIGNED, False),
+        (structs.replace(OPUS, claude=""), OPUS, SIGNED, True),  # sealed before there was such a name
+    ],
+)
+def test_what_a_claude_signed_is_for_each_home_of_it(
+    origin: Origin, target: Origin, thought: Thought, fits: bool
+) -> None:
+    item = item_of(Sealed(origin, ("call_1",), 0, digest(""), (thought,)))
+    found = HandedAlong(conversation(item, CALL), VAULT, "ann").told_to(target)
+    assert found.left_out == (not fits)
+    assert (thought.part() in found.request.messages[1].parts()) is fits
+
+
+def test_an_item_from_before_claudes_had_a_name_is_still_opened() -> None:
+    """It was sealed with one member less, and never expires."""
+    old = msgpack.encode([[MESSAGES, CLAUDE.home, "k1", "claude"], ["call_1"], 0, digest(""), [[0, 0, "one", "s"]]])
+    assert msgpack.decode(old, type=Sealed).origin == CLAUDE
 
 
 def test_the_plain_text_beside_an_item_is_left_out_and_other_thoughts_stay() -> None:
