@@ -139,8 +139,16 @@ def check_anthropic(body: Any, model: str) -> None:
     for name in ("model", "stream", "service_tier", "inference_geo", "speed"):
         if name in body:
             raise invalid(f"{name}: Extra inputs are not permitted")
+    binding = (body.get("thinking") or {}).get("block_binding")
+    if binding is not None and "thinking-binding-controls-2026-08-01" not in body.get("anthropic_beta", ()):
+        raise invalid(f"thinking.{body['thinking']['type']}.block_binding: Extra inputs are not permitted")
+    for name, inner in (("fallbacks", body), ("diagnostics", body), ("task_budget", body.get("output_config") or {})):
+        if name in inner:
+            raise invalid(f"{name}: Extra inputs are not permitted")
     for beta in body.get("anthropic_beta", ()):
-        if beta.startswith(("claude-code", "oauth", "prompt-caching-scope")):
+        if beta.startswith(
+            ("claude-code", "oauth", "prompt-caching-scope", "server-side", "cache-diag", "task-budgets")
+        ):
             raise invalid("invalid beta flag")
     if not isinstance(body.get("max_tokens"), int) or not body.get("messages"):
         raise invalid("max_tokens: Field required")

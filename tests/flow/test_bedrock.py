@@ -126,6 +126,30 @@ def test_a_whole_answer_is_told_as_the_client_knows_it(cloud: Cloud, ours: Wire,
     run(main)
 
 
+def test_a_member_stays_behind_with_the_feature_that_it_needs(cloud: Cloud) -> None:
+    """Bedrock refuses a feature that it does not know, and a member without its feature. What it knows stays."""
+    binding = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    body = {
+        **{"model": CLAUDE, "max_tokens": 99, "stream": True, "messages": [{"role": "user", "content": "look"}]},
+        **{"thinking": binding, "fallbacks": "default", "diagnostics": {"previous_message_id": None}},
+        "output_config": {"effort": "high", "task_budget": {"type": "tokens", "total": 20000}},
+    }
+    told = "server-side-fallback-2026-07-01,thinking-binding-controls-2026-08-01,cache-diagnosis-2026-04-07"
+    headers = [("anthropic-beta", f"{told},task-budgets-2026-03-13"), ("anthropic-version", "2023-06-01")]
+
+    async def main() -> None:
+        async with Bedrock(streamed(anthropic("ok")), port=cloud.upstream) as bedrock:
+            found = await ask(cloud.port, "/v1/messages?beta=true", body, headers=headers)
+        assert bedrock.refusals == [] and MESSAGES.text(found.body) == "ok"
+        sent = bedrock.calls[0].body
+        assert sent["anthropic_beta"] == ["thinking-binding-controls-2026-08-01"] and sent["thinking"] == binding
+        assert sent["output_config"] == {"effort": "high"} and not {"fallbacks", "diagnostics"} & sent.keys()
+        left = {"$.fallbacks", "$.diagnostics", "$.output_config.task_budget"}
+        assert left <= set((found.header("x-arbiter-fidelity") or "").split(","))
+
+    run(main)
+
+
 def test_an_agents_loop_is_a_body_that_bedrock_takes(cloud: Cloud) -> None:
     """Instructions, calls, results, thinking and betas of Claude Code's kind, to both of Bedrock's formats."""
     tools = [{"name": "ls", "description": "Lists.", "input_schema": {"type": "object", "properties": {}}}]

@@ -5,7 +5,8 @@
 
 A body of Anthropic's leaves without `model` and `stream`, which the path says, and with a version of Bedrock's own; the
 client's beta features go into the body, as far as Bedrock knows them (one that it does not know is a 400 for the whole
-request). Requests are signed (SigV4) with an access key, or show a Bedrock API key as a bearer.
+request, and so is a member whose feature is not asked for: they stay behind together). Requests are signed (SigV4) with
+an access key, or show a Bedrock API key as a bearer.
 
 Source: AWS, Amazon Bedrock API reference and user guide ("Anthropic Claude Messages API", "Use API keys"), 2026-11.
 """
@@ -40,9 +41,14 @@ BETAS = frozenset(
         "effort-2025-11-24",
         "tool-search-tool-2025-10-19",
         "tool-examples-2025-10-29",
+        "thinking-binding-controls-2026-08-01",
     )
 )
 """The beta features of Anthropic's that Bedrock knows."""
+
+_NEEDING = (("server-side-fallback-", "fallbacks"), ("cache-diagnosis-", "diagnostics"))
+_NEEDING_INSIDE = (("task-budgets-", ("output_config", "task_budget")),)
+"""Members of a feature that Bedrock does not know, by how the feature's name begins, of whatever date."""
 
 _ELSEWHERE = ("model", "stream", "service_tier", "inference_geo", "speed")
 """Members of Anthropic's own API that Bedrock says otherwise, or has no choice of, and refuses."""
@@ -75,9 +81,13 @@ class Bedrock(Dialect):
             return None
         asked = [name.strip() for name in fields.get("anthropic-beta", "").split(",")]
         known = [name for name in dict.fromkeys((*asked, *betas)) if name in BETAS]
-        if not known:
+        unknown = [name for name in asked if name not in BETAS]
+        without = tuple(member for beta, member in _NEEDING if any(name.startswith(beta) for name in unknown))
+        inner = tuple(place for beta, place in _NEEDING_INSIDE if any(name.startswith(beta) for name in unknown))
+        more = {"anthropic_beta": Raw(msgspec.json.encode(known))} if known else {}
+        if not (more or without or inner):
             return _PLAIN
-        return Changes({**_PLAIN.more, "anthropic_beta": Raw(msgspec.json.encode(known))}, _PLAIN.without)
+        return Changes({**_PLAIN.more, **more}, (*_PLAIN.without, *without), inner)
 
     def sealed(
         self,

@@ -19,14 +19,21 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What every body to a provider has in place of the client's members, and what none has."""
+    """What every body to a provider has in place of the client's members, and what none has: `without` names members,
+    `without_inner` members of members."""
 
     more: Mapping[str, Raw] = {}
     without: tuple[str, ...] = ()
+    without_inner: tuple[tuple[str, str], ...] = ()
 
     def applied(self, members: Mapping[str, Raw]) -> tuple[Mapping[str, Raw], tuple[str, ...]]:
-        """Return the members as they leave, and the names of those that changed."""
+        """Return the members as they leave, and the names of those that changed (`outer.inner` of an inner one)."""
         changed = [name for name in self.without if name in members]
+        for outer, inner in self.without_inner:
+            rest = _without(members.get(outer), inner)
+            if rest is not None:
+                members = {**members, outer: rest}
+                changed.append(f"{outer}.{inner}")
         changed += [name for name, raw in self.more.items() if bytes(members.get(name, b"")) != bytes(raw)]
         if not changed:
             return members, ()
@@ -36,6 +43,20 @@ class Changes(msgspec.Struct, frozen=True):
     def in_body(self, body: bytes) -> bytes:
         """Return a body that we built, changed."""
         return _encode(self.applied(_decode(body))[0])
+
+
+def _without(raw: Raw | None, inner: str) -> Raw | None:
+    """Return an object without its member `inner`; None where there is none."""
+    if raw is None or f'"{inner}"'.encode() not in bytes(raw):
+        return None
+    try:
+        members = _decode(raw)
+    except msgspec.MsgspecError:
+        return None  # no object: the provider says so
+    if inner not in members:
+        return None
+    del members[inner]
+    return Raw(_encode(members))
 
 
 class Dialect:

@@ -185,6 +185,23 @@ def test_beta_features_that_bedrock_knows_stand_in_its_body() -> None:
     assert not [name for name, _ in left if name.startswith("anthropic")]
 
 
+@pytest.mark.parametrize("config", [None, 7, {"effort": "low"}, {"task_budget": 1}, {"a": '"task_budget"'}])
+def test_a_member_of_a_feature_that_nobody_asked_for_is_bedrocks_to_refuse(config: object) -> None:
+    """And only the member itself goes with its feature, whatever else stands where it does."""
+    body = {"fallbacks": [], "output_config": config}
+    bedrock = dialect_of(rung("bedrock", CLAUDE).provider)
+    for told, more in (("", False), ("server-side-fallback-2027-01-01,task-budgets-2027-01-01", True)):
+        changes = bedrock.changes(MESSAGES, {"anthropic-beta": told})
+        assert changes is not None
+        sent = json.loads(changes.in_body(json.dumps(body).encode()))
+        inside = {} if more and config == {"task_budget": 1} else config
+        assert sent == {
+            "anthropic_version": "bedrock-2023-05-31",
+            "output_config": inside,
+            **({} if more else {"fallbacks": []}),
+        }
+
+
 def test_bedrock_is_shown_a_key_of_its_own_or_a_signature_and_never_the_secret() -> None:
     at = rung("bedrock", CLAUDE, region="eu-west-1")
     assert headers(at, MESSAGES)["authorization"] == "Bearer sk" and "x-api-key" not in headers(at, MESSAGES)
