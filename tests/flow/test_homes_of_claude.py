@@ -20,6 +20,7 @@ from tests.fakes.thinkers import DONE, Claude
 
 OPUS = Claude()
 HOMES = {
+    "own": Claude(same_as=OPUS),
     "vertex": OPUS,
     "eu": Claude(same_as=OPUS),
     "us": Claude(same_as=OPUS),
@@ -29,6 +30,7 @@ HOMES = {
 }
 BEDROCKS = ("eu", "us", "sonnet")
 NAMES = {
+    "own": "claude-opus-4-6",
     "vertex": "claude-opus-4-6@20260205",
     "eu": "eu.anthropic.claude-opus-4-6-v1",
     "us": f"arn:aws:bedrock:{REGION}:123456789012:application-inference-profile/abcdefghijkl",
@@ -38,13 +40,15 @@ NAMES = {
 }
 UNTOLD = ("us", "foundry")
 """Whose names say nothing of the model."""
-PAIRS = [("vertex", "eu"), ("eu", "us"), ("us", "foundry"), ("foundry", "vertex")]
-STRANGERS = [("vertex", "proxy"), ("proxy", "eu"), ("eu", "sonnet")]
+PAIRS = [("own", "eu"), ("vertex", "own"), ("vertex", "eu"), ("eu", "us"), ("us", "foundry"), ("foundry", "vertex")]
+STRANGERS = [("own", "proxy"), ("vertex", "proxy"), ("proxy", "eu"), ("eu", "sonnet")]
 
 
 def config() -> dict[str, Any]:
     bedrock = {"type": "bedrock", "region": REGION, "key": BEARER}
     kinds: dict[str, dict[str, Any]] = {
+        # Whoever answers for a name is for the proxy to say.
+        "own": {"type": "anthropic", "key": "k", "endpoint": "http://api.anthropic.com", "proxy": HOMES["own"].url},
         "vertex": {"type": "vertex", "project": "p", "location": "l", "key": "token"},
         "eu": bedrock,
         "us": bedrock,
@@ -57,7 +61,7 @@ def config() -> dict[str, Any]:
         model = "claude-sonnet-4-6" if name == "sonnet" else "claude-opus-4-6"
         declared = {"id": model, "upstream": NAMES[name], **({"api": "messages"} if name in UNTOLD else {})}
         retry = {"attempts": 1, "before_fallback": 1, "base": "10ms"}
-        providers[name] = {**kind, "endpoint": HOMES[name].url, "models": [declared], "retry": retry}
+        providers[name] = {"endpoint": HOMES[name].url, **kind, "models": [declared], "retry": retry}
     ids = {name: providers[name]["models"][0]["id"] for name in providers}
     aliases = {f"{a}-{b}": {"group": [f"{a}/{ids[a]}", f"{b}/{ids[b]}"]} for a, b in PAIRS + STRANGERS}
     return {"providers": providers, "aliases": aliases}
