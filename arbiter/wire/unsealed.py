@@ -38,7 +38,8 @@ _CLEARS_THINKING = b"clear_thinking"
 def may_hold(format: str, members: Mapping[str, Raw]) -> bool:
     """Whether there could be an item in a request. False is certain; a text that quotes one is no reason to look."""
     raw = bytes(members.get(_CONVERSATIONS.get(format, ""), b""))
-    return any(word in raw for word in _WORDS) and _BEGINS.search(raw) is not None
+    words = _WORDS if format == MESSAGES else (MARK,)  # each costs a look through the whole body
+    return any(word in raw for word in words) and _BEGINS.search(raw) is not None
 
 
 def unsealed(format: str, members: Mapping[str, Raw], handed: HandedAlong, model: str) -> Stripped:
