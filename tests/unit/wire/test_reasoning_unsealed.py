@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from arbiter.wire import bound, bound_responses, native, unsealed
+from arbiter.wire import bound, bound_responses, native, unsealed, vault
 from arbiter.wire.format import FORMATS
 from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
 from arbiter.wire.restored import HandedAlong
@@ -56,6 +56,18 @@ def test_messages_lose_items_and_unsigned_thoughts_beside_them() -> None:
     assert found["messages"] == [USER, said(SIGNED, FOREIGN), RESULT, USER, turns[-1]]
     assert changed == ("$.messages",)
     assert json.dumps(USER, indent=1).encode().replace(b"\n", b"\n  ") in raw  # blanks and escapes as they came
+
+
+@pytest.mark.parametrize("signature", [vault.UNSIGNED, "gemini#CiQB"])
+def test_messages_lose_what_others_thought_and_said_so(signature: str) -> None:
+    """A signature that Anthropic never made: it would refuse the block. In an open loop the budget goes with it."""
+    theirs = {"type": "thinking", "thinking": "hm", "signature": signature}
+    turns = [USER, said(SIGNED, theirs), RESULT]
+    found, changed, _ = out(MESSAGES, messages=turns, max_tokens=9, thinking={"type": "enabled", "budget_tokens": 1024})
+    assert found["messages"] == [USER, said(SIGNED), RESULT]
+    assert found["thinking"] == {"type": "disabled"} and changed == ("$.messages", "$.thinking")
+    alone = [USER, {"role": "assistant", "content": [theirs]}, USER]
+    assert out(MESSAGES, messages=alone, max_tokens=9)[0]["messages"] == [USER, USER]
 
 
 def test_a_message_of_items_alone_is_none() -> None:
