@@ -363,7 +363,7 @@ def test_who_makes_the_file_takes_no_lock_from_who_opens_it(tmp_path, monkeypatc
 
 
 def test_a_log_that_was_taken_away_is_noticed(sqlite_place):
-    """Nothing more goes into it: what waits is stored once the file is opened again."""
+    """Nothing more goes into it: rows wait in the journal, for the next start."""
     store = sqlite_place.open()
     store.write([request_row(1)], AT)
     log = sqlite_place.path.with_name(f"{sqlite_place.path.name}-wal")
