@@ -20,6 +20,9 @@ import uvloop
 
 Main = Callable[[], Awaitable[None]]
 
+# uvloop's clock counts whole milliseconds, so what it runs "after 0.2 s" may come that much before it is due.
+TICK_S = 0.002
+
 
 class Run(Protocol):
     def __call__(self, main: Main, *, debug: bool = True) -> None: ...
