@@ -73,7 +73,7 @@ def test_a_killed_worker_is_replaced_and_costs_only_its_own_streams(own_witness:
             await load.more(20)
             answers = await asyncio.gather(*(caller.whole() for caller in callers))
         print(f"a worker was replaced {back_s:.3f} s after its death (seen after {gone_s:.3f} s)")
-        assert back_s < 3  # about 0.3 s on an idle machine
+        assert back_s < 10  # about 0.3 s on an idle machine
         for home, answer in zip(homes, answers, strict=True):
             if home == victim:
                 assert answer.ending in (Ending.CUT, Ending.RESET) and b"[DONE]" not in answer.body
@@ -212,7 +212,7 @@ def test_nobody_outlives_a_killed_supervisor_and_the_next_one_settles_what_was_o
             gateway.kill()
             free_s = await settled(lambda: is_free(gateway.port), "a free port")
             print(f"the port was free {free_s:.3f} s after the supervisor's death")
-            assert free_s < 1
+            assert free_s < 5  # about 0.1 s on an idle machine
             await settled(lambda: all(is_dead(pid) for pid in children if pid), "the children's death")
             print(f"the last child was gone after {time.monotonic() - began:.3f} s")
             with pytest.raises(ConnectionRefusedError):

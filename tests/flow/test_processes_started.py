@@ -261,7 +261,7 @@ def test_a_required_plugin_that_fails_keeps_the_gateway_from_serving(
     gateway = gateway_with(tmp_path, plugged(tmp_path, body, use=use), workers=2, expected_errors=[why, "Giving up"])
     began = time.monotonic()
     gateway.refuses()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     gateway.check()
     assert gateway.stray_lines() == []
     assert why in gateway.log and '"serving"' not in gateway.log

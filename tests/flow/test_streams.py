@@ -396,7 +396,7 @@ def test_without_a_garbage_collector_every_ending_still_closes_the_client(make_f
                         front.port, wire.path, wire.ask(stream=stream), headers=[("connection", "close")]
                     )
                     assert answer.ending in (Ending.CLEAN, Ending.CUT), what
-                    assert loop.time() - began < 1.0, what
+                    assert loop.time() - began < 5, what
         front_in_flight = front.in_flight()
         assert front_in_flight == 0
 

@@ -144,7 +144,7 @@ def test_waiting_ends_with_the_budget() -> None:
         await there.acquire(0)
         with pytest.raises(TimedOut) as caught:
             await there.acquire(0.02)
-        assert caught.value.phase == "queue" and 0.015 < caught.value.waited_s < 1
+        assert caught.value.phase == "queue" and 0.015 < caught.value.waited_s < 10
         assert len(there.waiters) == 0
         there.free()
         assert there.open == 0
@@ -224,12 +224,12 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_connections() -> None:
                 there.keep(Connection())
             best = float("inf")
             for _ in range(5):
-                began = time.perf_counter()
+                began = time.process_time()
                 for _ in range(2000):
                     one = there.try_acquire()
                     assert one is not None
                     there.keep(one)
-                best = min(best, time.perf_counter() - began)
+                best = min(best, time.process_time() - began)
             return best
 
         assert await cost(2000) < 3 * await cost(1)

