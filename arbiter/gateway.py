@@ -64,6 +64,7 @@ from arbiter.state.base import Pause
 from arbiter.watch import Alarm
 from arbiter.wire import native
 from arbiter.wire.format import Wire
+from arbiter.wire.gemini_embeddings import texts_of
 from arbiter.wire.gemini_names import Addressed, to_count
 from arbiter.wire.headers import Incoming, Pairs, to_client, visible
 from arbiter.wire.vault import vault_of
@@ -297,10 +298,11 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
     goes_on = call.endpoint not in _NO_TURNS
     row.stream = stream = opened.stream and goes_on
     slot = _place(call, caller, members, book) if call.own is None else None
+    counted = texts_of(members) if call.format.name == native.GEMINI_EMBEDDINGS else to_count(members)
     if services.prefixes is not None and call.endpoint != "count_tokens":
-        book.prompt = Prompt(services.prefixes, members) if goes_on else Apart(members)
+        book.prompt = Prompt(services.prefixes, members) if goes_on else Apart(counted)
     conversation = Conversation(services.around.state, slot, opened.model, keeps=goes_on)
-    amount = services.around.amounts.of(to_count(members), caller.name or call.incoming.product)
+    amount = services.around.amounts.of(counted, caller.name or call.incoming.product)
     ask = Ask(
         call.format,
         call.path,

@@ -68,7 +68,13 @@ def _kept(call: Served) -> Mapping[str, Raw] | None:
     if members is None or call.endpoint == "count_tokens":  # it repeats what is asked right behind it
         return None
     # A corpus on its way into an index is nobody's conversation.
-    return {name: raw for name, raw in members.items() if name != "input"} if call.endpoint == "embeddings" else members
+    if call.endpoint == "embeddings":
+        return {name: raw for name, raw in members.items() if name not in _EMBEDDED}
+    return members
+
+
+_EMBEDDED = ("input", "content", "requests", "title")
+"""What is to be embedded, of OpenAI's and of Google's."""
 
 
 def report(row: RequestRow) -> None:

@@ -340,16 +340,46 @@ def of_embeddings_answer(body: bytes) -> Facts:
         answer = _decode_embeddings(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Garbled("the upstream's answer is not a JSON object") from None
-    usage = usages.chat(bytes(answer.usage) or None)
-    if usage is not None and usage.output is None:
-        # Nothing is written, so nobody counts it: what has no price there (a model of embeddings) must not unprice it.
-        usage = msgspec.structs.replace(usage, output=0)
+    usage = _unwritten(usages.chat(bytes(answer.usage) or None))
     return Facts(
         model=_word(answer.model),
         usage=usage,
         usage_source=usages.source(usage, finished=True),
         error=_error(answer.error, bool(bytes(answer.data))),
     )
+
+
+class _GoogleEmbeddings(msgspec.Struct, rename="camel"):
+    """One vector or several, undecoded."""
+
+    model_version: object = None
+    embedding: msgspec.Raw = _NOTHING
+    embeddings: msgspec.Raw = _NOTHING
+    usage_metadata: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
+
+
+_decode_google_embeddings = msgspec.json.Decoder(_GoogleEmbeddings).decode
+
+
+def of_google_embeddings_answer(body: bytes) -> Facts:
+    """The facts of an answer of Google's embeddings. Errors: Garbled where the body is no JSON object."""
+    try:
+        answer = _decode_google_embeddings(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Garbled("the upstream's answer is not a JSON object") from None
+    usage = _unwritten(usages.gemini(bytes(answer.usage_metadata) or None))
+    return Facts(
+        model=_word(answer.model_version),
+        usage=usage,
+        usage_source=usages.source(usage, finished=True),
+        error=_error(answer.error, bool(bytes(answer.embedding) or bytes(answer.embeddings))),
+    )
+
+
+def _unwritten(usage: Usage | None) -> Usage | None:
+    """Nothing is written, so nobody counts it: what has no price there (a model of embeddings) must not unprice it."""
+    return usage if usage is None or usage.output is not None else msgspec.structs.replace(usage, output=0)
 
 
 def _is_too_wide(body: bytes) -> bool:

@@ -41,6 +41,8 @@ CHAT, MESSAGES, RESPONSES, GEMINI = (
     FORMATS[name] for name in ("openai-chat", "anthropic-messages", "openai-responses", "google-gemini")
 )
 
+EMBEDDINGS, GEMINI_EMBEDDINGS = WIRES["embeddings"], WIRES["google-embeddings"]
+
 API: dict[str, dict[str, Route]] = {
     "/chat/completions": {"POST": Route("chat", "/chat/completions", endpoints.generate, CHAT)},
     "/messages": {"POST": Route("messages", "/messages", endpoints.generate, MESSAGES)},
@@ -54,7 +56,7 @@ API: dict[str, dict[str, Route]] = {
     "/responses/input_tokens": {
         "POST": Route("count_tokens", "/responses/input_tokens", endpoints.generate, RESPONSES)
     },
-    "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.generate, WIRES["embeddings"])},
+    "/embeddings": {"POST": Route("embeddings", "/embeddings", endpoints.generate, EMBEDDINGS)},
 }
 SITE: dict[str, dict[str, Route]] = {
     "/": {"GET": Route("root", "/", endpoints.root), "HEAD": Route("probe", "/", endpoints.probe)},
@@ -89,6 +91,8 @@ _METHODS = {
     "generateContent": ("gemini", gemini_names.PATH, False),
     "streamGenerateContent": ("gemini", gemini_names.PATH, True),
     "countTokens": ("count_tokens", gemini_names.COUNT_PATH, False),
+    "embedContent": ("embeddings", gemini_names.EMBED_PATH, False),
+    "batchEmbedContents": ("embeddings", gemini_names.BATCH_PATH, False),
 }
 """What is asked of a model in Google's way, by the word behind the last colon of its path: the endpoint's name in rows,
 its path inside, and whether it streams."""
@@ -102,7 +106,8 @@ def _of_model(rest: str) -> dict[str, Route]:
     if colon and named and method in _METHODS:
         name, path, stream = _METHODS[method]
         addressed = gemini_names.Addressed(unquote(named).removeprefix("models/"), stream)
-        return {"POST": Route(name, path, endpoints.generate, GEMINI, addressed)}
+        wire = GEMINI_EMBEDDINGS if name == "embeddings" else GEMINI
+        return {"POST": Route(name, path, endpoints.generate, wire, addressed)}
     return {"GET": model, "HEAD": model}
 
 

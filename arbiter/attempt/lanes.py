@@ -25,13 +25,22 @@ from arbiter.model import NOT_KEPT_ITEM, Answer, Event, Thinking, ToolCall
 from arbiter.routing.plan import Rung
 from arbiter.routing.undeclared import betas_of
 from arbiter.state.base import State
-from arbiter.wire import bedrock_converse, bound_responses, embeddings, faults, native, unsealed
+from arbiter.wire import (
+    bedrock_converse,
+    bound_responses,
+    embeddings,
+    faults,
+    gemini_embeddings,
+    gemini_names,
+    native,
+    unsealed,
+)
 from arbiter.wire.converse_marks import as_marks
 from arbiter.wire.converse_models import is_known
 from arbiter.wire.course import Course
 from arbiter.wire.dialects import Changes, dialect_of
 from arbiter.wire.disguises import unmasked
-from arbiter.wire.format import FORMATS, UPSTREAMS, Asked, Upstream, Writer
+from arbiter.wire.format import EMBEDDINGS, FORMATS, UPSTREAMS, Asked, Upstream, Writer
 from arbiter.wire.messages_models import abilities_of
 from arbiter.wire.native import NativeStream
 from arbiter.wire.openai_models import dialect
@@ -109,10 +118,12 @@ def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False) -> L
     if ask.is_of_stored:
         return StoredLane(ask, rung)
     provider = rung.provider
-    if ask.format.name == embeddings.name:
-        if rung.wire not in _EMBEDDERS and provider.type != "gemini":
+    if ask.format.name in EMBEDDINGS:
+        is_googles = provider.type == "gemini"
+        if rung.wire not in _EMBEDDERS and not is_googles:
             raise ProtocolUnsupported(f"the provider {provider.name!r} has no embeddings")
-        return NativeLane(ask, rung)
+        is_native = is_googles or ask.format.name == embeddings.name
+        return NativeLane(ask, rung) if is_native else EmbeddingsLane(ask, rung)
     wire = spoken(ask.format.name, rung, lacks=lacks)
     if ask.opened.edits and wire == native.RESPONSES:
         ask = ask.edited(bound_responses.without_bare_thoughts(ask.opened.members), ())
@@ -166,7 +177,7 @@ def _target(rung: Rung, format: Asked, ask: Ask, path: str, query: str = "") -> 
 
 _EMBEDDERS = (native.CHAT, native.RESPONSES, "any")
 """Who has embeddings: they stand beside OpenAI's other APIs, on every server of that vendor's formats. Google has them
-in OpenAI's format too."""
+in OpenAI's format too, besides its own."""
 
 
 class NativeLane:
@@ -251,7 +262,40 @@ _READ = {
     native.RESPONSES: facts.of_responses_answer,
     native.GEMINI: facts.of_gemini_answer,
     embeddings.name: facts.of_embeddings_answer,
+    gemini_embeddings.name: facts.of_google_embeddings_answer,
 }
+
+
+class EmbeddingsLane(NativeLane):
+    """Google's embeddings, asked as OpenAI's."""
+
+    name = "translated"
+    __slots__ = ("_count", "_is_batch")
+
+    def __init__(self, ask: Ask, rung: Rung) -> None:
+        self._ask = ask
+        self._rung = rung
+        self.format = embeddings
+        self._is_batch = ask.path == gemini_names.BATCH_PATH
+        body = gemini_embeddings.to_openai(ask.opened.members, rung.model, is_batch=self._is_batch)
+        self._count = gemini_embeddings.counts_of(ask.opened.members)
+        changes = dialect_of(rung.provider).changes(self.format.name, ask.incoming.fields)
+        self.body = changes.in_body(body) if changes is not None else body
+        self.fidelity = "translated"
+        self._sets_marks = False
+        self.edited = None
+        self.left_out = 0
+        self._drop_usage = False
+
+    def target(self) -> str:
+        return _target(self._rung, self.format, self._ask, self.format.path)
+
+    async def whole(self, body: bytes, kind: str) -> Whole:
+        found = await super().whole(body, kind)
+        if found.error is not None:
+            return found
+        told = gemini_embeddings.from_openai(body, self._count, is_batch=self._is_batch)
+        return Whole(told, found.facts, "application/json")
 
 
 class StoredLane(NativeLane):

@@ -16,7 +16,7 @@ from arbiter.config.snapshot import Account, Provider
 from arbiter.errors import ArbiterError, Forbidden, ProtocolUnsupported, Unauthorized
 from arbiter.routing.plan import Caller, Login, Plan, Rung
 from arbiter.state.base import Origin, State
-from arbiter.wire import embeddings
+from arbiter.wire.format import EMBEDDINGS
 
 HOME_S = 30 * 86400.0
 """For how long it is remembered whose login one is; each time that it is accepted anew."""
@@ -88,7 +88,7 @@ def _fault_of_ours(provider: Provider, caller: Caller, asked: str) -> ArbiterErr
     """Why `provider` may not be asked with what the gateway has of its own; None where it may."""
     if provider.oauth is None:
         return None
-    if asked == embeddings.name:
+    if asked in EMBEDDINGS:
         return ProtocolUnsupported(f"logins buy no embeddings, and {provider.name!r} is asked on one")
     if provider.oauth.clients and caller.name not in provider.oauth.clients:
         who = f"the client {caller.name!r}" if caller.name is not None else "a caller without a key of this gateway"
@@ -99,7 +99,7 @@ def _fault_of_ours(provider: Provider, caller: Caller, asked: str) -> ArbiterErr
 def _fault(rung: Rung, login: Login | None, asked: str, home: str | None) -> ArbiterError | None:
     """Why `rung` may not be asked on this login; None where it may."""
     name = rung.provider.name
-    if asked == embeddings.name:
+    if asked in EMBEDDINGS:
         return ProtocolUnsupported(
             f"logins buy no embeddings: {name!r} is sent its callers' own, and takes none for them"
         )

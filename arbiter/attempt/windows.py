@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from arbiter.attempt.ask import Ask
 from arbiter.routing.plan import Plan
-from arbiter.wire import embeddings
+from arbiter.wire.format import EMBEDDINGS
 
 _FITTED = frozenset(("truncation", "context_management", "transforms"))
 """Members by which a provider is asked to make the prompt fit: of Responses, of Messages and Responses, of OpenRouter's
@@ -20,7 +20,7 @@ def too_small(plan: Plan, ask: Ask) -> dict[str, str]:
     """The targets of `plan` whose known window is sure to be too small, by name, and in words; none where that is true
     of every one of them."""
     amount = ask.amount
-    if amount is None or plan.window or ask.format.name == embeddings.name:
+    if amount is None or plan.window or ask.format.name in EMBEDDINGS:
         return {}  # the window of embeddings is that of each text
     if not _FITTED.isdisjoint(ask.opened.members):
         return {}

@@ -25,8 +25,8 @@ from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.identity import identify
 from arbiter.state.memory import Memory
-from arbiter.wire import bound_responses, embeddings, native
-from arbiter.wire.format import WIRES
+from arbiter.wire import bound_responses, embeddings, gemini_names, native
+from arbiter.wire.format import EMBEDDINGS, WIRES
 from arbiter.wire.gemini_names import Addressed
 from arbiter.wire.headers import Incoming
 from arbiter.wire.vault import vault_of
@@ -37,8 +37,15 @@ FORMATS = {
     "responses": native.RESPONSES,
     "gemini": native.GEMINI,
     "embeddings": embeddings.name,
+    "gemini-embeddings": native.GEMINI_EMBEDDINGS,
 }
-_TOLD_BY = {"system": "messages", "contents": "gemini", "input": "responses"}
+_TOLD_BY = {
+    "system": "messages",
+    "contents": "gemini",
+    "content": "gemini-embeddings",
+    "requests": "gemini-embeddings",
+    "input": "responses",
+}
 """A member that only this endpoint's bodies have; that of embeddings looks like one of Responses."""
 HEAD = (number(""), soft("provider"), soft("sent as"), "format", "lane", soft("keys"))
 
@@ -77,7 +84,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--format",
         choices=tuple(FORMATS),
         help="the endpoint it is for (default: messages for a body with a `system` member, gemini for one with "
-        "`contents`, responses for one with `input`, else chat)",
+        "`contents`, gemini-embeddings for one with `content` or `requests`, responses for one with `input`, else "
+        "chat)",
     )
     command.add_argument("--model", metavar="NAME", help="the model, which a request of Gemini's has in its path")
     command.add_argument(
@@ -123,7 +131,7 @@ def report(
     fields = incoming.fields
     session, parent, agent, kind, source = identify(fields, opened.members, caller.client, snapshot.sessions)
     affinity = Affinity(snapshot.affinity)
-    found = None if wire == embeddings.name else affinity.slot(wire, opened.members, fields, session, caller.owner)
+    found = None if wire in EMBEDDINGS else affinity.slot(wire, opened.members, fields, session, caller.owner)
     is_pinned = found is not None and affinity.pins(kind)
     slot = found.key if found is not None and is_pinned else None
     amount = Amounts(Memory()).of(opened.members, "")
@@ -135,7 +143,7 @@ def report(
     plan = logins.admitted(plan, asking, wire, Memory())
     ask = Ask(
         WIRES[wire],
-        WIRES[wire].path,
+        gemini_names.BATCH_PATH if "requests" in opened.members and wire in EMBEDDINGS else WIRES[wire].path,
         opened,
         incoming,
         snapshot.limits,
@@ -185,7 +193,7 @@ def _opened(body: bytes, snapshot: Snapshot, format: str | None, model: str | No
     members = native.open_body(body, depth, Addressed("")).members
     told = (endpoint for member, endpoint in _TOLD_BY.items() if member in members)
     endpoint = format or next(told, "chat")
-    if (endpoint == "gemini") != (model is not None):
+    if endpoint.startswith("gemini") != (model is not None):
         raise UsageError(
             "--model: a request of Gemini's names its model in its path, and so there must be one"
             if model is None
@@ -264,8 +272,12 @@ def _behind(targets: int) -> str:
 
 def _target(rung: Rung, wire: str) -> dict[str, Any]:
     provider = rung.provider
-    spoken = lanes.spoken(wire, rung) if wire != embeddings.name else wire  # which are relayed or not at all
-    is_native = wire == embeddings.name or (provider.relay == "native" and spoken in ("any", wire))
+    if wire in EMBEDDINGS:
+        is_native = wire == embeddings.name or provider.type == "gemini"
+        spoken = wire if is_native else embeddings.name
+    else:
+        spoken = lanes.spoken(wire, rung)
+        is_native = provider.relay == "native" and spoken in ("any", wire)
     return {
         "provider": provider.name,
         "model": rung.model,

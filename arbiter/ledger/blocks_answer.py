@@ -11,8 +11,8 @@ from arbiter._speedups import nesting, sse
 from arbiter.errors import ArbiterError
 from arbiter.fold import collect
 from arbiter.model import OUTPUT, Ended, Event, Failed, Finish, Finished
-from arbiter.wire import embeddings
-from arbiter.wire.format import FORMATS, Format
+from arbiter.wire import gemini_embeddings
+from arbiter.wire.format import EMBEDDINGS, FORMATS, Format
 
 _DEPTH = 200
 _SLICE = 64 << 10
@@ -26,8 +26,8 @@ def message_of(format: str, pieces: Sequence[bytes], *, is_stream: bool, limit: 
     of several items all of these, one of embeddings what `vectors_of` says of it.
     """
     body = b"".join(pieces)
-    if format == embeddings.name:
-        return vectors_of(body)
+    if format in EMBEDDINGS:
+        return vectors_of(body, is_googles=format == gemini_embeddings.name)
     wire = FORMATS.get(format)
     if wire is None:
         return None
@@ -78,22 +78,26 @@ class _Vectors(msgspec.Struct):
     usage: object = None
 
 
-def vectors_of(body: bytes) -> bytes | None:
+def vectors_of(body: bytes, *, is_googles: bool = False) -> bytes | None:
     """An answer of embeddings without its numbers: model and usage as it says, how many `vectors`, and their `width`.
 
     Shapes: the width is the first one's, as floats or as the 32-bit floats that base64 packs.
     """
     try:
-        answer = msgspec.json.decode(body, type=_Vectors)
         if nesting.fault(body, _DEPTH, len(body) + 1) != nesting.FINE:
             return None
-        first = bytes(answer.data[0].embedding) if answer.data else b"[]"
+        if is_googles:
+            (vectors, usage), model = gemini_embeddings.vectors_in(body), None
+        else:
+            answer = msgspec.json.decode(body, type=_Vectors)
+            vectors, usage, model = [bytes(one.embedding) for one in answer.data], answer.usage, answer.model
+        first = vectors[0] if vectors else b"[]"
         width = first.count(b",") + 1 if first[:1] == b"[" and first[1:-1].strip() else 0
         if first[:1] == b'"':
             width = len(msgspec.json.decode(first, type=bytes)) // 4
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
-    told = {"model": answer.model, "usage": answer.usage, "vectors": len(answer.data), "width": width}
+    told = {"model": model, "usage": usage, "vectors": len(vectors), "width": width}
     return msgspec.json.encode(told)
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's embeddings: relayed, and never translated. Errors are those of OpenAI's other endpoints."""
+"""OpenAI's embeddings: relayed as they are. Errors are those of OpenAI's other endpoints."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ them.
 
 Each module spells its own format and knows no other; they meet in `model`. (Bedrock's Converse, which no client speaks
 to us, is Anthropic's Messages in other words, and is written as such: it lacks the names that a client's format has.)
-Embeddings are relayed and never translated:
-their module has no more than what a `Wire` is.
+Embeddings are no conversation, and have no place in `model`: their modules have no more than what a `Wire` is, and
+Google's says itself what OpenAI is asked in its place.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from arbiter.wire import (
     anthropic_messages,
     bedrock_converse,
     embeddings,
+    gemini_embeddings,
     google_gemini,
     openai_chat,
     openai_responses,
@@ -133,4 +134,6 @@ FORMATS: dict[str, Format] = {
     google_gemini.name: google_gemini,
 }
 UPSTREAMS: dict[str, Upstream] = {**FORMATS, bedrock_converse.name: bedrock_converse}
-WIRES: dict[str, Wire] = {**FORMATS, embeddings.name: embeddings}
+WIRES: dict[str, Wire] = {**FORMATS, embeddings.name: embeddings, gemini_embeddings.name: gemini_embeddings}
+EMBEDDINGS = frozenset((embeddings.name, gemini_embeddings.name))
+"""The formats of embeddings."""

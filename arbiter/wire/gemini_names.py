@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from arbiter.errors import ProtocolUnsupported
+from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Request, Tool
 from arbiter.wire.disguises import Disguises
 from arbiter.wire.json import encode
@@ -97,6 +97,36 @@ def to_count(members: Mapping[str, Raw]) -> Mapping[str, Raw]:
         return members
 
 
+def of_model(members: Mapping[str, Raw], model: str) -> Mapping[str, Raw]:
+    """Return a body whose inner requests, of a count and of several embeddings, are for `model`; the very same where
+    they are. Google wants them to name the model of the path, and a client names it as the gateway does.
+
+    Errors: BadRequest where they are no objects.
+    """
+    name = Raw(encode(f"models/{model.removeprefix('models/')}"))
+    for spelled, decoder in _INNER.items():
+        raw = members.get(spelled)
+        if raw is None:
+            continue
+        try:
+            found = decoder.decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            raise BadRequest(f"{spelled}: must hold requests", param=spelled) from None
+        inner = found if isinstance(found, list) else [found]
+        if all(bytes(one.get("model", name)) == bytes(name) for one in inner):
+            continue
+        named = [{**one, "model": name} for one in inner]
+        members = {**members, spelled: Raw(encode(named if isinstance(found, list) else named[0]))}
+    return members
+
+
+_INNER: Mapping[str, msgspec.json.Decoder[Any]] = {
+    "requests": msgspec.json.Decoder(list[dict[str, Raw]]),
+    "generateContentRequest": _OBJECT,
+    "generate_content_request": _OBJECT,
+}
+
+
 def nudged(members: Mapping[str, Raw], text: str) -> dict[str, Raw]:
     """Return a request with a turn of the user's behind the others that says `text`."""
     contents = bytes(members.get("contents", b"[]")).rstrip()
@@ -143,6 +173,8 @@ def disguised(request: Request) -> Disguises:
 
 PATH = "/models/{model}:generateContent"
 COUNT_PATH = "/models/{model}:countTokens"
+EMBED_PATH = "/models/{model}:embedContent"
+BATCH_PATH = "/models/{model}:batchEmbedContents"
 """What an endpoint is called inside: its path without the model."""
 
 

@@ -24,12 +24,13 @@ from msgspec import Raw
 from arbiter._speedups import nesting, reduce, sse
 from arbiter.errors import ArbiterError, BadRequest, Garbled
 from arbiter.model import Target
-from arbiter.wire import faults, native_marks
+from arbiter.wire import faults, gemini_names, native_marks
 from arbiter.wire.attribution import MARKER
 from arbiter.wire.course import OPENING_BYTES, Begun, Ending
 from arbiter.wire.gemini_names import Addressed
 
 CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic-messages", "openai-responses", "google-gemini"
+GEMINI_EMBEDDINGS = "google-embeddings"
 
 Tap = reduce.ChatTap | reduce.MessagesTap | reduce.ResponsesTap | reduce.GeminiTap
 
@@ -206,8 +207,11 @@ def splice(
             members = {**members, "stream_options": options}
             changed.append("$.stream_options.include_usage")
             asked_usage = True
-    elif wire == GEMINI:
+    elif wire in (GEMINI, GEMINI_EMBEDDINGS):
         members = _without(members, *_ADDRESSED)
+        named = gemini_names.of_model(members, model)
+        changed += [f"$.{name}.model" for name, raw in named.items() if raw is not members[name]]
+        members = dict(named)
     elif wire == MESSAGES:
         system = _without_attribution(members.get("system")) if target.drop_attribution else None
         if system is not None:

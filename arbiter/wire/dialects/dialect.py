@@ -10,7 +10,7 @@ from msgspec import Raw
 from arbiter.config.snapshot import Account, Provider
 from arbiter.wire.dialects.unframing import Unframer
 from arbiter.wire.gemini_names import path_of
-from arbiter.wire.native import GEMINI, MESSAGES
+from arbiter.wire.native import GEMINI, GEMINI_EMBEDDINGS, MESSAGES
 
 Pairs = list[tuple[str, str]]
 
@@ -78,7 +78,7 @@ class Dialect:
         either. Google has the model, and what is done with it, in the path.
         """
         base = provider.endpoint.path
-        if wire == GEMINI:
+        if wire in (GEMINI, GEMINI_EMBEDDINGS):
             base += "" if base.endswith(GOOGLES_VERSIONS) else GOOGLES_VERSIONS[0]
             return base + path_of(path, model, stream=stream) + events_query(query, stream=stream)
         if provider.type == "gemini":  # what it has of OpenAI's API (embeddings)
@@ -124,7 +124,7 @@ class Dialect:
         return None
 
 
-_KEYS = {MESSAGES: "x-api-key", GEMINI: "x-goog-api-key"}
+_KEYS = {MESSAGES: "x-api-key", GEMINI: "x-goog-api-key", GEMINI_EMBEDDINGS: "x-goog-api-key"}
 """The header for a key, where that is not a bearer's."""
 
 GOOGLES_VERSIONS = ("/v1beta", "/v1alpha", "/v1")

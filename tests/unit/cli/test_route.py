@@ -148,6 +148,21 @@ def test_a_request_of_geminis_has_its_model_in_its_path(config: Path, capsys: py
         assert found["affinity"]["pins"]
 
 
+def test_googles_embeddings_go_to_who_has_them(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As they are to Google, in OpenAI's words to others."""
+    config.write_text(
+        CONFIG.replace("aliases:", "  google: { type: gemini, key: SECRET-4, models: [flash] }\naliases:")
+    )
+    for body in ({"content": {"parts": [{"text": "a"}]}}, {"requests": [{"content": {"parts": [{"text": "a"}]}}] * 2}):
+        written(body)
+        for model, target in (("flash", ("google", "google-embeddings", "native")),
+                              ("gpt-5.2", ("openai", "embeddings", "translated"))):  # fmt: skip
+            assert main(["route", "request.json", "--json", "--model", model]) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert found["format"] == "google-embeddings"
+            assert [(one["provider"], one["format"], one["lane"]) for one in found["targets"]] == [target]
+
+
 def test_a_conversation_that_this_gateway_may_keep_is_not_judged(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
