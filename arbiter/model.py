@@ -328,13 +328,16 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What a builder is told of the upstream beside the request: who sets cache marks, and what the model can.
 
     `max_output` is what the catalog says the model writes at most, in tokens; None where nobody knows.
-    `drop_attribution` takes out Claude Code's attribution line (SPEC 2.2a).
+    `drop_attribution` takes out Claude Code's attribution line (SPEC 2.2a). `server` is the host; `moved` says that
+    others have answered in the conversation, too.
     """
 
     prompt_cache: Literal["auto", "client", "arbiter", "off"] = "auto"
     prompt_cache_ttl: Literal["5m", "1h"] = "5m"
     max_output: int | None = None
     drop_attribution: bool = False
+    server: str = ""
+    moved: bool = False
 
 
 # --- Answers ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,9 @@ same base URL, for the same account. Who made which is remembered by hash when a
 remembers was made by whoever the conversation is pinned to, as long as it never moved. A target that did not make one
 is *foreign* to it, and is passed over while there are others. Where none is left, the thinking of closed turns is taken
 out for it; that of an open tool loop may not be.
+
+Chat has no kind: what is thought there is text, and binds nobody. Whoever takes over is told it in a member that it
+knows, or is not told it (`chat_thoughts`).
 """
 
 from __future__ import annotations

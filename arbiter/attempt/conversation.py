@@ -36,6 +36,11 @@ class Conversation:
             moved = self.pinned is not None and self.pinned.moved
             self.wanted = Pinned(origin.provider, origin.model, origin.account, moved)
 
+    def has_been_elsewhere(self, rung: Rung) -> bool:
+        """Whether somebody else than `rung` is known to have answered in it."""
+        pin = self._pin
+        return pin is not None and (pin.moved or (pin.provider, pin.model) != (rung.provider.name, rung.model))
+
     def dispatched(self, rung: Rung, account: Account) -> None:
         """A request goes out; where that is to the pin's target, the pin lives on."""
         if self.slot is not None and self._keeps and self._is_pinned_to(rung, account):
@@ -49,10 +54,7 @@ class Conversation:
             return None
         if self._is_pinned_to(rung, account):
             return "kept"
-        pin = self._pin
-        is_elsewhere = pin is not None and (pin.provider, pin.model) != (rung.provider.name, rung.model)
-        moved = is_elsewhere or (pin is not None and pin.moved)
-        made = Pin(self._asked, rung.provider.name, rung.model, account.label or "", moved)
+        made = Pin(self._asked, rung.provider.name, rung.model, account.label or "", self.has_been_elsewhere(rung))
         self._state.set_pin(self.slot, made, rung.provider.pin_ttl_s)
         return "new" if self.pinned is None else "moved"
 

@@ -183,7 +183,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         may_nudge = silent is None
         lane: Lane | None = None
         try:
-            lane = _lane(step, ask, state)
+            lane = _lane(step, ask, state, conversation)
             live = await _try(
                 step, lane, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, artefacts=artefacts
             )
@@ -251,10 +251,11 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         return live
 
 
-def _lane(step: Step, ask: Ask, state: State) -> Lane:
+def _lane(step: Step, ask: Ask, state: State, conversation: Conversation) -> Lane:
     rung = step.rung
     lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(state, rung)
-    return lanes.choose(ask, rung, step.account.label or "", lacks=lacks)
+    moved = conversation.has_been_elsewhere(rung)
+    return lanes.choose(ask, rung, step.account.label or "", lacks=lacks, moved=moved)
 
 
 async def _try(

@@ -28,6 +28,7 @@ from arbiter.state.base import State
 from arbiter.wire import (
     bedrock_converse,
     bound_responses,
+    chat_thoughts,
     embeddings,
     faults,
     gemini_embeddings,
@@ -44,6 +45,7 @@ from arbiter.wire.format import EMBEDDINGS, FORMATS, UPSTREAMS, Asked, Upstream,
 from arbiter.wire.messages_models import abilities_of
 from arbiter.wire.native import NativeStream
 from arbiter.wire.openai_models import dialect
+from arbiter.wire.openai_servers import taken
 from arbiter.wire.places import place_of
 from arbiter.wire.responses_errors import failed_after
 from arbiter.wire.responses_parse import ENCRYPTED
@@ -109,9 +111,9 @@ class Lane(Protocol):
         """
 
 
-def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False) -> Lane:
+def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False, moved: bool = False) -> Lane:
     """The lane for this request to this rung, on the account of that label; `lacks`: there is no endpoint for Responses
-    behind its base URL.
+    behind its base URL; `moved`: others have answered in the conversation, too.
 
     Errors: BadRequest and ProtocolUnsupported where the request cannot be told to the upstream.
     """
@@ -129,11 +131,11 @@ def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False) -> L
         ask = ask.edited(bound_responses.without_bare_thoughts(ask.opened.members), ())
     is_same = wire in (ask.format.name, "any")
     if is_same and (provider.relay == "native" or ask.is_bound_to_format):
-        return NativeLane(ask, rung)
+        return NativeLane(ask, rung, moved=moved)
     if ask.is_bound_to_format:
         what = "count tokens" if ask.counts_tokens else f"answer {ask.path}, which is forwarded as it is or not at all"
         raise ProtocolUnsupported(f"the provider {provider.name!r} cannot {what}")
-    return TranslatedLane(ask, rung, wire, account)
+    return TranslatedLane(ask, rung, wire, account, moved=moved)
 
 
 def spoken(asked: str, rung: Rung, *, lacks: bool = False) -> str:
@@ -187,7 +189,7 @@ class NativeLane:
     kind: str | None = None
     __slots__ = ("_ask", "_drop_usage", "_rung", "_sets_marks", "body", "edited", "fidelity", "format", "left_out")
 
-    def __init__(self, ask: Ask, rung: Rung) -> None:
+    def __init__(self, ask: Ask, rung: Rung, *, moved: bool = False) -> None:
         self.left_out = 0
         if ask.seems_sealed:
             handed, telling = ask.handed_along(), _telling(rung, ask.format.name)
@@ -196,6 +198,12 @@ class NativeLane:
                 ask = ask.edited(stripped.members, stripped.changed)
                 told = ask.format.name == native.CHAT and dialect(telling).wants_reasoning
                 self.left_out = 0 if told else handed.count
+        if ask.format.name == native.CHAT and not rung.provider.takes_logins:
+            takes = taken(_telling(rung, native.CHAT), rung.target.server, moved=moved)
+            stripped, left_out = chat_thoughts.respelled(ask.opened.members, takes, moved=moved)
+            if stripped.changed:
+                ask = ask.edited(stripped.members, stripped.changed)
+                self.left_out = self.left_out or left_out
         self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
         self._ask = ask
         self._rung = rung
@@ -388,7 +396,7 @@ class TranslatedLane:
         "left_out",
     )  # fmt: skip
 
-    def __init__(self, ask: Ask, rung: Rung, wire: str, account: str) -> None:
+    def __init__(self, ask: Ask, rung: Rung, wire: str, account: str, *, moved: bool = False) -> None:
         self._ask = ask
         self._rung = rung
         self._model = rung.model
@@ -409,7 +417,8 @@ class TranslatedLane:
         )
         try:
             changes = dialect_of(rung.provider).changes(self.format.name, ask.incoming.fields, betas_of(ask.window))
-            body = self.format.build_request(request, rung.target)
+            target = msgspec.structs.replace(rung.target, moved=True) if moved else rung.target
+            body = self.format.build_request(request, target)
             if self._telling != rung.model and self.format.name in FORMATS:
                 body = Changes({"model": Raw(msgspec.json.encode(rung.model))}).in_body(body)
             self.body = changes.in_body(body) if changes is not None else body
@@ -437,7 +446,7 @@ class TranslatedLane:
             return None
         if self._ours.name == native.RESPONSES and ENCRYPTED not in bytes(ask.opened.members.get("include", b"")):
             return None
-        if self.format.name == native.CHAT and dialect(self._telling).reasoning is None:
+        if self.format.name == native.CHAT and taken(self._telling, self._rung.target.server).reasoning is None:
             return None
         return Sealer(ask.vault, self._origin, ask.client)
 

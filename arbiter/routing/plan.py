@@ -81,6 +81,7 @@ class Rung:
             prompt_cache_ttl=provider.prompt_cache_ttl,
             max_output=self.max_output,
             drop_attribution=provider.drops_attribution,
+            server=provider.endpoint.host,
         )
         object.__setattr__(self, "wire", APIS[self.api] if self.api is not None else provider.wire_of(self.model))
         object.__setattr__(self, "url", provider.url)

@@ -21,6 +21,7 @@ from arbiter.wire.json import encode
 from arbiter.wire.openai_models import Dialect, dialect, effort
 from arbiter.wire.openai_names import renamed, sent_name, sent_user
 from arbiter.wire.openai_schema import is_strict, whole_schema
+from arbiter.wire.openai_servers import taken
 
 _NOBODY = Target()
 
@@ -35,7 +36,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     request = request.elsewhere()
-    takes = dialect(request.model)
+    takes = taken(request.model, target.server, moved=target.moved)
     if not takes.free_text:
         request = as_functions(request)
     if takes.stops is not None and len(request.stop) > takes.stops:

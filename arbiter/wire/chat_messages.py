@@ -127,7 +127,7 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
         if type(part) is ToolCall:
             calls.append(build_call(_sent(part, dialect)))
         elif type(part) is Thinking:
-            spelling = part.spelling or dialect.reasoning
+            spelling = part.spelling if dialect.spells == "the maker's" and part.spelling else dialect.reasoning
             if dialect.reasoning is not None and spelling is not None and part.text:
                 thoughts.setdefault(spelling, []).append(part.text)
         elif type(part) is Refusal:

@@ -31,8 +31,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     `efforts` are the words it takes as `reasoning_effort`, none where it refuses the member; `idle` is the one that
     comes closest to not thinking; with `tools_idle` it takes tools only beside that one. `toggle` says that `thinking`
     with a type switches it off. `reasoning` is the member for earlier reasoning, None where it refuses that;
-    `wants_reasoning` that a turn with calls must have it. `encrypts`: OpenAI's Responses gives its reasoning encrypted
-    where it is asked to. `cap` is what it writes at most, in tokens.
+    `wants_reasoning` that a turn with calls must have it; `spells` whose word for it a message has: that of whoever
+    thought, or this one, alone or besides (`openai_servers`). `encrypts`: OpenAI's Responses gives its reasoning
+    encrypted where it is asked to. `cap` is what it writes at most, in tokens.
     """
 
     known: bool = True
@@ -44,6 +45,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     toggle: bool = False
     reasoning: str | None = "reasoning_content"
     wants_reasoning: bool = False
+    spells: Literal["the maker's", "its own", "its own besides"] = "the maker's"
     encrypts: bool = False
     sampling: bool = True  # `temperature` and `top_p`
     parallel: bool = True  # `parallel_tool_calls`

@@ -64,7 +64,7 @@ class ChatAgent(Agent):
 
     def take(self, answer: Answer) -> None:
         message = self._streamed(answer) if self.stream else answer.json["choices"][0]["message"]
-        kept = ("role", "content", "reasoning_content", "reasoning_details", "tool_calls")
+        kept = ("role", "content", "reasoning_content", "reasoning", "reasoning_details", "tool_calls")
         self.history.append({name: message[name] for name in kept if message.get(name) is not None})
         self.said.append(message.get("content") or "")
         calls = message.get("tool_calls") or []
@@ -74,6 +74,7 @@ class ChatAgent(Agent):
     def forget_plain_thoughts(self) -> None:
         for message in self.history:
             message.pop("reasoning_content", None)
+            message.pop("reasoning", None)
 
     def _streamed(self, answer: Answer) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant"}
@@ -83,7 +84,7 @@ class ChatAgent(Agent):
                 break
             for choice in json.loads(data)["choices"]:
                 delta = choice["delta"]
-                for name in ("content", "reasoning_content"):
+                for name in ("content", "reasoning_content", "reasoning"):
                     if delta.get(name):
                         message[name] = message.get(name, "") + delta[name]
                 message.setdefault("reasoning_details", []).extend(delta.get("reasoning_details", ()))

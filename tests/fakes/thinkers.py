@@ -71,8 +71,8 @@ class Thinker:
             done = self.judge(body, account)
         except Refused as refusal:
             self.refusals.append(str(refusal))
-            told = {"error": {"type": "invalid_request_error", "message": str(refusal)}, "type": "error"}
-            await peer.send(answer(json.dumps(told).encode(), status="400 Bad", headers=[_JSON]))
+            status, told = self.refusal(str(refusal))
+            await peer.send(answer(json.dumps(told).encode(), status=status, headers=[_JSON]))
             return
         number = next(self._numbers)
         thought = f'{self.PREFIX} thought {number}:\n"quoted", \\ and — 思考 🧠'
@@ -99,6 +99,10 @@ class Thinker:
 
     def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
         raise NotImplementedError
+
+    def refusal(self, message: str) -> tuple[str, dict[str, Any]]:
+        """The status and the body of what it says to a request that it does not take."""
+        return "400 Bad", {"error": {"type": "invalid_request_error", "message": message}, "type": "error"}
 
     def has_made(self, call: str) -> bool:
         return call in self.minted
@@ -210,8 +214,11 @@ class Claude(Thinker):
 
 
 class DeepSeek(Thinker):
+    """`MEMBER` is what it calls its thoughts, None where it tells none; `must_have` that each call must bring some."""
+
     PREFIX = "deepseek"
-    MEMBERS: ClassVar[set[str]] = {"role", "content", "reasoning_content", "tool_calls"}
+    MEMBER: ClassVar[str | None] = "reasoning_content"
+    must_have: ClassVar[bool] = True
     USAGE: ClassVar[dict[str, int]] = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
 
     def judge(self, body: dict[str, Any], account: str) -> int:
@@ -219,15 +226,23 @@ class DeepSeek(Thinker):
         for place, message in enumerate(body["messages"]):
             if message["role"] != "assistant":
                 continue
-            if message.keys() - self.MEMBERS:
-                raise Refused(f"messages[{place}]: unknown field {sorted(message.keys() - self.MEMBERS)}")
+            unknown = sorted(message.keys() - {"role", "content", "tool_calls", self.MEMBER})
+            if unknown:
+                raise Refused(self.unknown(place, unknown[0], message[unknown[0]]))
             calls = [call["id"] for call in message.get("tool_calls", ())]
             done += len(calls)
-            if calls and not isinstance(message.get("reasoning_content"), str):
+            if calls and self.must_have and not isinstance(message.get("reasoning_content"), str):
                 raise Refused("The `reasoning_content` in the thinking mode must be passed back to the API.")
-            if calls and self.has_made(calls[0]) and message["reasoning_content"] != self.minted[calls[0]]:
-                raise Refused("The `reasoning_content` in the thinking mode must be passed back to the API as it was.")
+            if calls and self.MEMBER and self.has_made(calls[0]) and message.get(self.MEMBER) != self.minted[calls[0]]:
+                raise Refused(f"The `{self.MEMBER}` in the thinking mode must be passed back to the API as it was.")
         return done
+
+    def unknown(self, place: int, member: str, value: Any) -> str:
+        """What it says of a member of the message at `place` that it does not know."""
+        return f"messages[{place}]: unknown field {member}"
+
+    def _thought(self, text: str) -> dict[str, str]:
+        return {self.MEMBER: text} if self.MEMBER is not None else {}
 
     def stream(self, thought: str, text: str, call: str | None, account: str) -> list[bytes]:
         if call is not None:
@@ -238,8 +253,8 @@ class DeepSeek(Thinker):
             choice = {"index": 0, "delta": delta, "finish_reason": finish}
             return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n".encode()
 
-        pieces = [piece({"role": "assistant", "content": None, "reasoning_content": ""})]
-        pieces += [piece({"reasoning_content": one}) for one in _slices(thought)]
+        pieces = [piece({"role": "assistant", "content": None, **self._thought("")})]
+        pieces += [piece(self._thought(one)) for one in _slices(thought) if self.MEMBER is not None]
         pieces += [piece({"content": one}) for one in _slices(text)]
         if call is not None:
             function = {"name": "read", "arguments": ""}
@@ -249,7 +264,7 @@ class DeepSeek(Thinker):
         return [*pieces, piece({}, "stop" if call is None else "tool_calls"), usage, b"data: [DONE]\n\n"]
 
     def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": text, "reasoning_content": thought}
+        message: dict[str, Any] = {"role": "assistant", "content": text, **self._thought(thought)}
         if call is not None:
             self.minted[call] = thought
             function = {"name": "read", "arguments": "".join(ARGUMENTS)}

@@ -84,3 +84,16 @@ def test_a_pin_lives_on_with_each_dispatch_to_its_target():
     assert state.pin(SLOT) is not None
     now[0] += 301_000
     assert state.pin(SLOT) is None
+
+
+def test_who_else_has_answered_is_known_while_there_is_a_pin():
+    """A failover under way, the way back from one, and a model that the client asks for anew."""
+    state = Memory()
+    assert not Conversation(state, SLOT, "alias", keeps=True).has_been_elsewhere(HOME)
+    turn(state, HOME, ONE)
+    served = Conversation(state, SLOT, "alias", keeps=True)
+    assert not served.has_been_elsewhere(HOME) and served.has_been_elsewhere(AWAY)
+    assert Conversation(state, SLOT, "other", keeps=True).has_been_elsewhere(AWAY)
+    turn(state, AWAY, ONE)
+    moved = Conversation(state, SLOT, "alias", keeps=True)
+    assert moved.has_been_elsewhere(HOME) and moved.has_been_elsewhere(AWAY)
