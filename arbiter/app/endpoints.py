@@ -12,6 +12,7 @@ from arbiter import metrics as numbers
 from arbiter.app import model_list
 from arbiter.app.array_end import ArrayEnd
 from arbiter.app.body import read_body
+from arbiter.attempt import logins
 from arbiter.attempt.client_end import ClientEnd
 from arbiter.config.snapshot import Client
 from arbiter.routing.plan import Caller
@@ -92,9 +93,14 @@ async def models(exchange: Exchange, route: Route) -> None:
 async def model(exchange: Exchange, route: Route) -> None:
     """One of them; its name may have slashes."""
     worker, incoming = exchange.worker, exchange.incoming
+    services = worker.services
     speaks = spoken(exchange)
     name = unquote(exchange.path.partition(route.path)[2])
-    found = model_list.entry(worker.services.snapshot, worker.keys.identify(incoming), name)
+    caller = worker.keys.identify(incoming)
+    found = model_list.entry(services.snapshot, services.router, caller, name)
+    if (rung := found.unsure) is not None:
+        for account in logins.accounts(rung.provider, caller.login)[:1]:
+            services.auto_models.recall(rung, account, services.around.state)
     if speaks == GEMINI:
         told = model_list.googles(found)
     elif speaks == MESSAGES:

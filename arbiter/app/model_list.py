@@ -15,8 +15,9 @@ from arbiter.config.aliases import targets
 from arbiter.config.rates import Card
 from arbiter.config.snapshot import Alias, Model, Provider, Snapshot
 from arbiter.errors import BadRequest, NoRoute
-from arbiter.routing.plan import Caller
-from arbiter.routing.router import is_allowed
+from arbiter.routing import undeclared
+from arbiter.routing.plan import Asked, Caller, Rung
+from arbiter.routing.router import Router, is_allowed
 
 PAGE, MOST = 20, 1000  # of Anthropic's lists, as its own API has it
 GOOGLES_PAGE = 50  # the same of Google's
@@ -34,12 +35,13 @@ class Able(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One name. `owner` is its provider, or "alias"."""
+    """One name. `owner` is its provider, or "alias"; `unsure` is who would be asked for a name that nobody declared."""
 
     id: str
     owner: str
     shown: str
     able: Able
+    unsure: Rung | None = None
 
 
 def entries(snapshot: Snapshot, caller: Caller) -> list[Entry]:
@@ -53,8 +55,9 @@ def entries(snapshot: Snapshot, caller: Caller) -> list[Entry]:
     return [entry for name, entry in found.items() if is_allowed(name, caller)]
 
 
-def entry(snapshot: Snapshot, caller: Caller, name: str) -> Entry:
-    """What is known under `name`, also where the list has it under another: an alias's own, or provider/model.
+def entry(snapshot: Snapshot, router: Router, caller: Caller, name: str) -> Entry:
+    """What is known under `name`, also where the list has it under another (an alias's own, or provider/model), with a
+    window behind it, or not at all, and somebody is asked for it all the same.
 
     Errors: NoRoute for what there is not, and for what this caller may not name.
     """
@@ -68,6 +71,14 @@ def entry(snapshot: Snapshot, caller: Caller, name: str) -> Entry:
             return _of_model(name, *snapshot.models[name])
         if name in snapshot.aliases:
             return _of_alias(name, snapshot.aliases[name], snapshot)
+        base, window = undeclared.windowed(name)
+        if window:
+            found = entry(snapshot, router, caller, base)
+            return found._replace(id=name, able=found.able._replace(max_input=undeclared.tokens_of(window)))
+        plan = router.plan(Asked(name, caller))
+        rung = plan.rungs[0]
+        able = _able(rung.provider, rung.model, rung.provider.model(rung.model))
+        return Entry(name, rung.provider.name, rung.model, able, rung if plan.is_auto else None)
     raise NoRoute(f"there is no model {name[:256]!r}; GET /v1/models lists what there is", param="model")
 
 

@@ -57,10 +57,16 @@ class AutoModels:
         else:
             verdict = known.account  # type: ignore[assignment]
         if verdict == "missing":
-            raise NoRoute(f"the provider {provider.name!r} has no model {model!r}: it was asked for it", param="model")
+            raise _lacking(rung)
         if known is None and verdict == "open":
             return f"model_unverified: {provider.name} did not say whether it has {model}"
         return None
+
+    def recall(self, rung: Rung, account: Account, state: State) -> None:
+        """Errors: NoRoute where the provider said lately that it has no such model. Nobody is asked."""
+        (known,) = state.origins([_mark(rung.provider, account, rung.model)])
+        if known is not None and known.account == "missing":
+            raise _lacking(rung)
 
     async def _ask(
         self, mark: bytes, rung: Rung, account: Account, incoming: Incoming, doors: Doors, state: State
@@ -76,6 +82,11 @@ class AutoModels:
             _log.info("a model that nobody declared was asked for", provider=provider.name, model=model,
                       verdict=verdict)  # fmt: skip
         return verdict
+
+
+def _lacking(rung: Rung) -> NoRoute:
+    said = f"the provider {rung.provider.name!r} has no model {rung.model!r}: it was asked for it"
+    return NoRoute(said, param="model")
 
 
 async def _asked(rung: Rung, account: Account, incoming: Incoming, doors: Doors) -> tuple[int, bytes]:

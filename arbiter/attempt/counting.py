@@ -73,7 +73,8 @@ class Counting:
     ) -> Live | Estimate:
         """The target's own count, its answer whole, or our estimate.
 
-        Errors: BadRequest for what is no conversation; what `ladder.climb` has, where it is not about this target now.
+        Errors: BadRequest for what is no conversation, InvalidReasoning for sealed reasoning that cannot be opened;
+        what `ladder.climb` has, where it is not about this target now.
         """
         rung = plan.rungs[0]
         provider = rung.provider
@@ -112,6 +113,8 @@ def _estimated(rung: Rung, ask: Ask, amount: Amount, why: Why) -> Estimate:
     is_text = name == "input" and said[:1] == b'"'
     if not (is_text or said[:1] == b"[") or not said[1:-1].strip():
         raise BadRequest(f"{name}: there must be at least one", param=name)
+    if ask.seems_sealed:
+        ask.handed_along()  # what is damaged is refused as everywhere else
     if why == "unsupported" and format == native.RESPONSES and bound_responses.refers(members):
         # Most of the prompt stands elsewhere, where this target could not go on with it either.
         raise ProtocolUnsupported(NOT_KEPT, param="previous_response_id")

@@ -222,7 +222,7 @@ class NativeLane:
         return self.body if self._sets_marks else None
 
     def target(self) -> str:
-        return _target(self._rung, self.format, self._ask, self._ask.path, self._ask.incoming.query)
+        return _target(self._rung, self.format, self._ask, self._ask.path, self._ask.incoming.told_query)
 
     def course(self) -> NativeStream:
         return NativeStream(self.format.name, drop_usage=self._drop_usage, limit=self._ask.limits.event)

@@ -40,6 +40,11 @@ def windowed(model: str) -> tuple[str, str]:
     return (found[1], found[2]) if found is not None else (model, "")
 
 
+def tokens_of(window: str) -> int:
+    """How many tokens it is of."""
+    return int(window[1:-2]) * (1_000_000 if window[-2] in "mM" else 1_000)
+
+
 def betas_of(window: str) -> tuple[str, ...]:
     """What Anthropic's API wants to be told for it."""
     beta = BETAS.get(window.lower())

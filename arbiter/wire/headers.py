@@ -113,6 +113,11 @@ class Incoming:
                 found.append(key.strip())
         return found
 
+    @property
+    def told_query(self) -> str:
+        """The query as it may go on to an upstream of the caller's own format: without credentials."""
+        return _without_credentials(self.query) if self.query else ""
+
     def without_key(self) -> None:
         """Take Google's `key=` out of the query, as the header that it stands for: nobody logs a header's value, and it
         never goes on to an upstream."""
@@ -124,6 +129,10 @@ class Incoming:
             elif name not in _GOOGLES_CREDENTIALS:
                 kept.append(pair)
         self.query = "&".join(kept)
+
+
+def _without_credentials(query: str) -> str:
+    return "&".join(pair for pair in query.split("&") if not is_credential(_unquoted(pair.partition("=")[0])))
 
 
 def _unquoted(value: str) -> str:

@@ -15,6 +15,7 @@ line. Declared repairs (SPEC 2.1) are named in `repairs`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -280,6 +281,12 @@ _TAPS: dict[str, type[Tap]] = {
 _TERMINAL = {CHAT: b"data: [DONE]\n\n", MESSAGES: b'event: message_stop\ndata: {"type":"message_stop"}\n\n'}
 
 
+_BOM = b"\xef\xbb\xbf"
+_BEGINS_OF_OTHERS = (b"\n:", b"\nevent:", b"\nid:", b"\nretry:")
+_OTHER_LINES = re.compile(rb"^(?::|event:|id:|retry:)[^\r\n]*(?:\r\n|\n|\Z)", re.MULTILINE)
+_BLANKS = re.compile(rb"(\r?\n\r?\n)(?:\r?\n)+")
+
+
 def _says_anything(events: bytes) -> bool:
     """Whether whole events hold more than comments and pings."""
     blocks = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
@@ -381,9 +388,21 @@ class NativeStream:
         if self.ending is not Ending.OPEN:
             return b""
         piece = self._feed(data)
+        if self.wire == GEMINI and piece:
+            piece = self._plain(piece)
         if piece and self.wire == RESPONSES and self.tap.events > self._events_before:
             self._latest = piece
         return piece
+
+    def _plain(self, events: bytes) -> bytes:
+        """Events of Gemini's as Google sends them. Its SDKs read every line that is no `data: ` as JSON, and fail on a
+        comment; an error that stands there in lines of its own is theirs to read."""
+        if events[:5] == b"data:" and not any(begin in events for begin in _BEGINS_OF_OTHERS):
+            return events
+        plain = _BLANKS.sub(rb"\1", _OTHER_LINES.sub(b"", events.removeprefix(_BOM))).lstrip(b"\r\n")
+        if plain != events and "comments" not in self.repairs:
+            self.repairs.append("comments")
+        return plain
 
     def _feed(self, data: bytes) -> bytes:
         self._events_before = self.tap.events
@@ -432,6 +451,8 @@ class NativeStream:
         if marks and error is None and not any(mark[0] == reduce.MALFORMED for mark in marks):
             # Only the blank line after it is missing: an event that an end of file completes (SPEC 2.10).
             out = self._apply(marks, b"".join(self._held), self._base)
+            if self.wire == GEMINI and out:
+                out = self._plain(out)
             if self.last_words:
                 self.last_words = _closed(self.last_words)
             elif out:

@@ -142,6 +142,34 @@ def test_what_stays_open_goes_on_with_one_warning(gateway, vendor, served, name,
     served(main)
 
 
+def test_a_name_that_nobody_declared_is_told_of(gateway, vendor, served):
+    """`GET /models/{id}` answers from memory: what the vendor is to be asked for is there, with its window, until it
+    said that it has none such."""
+
+    async def told(name: str) -> Answer:
+        headers = [("authorization", f"Bearer {LOGIN}"), ("anthropic-version", "2023-06-01")]
+        return await ask(gateway.port, f"/v1/models/{name}", method="GET", headers=headers)
+
+    async def main() -> None:
+        vendor.models["claude-opus-never"] = answer(
+            json.dumps(NOT_FOUND).encode(), status="404 Not Found", headers=[JSON]
+        )
+        for name in ("claude-opus-4-8", "claude-opus-4-8%5B1m%5D", "claude-opus-4-8[1m]", "claude-opus-never"):
+            found = await told(name)
+            assert (found.status, found.json["id"]) == (200, name.replace("%5B", "[").replace("%5D", "]"))
+            assert found.json["max_input_tokens"] == (1_000_000 if "1m" in name else None)
+        assert not vendor.origin.requests
+        assert (await talk(gateway, "claude-opus-never")).status == 404
+        for name in ("claude-opus-never", "claude-opus-never[1m]"):
+            found = await told(name)
+            assert (found.status, found.json["error"]["type"]) == (404, "not_found_error")
+        for name in ("sonnet[1m]", "main[1m]", "odd[1m]"):
+            assert (await told(name)).status == 200
+        assert (await told("nobodys[1m]")).status == 404
+
+    served(main)
+
+
 def test_an_allow_list_holds_for_names_that_nobody_declared(gateway, vendor, served):
     async def main() -> None:
         refused = await talk(gateway, "claude-haiku-9", ("x-arbiter-key", CLIENT_KEY))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -240,6 +241,19 @@ def test_nothing_comes_between_the_events_of_a_silent_stream(make_front: MakeFro
         assert found.status == 200
         assert all(line.startswith(b"data: ") for line in found.body.split(b"\n") if line.strip())
         assert GEMINI.text(found.body) == "there"
+
+    run(main)
+
+
+def test_the_sdk_reads_a_stream_of_a_server_that_sends_comments(front: Front, genai: Client) -> None:
+    """By itself it fails on the first of them."""
+
+    async def main() -> None:
+        first, *rest = GEMINI.events("Hel", "lo")
+        async with Origin(sse(b": hi\n\n", first, b": ping\n\n", *rest), port=front.upstream):
+            ask_it = lambda: list(genai.models.generate_content_stream(model=GEMINI.model, contents="hi"))  # noqa: E731
+            chunks = await asyncio.to_thread(ask_it)
+        assert "".join(chunk.text or "" for chunk in chunks) == "Hello"
 
     run(main)
 

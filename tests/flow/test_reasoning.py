@@ -16,7 +16,7 @@ import pytest
 
 from arbiter.config.snapshot import key_digest
 from tests.fakes.agents import Agent, ChatAgent, MessagesAgent, ResponsesAgent
-from tests.fakes.client import Answer, run
+from tests.fakes.client import Answer, ask, run
 from tests.fakes.gateway import ADMIN, ARBITER, Gateway
 from tests.fakes.origin import Origin
 from tests.fakes.thinkers import DONE, STEPS, Claude, DeepSeek, Gem, Gpt, Thinker
@@ -330,6 +330,8 @@ def place_in(agent: Agent) -> str:
     return f"messages[1].content[{kinds.index('redacted_thinking')}]: "
 
 
+COUNTS = {MessagesAgent: "/v1/messages/count_tokens", ResponsesAgent: "/v1/responses/input_tokens"}
+"""Where a kind of agent has its tokens counted, also where that is estimated."""
 TAMPERINGS = ["broken", "cut", "huge", "foreign", "text", "call"]
 
 
@@ -368,6 +370,10 @@ def test_what_was_tampered_with_is_refused_and_nobody_is_asked(
                 assert answer.json["error"]["message"].startswith(place_in(agent))
                 row = gateway.row(answer.trace_id)
                 assert (row["outcome"], row["error_class"]) == ("error", "bad_request")
+                if (path := COUNTS.get(kind)) is not None:
+                    body = {name: value for name, value in agent.body().items() if name != "stream"}
+                    counted = await ask(gateway.port, path, body, headers=[("x-api-key", agent.key or "")])
+                    assert (counted.status, code_of(counted)) == (400, "invalid_reasoning_content"), counted.body
             assert sum(len(one.bodies) for one in upstreams.all) == asked
 
     run(main)

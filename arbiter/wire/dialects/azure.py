@@ -25,6 +25,8 @@ class Azure(Dialect):
 
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         base, version = provider.endpoint.path, provider.api_version
+        if version is not None:  # what a client says of it is for a deployment of its own
+            query = "&".join(pair for pair in query.split("&") if pair.partition("=")[0] != "api-version")
         tail = f"?{query}" if query else ""
         if wire == MESSAGES:
             base = base if base.endswith("/anthropic") else base.removesuffix(V1) + "/anthropic"

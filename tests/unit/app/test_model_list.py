@@ -14,6 +14,7 @@ from arbiter.config.rates import Known
 from arbiter.config.snapshot import key_digest
 from arbiter.errors import BadRequest, NoRoute
 from arbiter.routing.plan import ANYONE, Caller
+from arbiter.routing.router import Router
 
 TEXT = f"""
 providers:
@@ -34,6 +35,7 @@ clients:
   - {{ name: ci, key_hash: "sha256:{key_digest("k")}", allow: [cheap, "b*", "q/*"] }}
 """
 SNAPSHOT = parse(TEXT, "t.yaml", {})
+ROUTER = Router(SNAPSHOT)
 CI = Caller(SNAPSHOT.clients[0])
 STARTED = "2026-01-02T03:04:05Z"
 
@@ -69,8 +71,8 @@ def test_a_key_is_shown_what_it_may_name_and_not_what_is_behind_it():
     assert list(listed(CI)) == ["cheap", "big"]
     for hidden in ("small", "fast", "p/big", "nothing"):
         with pytest.raises(NoRoute):
-            model_list.entry(SNAPSHOT, CI, hidden)
-    assert model_list.entry(SNAPSHOT, CI, "q/big").owner == "q"
+            model_list.entry(SNAPSHOT, ROUTER, CI, hidden)
+    assert model_list.entry(SNAPSHOT, ROUTER, CI, "q/big").owner == "q"
 
 
 def test_what_is_known_of_a_model_is_told_and_nothing_is_guessed():
@@ -102,11 +104,37 @@ def test_what_is_known_of_a_model_is_told_and_nothing_is_guessed():
         ("q/org/deep", "q", None),
         ("org/deep", "q", None),
         ("odd", "p", None),
+        ("claude-fast[1m]", "alias", 1_000_000),
+        ("big[200K]", "p", 200_000),
     ],
 )
 def test_one_model_is_found_by_every_name_it_may_be_asked_by(name: str, owner: str, max_input: int | None):
-    found = model_list.entry(SNAPSHOT, ANYONE, name)
+    found = model_list.entry(SNAPSHOT, ROUTER, ANYONE, name)
     assert (found.id, found.owner, found.able.max_input) == (name, owner, max_input)
+
+
+def test_a_name_is_there_that_nobody_declared_but_somebody_is_asked_for():
+    """A family of its vendor's, with a window or none; what its provider takes by its own name; and whatever goes to
+    the default provider."""
+    snapshot = parse(
+        "providers:\n  claude: { type: anthropic, auth: passthrough }\n  any: { type: openai, key: k }\n"
+        f'clients: [{{ name: ci, key_hash: "sha256:{key_digest("k")}", allow: ["claude-opus-*"] }}]\n',
+        "t.yaml",
+        {},
+    )
+    router, client = Router(snapshot), Caller(snapshot.clients[0])
+    for name, owner, is_unsure in (
+        ("claude-opus-9", "claude", True),
+        ("claude-opus-9[1m]", "claude", True),
+        ("any/thing", "any", False),
+    ):
+        found = model_list.entry(snapshot, router, ANYONE, name)
+        assert (found.id, found.owner, found.unsure is not None) == (name, owner, is_unsure)
+        assert found.able.max_input == (1_000_000 if name.endswith("]") else None)
+    assert model_list.entry(snapshot, router, client, "claude-opus-9[1m]").owner == "claude"
+    for caller, name in ((ANYONE, "gpt-9"), (ANYONE, "gpt-9[1m]"), (client, "claude-sonnet-9"), (client, "any/thing")):
+        with pytest.raises(NoRoute):
+            model_list.entry(snapshot, router, caller, name)
 
 
 def test_the_vendors_own_types_accept_every_shape():
@@ -133,7 +161,9 @@ def test_a_window_that_a_price_list_knows_is_told_in_every_shape():
     """SPEC 5.6: a row of the file wins, and of an alias all members must be known."""
     known = {"p": {"odd": Known(max_input=9000), "small": Known(max_input=7)}}
     snapshot = parse(TEXT, "t.yaml", {}, look_up=lambda pricing, providers: known)
-    odd, small, vague = (model_list.entry(snapshot, ANYONE, name) for name in ("odd", "small", "vague"))
+    odd, small, vague = (
+        model_list.entry(snapshot, Router(snapshot), ANYONE, name) for name in ("odd", "small", "vague")
+    )
     assert [one.able.max_input for one in (odd, small, vague)] == [9000, 128000, 9000]
     assert model_list.anthropic(odd, STARTED)["max_input_tokens"] == 9000
     assert model_list.union(odd, 1, STARTED)["context_length"] == 9000

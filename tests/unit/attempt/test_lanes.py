@@ -90,6 +90,21 @@ def test_the_target_is_where_the_upstreams_format_is_served(ours: str, theirs: s
     assert choose(ask(ours, HELLO, query="x=1"), rung(theirs, base=base)).target() == target
 
 
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("beta=true&key=sk-1", "?beta=true"),
+        ("k%65y=sk-1", ""),
+        ("api_key=1&access_token=2&x=3&X-Amz-Signature=4", "?x=3"),
+        ("a=1&&b", "?a=1&&b"),
+    ],
+)
+def test_no_credential_in_a_query_goes_along(query: str, told: str) -> None:
+    """Whatever key a client put there is none of the upstream's (SPEC 2.13)."""
+    for wire, path in ((CHAT, "/v1/chat/completions"), (MESSAGES, "/v1/messages")):
+        assert choose(ask(wire, HELLO, query=query), rung(wire)).target() == path + told
+
+
 KEY = (Account(key="sk"),)
 
 

@@ -71,6 +71,8 @@ def test_a_query_of_the_clients_goes_along_with_azures_own() -> None:
     at = rung("azure", "d", api_version="2024-10-21")
     lane = choose(ask(CHAT, HELLO, query="x=1"), at)
     assert lane.target() == "/openai/deployments/d/chat/completions?api-version=2024-10-21&x=1"
+    lane = choose(ask(CHAT, HELLO, query="api-version=2030-01-01&x=1"), at)
+    assert lane.target() == "/openai/deployments/d/chat/completions?api-version=2024-10-21&x=1"
 
 
 def test_azure_is_shown_its_key_in_a_header_of_its_own() -> None:

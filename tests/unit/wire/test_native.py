@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from arbiter.errors import BadRequest, Cut
 from arbiter.model import Target
-from arbiter.wire.native import CHAT, MESSAGES, Ending, NativeStream, fidelity, open_body, splice
+from arbiter.wire.native import CHAT, GEMINI, MESSAGES, Ending, NativeStream, fidelity, open_body, splice
 
 json_values = st.recursive(
     st.none()
@@ -344,6 +344,38 @@ def test_pings_and_comments_are_no_events():
     assert not stream.has_event
     stream.feed(MESSAGE)
     assert stream.has_event
+
+
+GEMINIS = [
+    b'data: {"candidates":[{"content":{"parts":[{"text":"a: b"}],"role":"model"}}]}\r\n\r\n',
+    b'data: {"candidates":[{"content":{"parts":[{"text":"c"}]},"finishReason":"STOP"}]}\r\n\r\n',
+]
+OTHERS = b"\xef\xbb\xbf: hi\n\n%b:ping\n\n: ping\r\n\r\nevent: x\nid: 7\n%b: bye\n\n\n"
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.integers(1, 60), max_size=30), st.booleans())
+def test_between_geminis_events_there_is_nothing_but_these(sizes, is_cut):
+    """Google's SDKs fail on any line that is no `data: `: python-genai reads it as JSON, go-genai ends the stream. A
+    server that sends keepalives is made to look like Google's."""
+    whole = OTHERS % tuple(GEMINIS)
+    whole = whole.rstrip(b"\n").removesuffix(b": bye").rstrip(b"\r\n") if is_cut else whole
+    stream = NativeStream(GEMINI, drop_usage=False, limit=1 << 20)
+    pieces, at = [], 0
+    for size in (*sizes, len(whole)):
+        pieces.append(whole[at : at + size])
+        at += size
+    got = run(stream, *[piece for piece in pieces if piece])
+    assert got.replace(b"\r\n", b"\n") == b"".join(GEMINIS).replace(b"\r\n", b"\n")
+    assert (stream.ending, stream.repairs[0]) == (Ending.COMPLETE, "comments")
+
+
+def test_what_google_sends_goes_on_as_it_came():
+    """The very object; also an error that it writes into a stream in lines of its own, which its SDKs read."""
+    stream = NativeStream(GEMINI, drop_usage=False, limit=1 << 20)
+    assert stream.feed(GEMINIS[0]) is GEMINIS[0]
+    error = b'{\n  "error": {\n    "code": 503, "message": "busy"\n  }\n}\n\n'
+    assert stream.feed(error) == error and stream.repairs == []
 
 
 ODD = st.sampled_from([None, True, 0, 1, -1, 7, 1.5, "", "a", [], [1], {}, {"index": 0}])
