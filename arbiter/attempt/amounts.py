@@ -61,13 +61,14 @@ class Amounts:
             return
         if sum(len(memoryview(raw)) for raw in amount.members.values()) > _MOST_BYTES:
             return
-        size = amount.size
-        if size.text < _LEAST_BYTES or not is_believable(size.text, tokens - size.attached):
-            return
         if pair not in self._due and len(self._due) >= _MOST_PAIRS:
             return
         is_known = self._learned.get(pair, (0.0, 0.0))[0] >= _ENOUGH_BYTES
+        # Also where nothing is learned: who counts something else does so each time.
         self._due[pair] = now + (_LEARNS_SELDOM_S if is_known else _LEARNS_EVERY_S)
+        size = amount.size
+        if size.text < _LEAST_BYTES or not is_believable(size.text, tokens - size.attached):
+            return
         new = float(size.text), float(tokens - size.attached)
         for key in {pair, (target, "")}:
             self._learned[key] = densities.added(self._learned.get(key, (0.0, 0.0)), new)
