@@ -75,22 +75,13 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
     Shapes: what a format says in the path, `addressed`, becomes members in front of the body's own.
     Errors: BadRequest naming the member at fault; the value is never repeated.
     """
-    bad = nesting.not_utf8(body)
-    if bad >= 0:
-        raise BadRequest(f"the request body is not valid UTF-8 (byte {bad})")
-    match nesting.fault(body, depth, _MAX_MEMBERS):
-        case nesting.DEEP:
-            raise BadRequest("the request body is nested too deeply")
-        case nesting.WIDE:
-            raise BadRequest(f"the request body has more than {_MAX_MEMBERS:,} members at its top level")
-    try:
-        members = _members(body)
-    except RecursionError:
-        raise BadRequest("the request body is nested too deeply") from None
-    except msgspec.ValidationError:
-        raise BadRequest("the request body must be a JSON object") from None
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"the request body is not valid JSON: {_reason(error)}") from None
+    found = nesting.members(body, depth, _MAX_MEMBERS)
+    if found is not None:
+        # Views of the body. What is named twice is what it was named last.
+        whole = memoryview(body)
+        members = {name: Raw(whole[start:stop]) for name, start, stop in found}
+    else:
+        members = _looked_through(body, depth)
     if addressed is not None:
         _check_name(addressed.model)
         told = {"model": Raw(_encode(addressed.model)), **({"stream": Raw(b"true")} if addressed.stream else {})}
@@ -108,6 +99,30 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
 
 
 _ADDRESSED = ("model", "stream")
+"""Members that stand for what a path says, and are none of the body's."""
+
+
+def _looked_through(body: bytes, depth: int) -> dict[str, Raw]:
+    """The members of a body that is not opened in one look: what is wrong with it, if anything is.
+
+    Errors: BadRequest.
+    """
+    bad = nesting.not_utf8(body)
+    if bad >= 0:
+        raise BadRequest(f"the request body is not valid UTF-8 (byte {bad})")
+    match nesting.fault(body, depth, _MAX_MEMBERS):
+        case nesting.DEEP:
+            raise BadRequest("the request body is nested too deeply")
+        case nesting.WIDE:
+            raise BadRequest(f"the request body has more than {_MAX_MEMBERS:,} members at its top level")
+    try:
+        return _members(body)
+    except RecursionError:
+        raise BadRequest("the request body is nested too deeply") from None
+    except msgspec.ValidationError:
+        raise BadRequest("the request body must be a JSON object") from None
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the request body is not valid JSON: {_reason(error)}") from None
 
 
 def _check_name(model: str) -> None:
@@ -115,9 +130,6 @@ def _check_name(model: str) -> None:
     # else, that nobody let this client ask for. An operator whose server has such a name declares it by another.
     if ".." in model and ".." in model.split("/"):
         raise BadRequest("`model` holds `..` between slashes, which names no model", param="model")
-
-
-"""Members that stand for what a path says, and are none of the body's."""
 
 
 def _without(members: dict[str, Raw], *names: str) -> dict[str, Raw]:

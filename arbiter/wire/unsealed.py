@@ -11,12 +11,12 @@ thinking does not ask for that, and stays on.)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Raw
 
+from arbiter._speedups import nesting
 from arbiter.wire import bound, bound_responses, marked, signatures
 from arbiter.wire.bound import Stripped
 from arbiter.wire.json import encode
@@ -29,17 +29,17 @@ from arbiter.wire.vault import MARK, is_sealed
 _BLANK = b" \t\r\n"
 _CONVERSATIONS = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input"}
 _WORDS = (MARK, signatures.GEMINI.encode())
-_BEGINS = re.compile(rb'(?<!\\)"(?:' + b"|".join(map(re.escape, _WORDS)) + b")")
-"""A string that begins so; within one, the quote is escaped."""
 _THINKING_OFF = Raw(b'{"type":"disabled"}')
 _CLEARS_THINKING = b"clear_thinking"
 
 
 def may_hold(format: str, members: Mapping[str, Raw]) -> bool:
     """Whether there could be an item in a request. False is certain; a text that quotes one is no reason to look."""
-    raw = bytes(members.get(_CONVERSATIONS.get(format, ""), b""))
-    words = _WORDS if format == MESSAGES else (MARK,)  # each costs a look through the whole body
-    return any(word in raw for word in words) and _BEGINS.search(raw) is not None
+    raw = members.get(_CONVERSATIONS.get(format, ""))
+    if raw is None:
+        return False
+    # Within a text, the quote is escaped.
+    return nesting.begins(memoryview(raw), MARK, _WORDS[-1] if format == MESSAGES else MARK)
 
 
 def unsealed(format: str, members: Mapping[str, Raw], handed: HandedAlong, model: str) -> Stripped:

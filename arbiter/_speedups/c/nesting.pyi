@@ -1,13 +1,17 @@
 from arbiter._speedups.py.nesting import DEEP as DEEP
+from arbiter._speedups.py.nesting import DEEPEST as DEEPEST
 from arbiter._speedups.py.nesting import FINE as FINE
 from arbiter._speedups.py.nesting import MAX_NAME_BYTES as MAX_NAME_BYTES
 from arbiter._speedups.py.nesting import MAX_NAMED as MAX_NAMED
 from arbiter._speedups.py.nesting import WIDE as WIDE
+from arbiter._speedups.py.nesting import WIDEST as WIDEST
+from arbiter._speedups.py.nesting import begins as begins
 from arbiter._speedups.py.nesting import commas as commas
 from arbiter._speedups.py.nesting import cuts as cuts
 from arbiter._speedups.py.nesting import fault as fault
 from arbiter._speedups.py.nesting import follow as follow
 from arbiter._speedups.py.nesting import half as half
+from arbiter._speedups.py.nesting import members as members
 from arbiter._speedups.py.nesting import not_utf8 as not_utf8
 from arbiter._speedups.py.nesting import path as path
 from arbiter._speedups.py.nesting import whole as whole

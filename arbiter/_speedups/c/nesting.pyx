@@ -5,10 +5,15 @@ Most bytes of a request stand inside strings. There only quotes and backslashes 
 at once where the processor can; the structure between strings is looked at byte by byte.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.string cimport memcpy
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.string cimport memchr, memcmp, memcpy
 
 from arbiter._speedups.c cimport jsonscan as js
+from arbiter._speedups.c.strict cimport DEEPEST as _DEEPEST
+from arbiter._speedups.c.strict cimport WIDEST as _WIDEST
+from arbiter._speedups.c.strict cimport Member, Scan, opened
 from arbiter._speedups.c.utf8 cimport malformed
 
 FINE = 0
@@ -21,6 +26,8 @@ cdef enum:
 
 MAX_NAMED = NAMED
 MAX_NAME_BYTES = NAME_BYTES
+DEEPEST = _DEEPEST
+WIDEST = _WIDEST
 
 
 cdef extern from *:
@@ -58,7 +65,26 @@ cdef extern from *:
         for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return at;
         return NULL;
     }
+    /* The next quote that one of two letters follows; NULL where there is none. */
+    static const char *quoted(const char *at, const char *end, char a, char b) {
+        const __m128i quote = _mm_set1_epi8('"'), as = _mm_set1_epi8(a), bs = _mm_set1_epi8(b);
+        #define PAIRS(n) _mm_and_si128( \\
+            _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + 16 * (n))), quote), \\
+            _mm_or_si128(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + 16 * (n) + 1)), as), \\
+                         _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + 16 * (n) + 1)), bs)))
+        for (; end - at > 64; at += 64) {
+            __m128i one = PAIRS(0), two = PAIRS(1), three = PAIRS(2), four = PAIRS(3);
+            if (_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(one, two), _mm_or_si128(three, four)))) break;
+        }
+        #undef PAIRS
+        for (; end - at > 1; at++) if (at[0] == '"' && (at[1] == a || at[1] == b)) return at;
+        return NULL;
+    }
     #else
+    static const char *quoted(const char *at, const char *end, char a, char b) {
+        for (; end - at > 1; at++) if (at[0] == '"' && (at[1] == a || at[1] == b)) return at;
+        return NULL;
+    }
     static const unsigned char *string_end(const unsigned char *at, const unsigned char *end) {
         return plain_string_end(at, end);
     }
@@ -71,6 +97,7 @@ cdef extern from *:
     # The position behind the string that begins before `at`; `end` where none ends it.
     const unsigned char* string_end(const unsigned char* at, const unsigned char* end) noexcept nogil
     const char* backslash_u(const char* at, const char* end) noexcept nogil
+    const char* quoted(const char* at, const char* end, char a, char b) noexcept nogil
 
 
 def fault(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
@@ -100,6 +127,62 @@ def fault(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
     if level > depth:
         return 1
     return 2 if commas and commas >= width else 0
+
+
+def members(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
+    cdef const unsigned char* begin = data
+    cdef const unsigned char* end = begin + len(data)
+    cdef Scan scan
+    cdef bint is_fine
+    cdef Py_ssize_t i
+    cdef Member* one
+    cdef list found = []
+    with nogil:
+        is_fine = opened(&scan, begin, end, depth, width) and (not scan.has_high or malformed(begin, end) == NULL)
+    if not is_fine:
+        return None
+    for i in range(scan.count):
+        one = scan.members + i
+        if memchr(one.name, c'\\', one.name_size) != NULL:
+            return None
+        found.append((
+            PyUnicode_DecodeUTF8(<const char*>one.name, one.name_size, NULL), one.start - begin, one.stop - begin
+        ))
+    return found
+
+
+def begins(data, bytes first not None, bytes second not None):
+    cdef Py_buffer text
+    cdef const char* begin
+    cdef const char* at
+    cdef const char* end
+    cdef const char* one = first
+    cdef const char* two = second
+    cdef Py_ssize_t one_size = len(first)
+    cdef Py_ssize_t two_size = len(second)
+    cdef bint is_found = False
+    if not one_size or not two_size:
+        raise ValueError("a word has letters")
+    PyObject_GetBuffer(data, &text, PyBUF_SIMPLE)
+    try:
+        begin = at = <const char*>text.buf
+        end = begin + text.len
+        with nogil:
+            while True:
+                at = quoted(at, end, one[0], two[0])
+                if at == NULL:
+                    break
+                at += 1
+                if at - 1 > begin and (at - 2)[0] == c'\\':
+                    continue
+                if (end - at >= one_size and memcmp(at, one, one_size) == 0) or (
+                    end - at >= two_size and memcmp(at, two, two_size) == 0
+                ):
+                    is_found = True
+                    break
+        return is_found
+    finally:
+        PyBuffer_Release(&text)
 
 
 def commas(bytes data not None):

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
+
+import msgspec
 
 FINE = 0
 DEEP = 1
@@ -22,6 +25,12 @@ MAX_NAMED = 256
 """Levels of nesting that `path` names; what lies deeper is named by them."""
 MAX_NAME_BYTES = 256
 """Bytes of a member's name that `path` tells."""
+DEEPEST, WIDEST = 512, 1024
+"""Of what `members` opens."""
+
+_BLANK = b" \t\r\n"
+_MEMBER = re.compile(rb'[ \t\r\n]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"[ \t\r\n]*+:[ \t\r\n]*+', re.DOTALL)
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 # Possessive: what was passed over is not kept to go back to, which would cost a hundred bytes for each one.
 _STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\],:]', re.DOTALL)
@@ -58,6 +67,42 @@ def fault(data: bytes, depth: int, width: int) -> int:
             if commas >= width:
                 return WIDE
     return FINE
+
+
+def members(data: bytes, depth: int, width: int) -> list[tuple[str, int, int]] | None:
+    """The members of an object: of each its name, and where its value begins and ends. Names may come again.
+
+    None for what is no JSON object, or not within `depth` and `width` as `fault` has them, or not well-formed UTF-8;
+    and for what is seldom: half a surrogate pair, a name with an escape in it, over DEEPEST levels or WIDEST members.
+    """
+    depth, width = min(depth, DEEPEST), min(width, WIDEST)
+    if not_utf8(data) >= 0 or fault(data, depth, width) != FINE:
+        return None
+    try:
+        _decode_members(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    found: list[tuple[str, int, int]] = []
+    at = data.index(b"{") + 1
+    for end in cuts(data, width):
+        member = _MEMBER.match(data, at, end)
+        at = end + 1
+        if member is not None:  # where there is none, there are none at all
+            name, start = member[1], member.end()
+            if b"\\" in name:
+                return None
+            found.append((name.decode(), start, start + len(data[start:end].rstrip(_BLANK))))
+    return found
+
+
+def begins(data: bytes | memoryview, first: bytes, second: bytes) -> bool:
+    """Whether a string in `data` may begin with one of two words. Within a string, a quote is escaped."""
+    return _beginning(first, second).search(data) is not None
+
+
+@lru_cache(16)
+def _beginning(*words: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb'(?<!\\)"(?:' + b"|".join(map(re.escape, words)) + b")")
 
 
 def commas(data: bytes) -> int:

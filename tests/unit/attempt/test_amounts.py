@@ -100,6 +100,28 @@ def test_one_conversation_is_looked_through_now_and_then(clock: Clock):
     assert prompt(amounts).tokens(T) == 16_000
 
 
+@pytest.mark.parametrize(("size", "tokens"), [(40_000, 3), (100, 90)])
+def test_so_is_one_that_teaches_nothing(clock: Clock, size: int, tokens: int):
+    """A server that counts only what it did not know of a prompt does so with each of them."""
+    amounts = Amounts(Memory(), clock)
+    amounts.heard(T, prompt(amounts, size), Usage(input=tokens))
+    looked_at = prompt(amounts, size)
+    amounts.heard(T, looked_at, Usage(input=tokens))
+    assert looked_at._size is None
+    clock.now += 1
+    amounts.heard(T, prompt(amounts), Usage(input=20_000))
+    assert prompt(amounts).tokens(T) == 20_000
+
+
+def test_names_beyond_the_bound_are_not_looked_into(clock: Clock):
+    amounts = Amounts(Memory(), clock)
+    for number in range(256):
+        amounts.heard(T, prompt(amounts, 1000, client=f"made-up-{number}"), Usage(input=300))
+    looked_at = prompt(amounts, client="another")
+    amounts.heard(T, looked_at, Usage(input=12_000))
+    assert looked_at._size is None
+
+
 def test_workers_learn_from_each_other(clock: Clock):
     state = Memory()
     one, two = Amounts(state, clock), Amounts(state, clock)
