@@ -10,7 +10,9 @@ Theory of operation. A plan's rungs stand in order, the accounts of each in thei
     NEVER    the climb is over
 
 A target that cannot be told the request was never asked (`passed_over`): the climb goes on as if the plan had not named
-it, and where it named nobody else, ends with what the first of them says.
+it, and where it named nobody else, ends with what the first of them says. So it is found out (`tell`) before anything
+depends on such a target: a request limit counts what is sent, a retry minds who else could be asked, and whoever cannot
+be asked now is only waited for where waiting helps.
 
 A time-out after the upstream had accepted is billed already: it is retried once at most, on another rung first.
 Accounts that were told to rest are passed over without contact, those of which we only guess (a cooldown without a
@@ -80,10 +82,12 @@ def at_once(plan: Plan, conversation: Conversation, *, minds_cooldowns: bool) ->
 class _Place:
     """One rung of the climb, and how it fared."""
 
-    __slots__ = ("accounts", "failures", "is_limited", "is_out", "rung")
+    __slots__ = ("accounts", "failures", "fault", "is_limited", "is_out", "is_told", "rung")
 
     def __init__(self, rung: Rung, accounts: list[Account]) -> None:
         self.rung = rung
+        self.fault: ArbiterError | None = None  # what keeps the request from being told to it
+        self.is_told = False  # whether that is known
         self.is_limited = False  # one of its accounts was limited just now, or rests
         self.accounts = accounts
         self.failures = 0
@@ -94,9 +98,10 @@ class Climb:
     """The steps of one request.
 
     `now` is the monotonic clock, `draw` gives numbers in [0, 1). `fits` says whether a rung may get this conversation
-    at all, on one of its accounts (SPEC 4.7a). `amount` is how long the prompt is, and `small` says by name who has too
-    small a window for it, and why: these are asked where nobody else can be. `minds_cooldowns` is False for what
-    the providers count apart, and nobody waits for (count_tokens).
+    at all, on one of its accounts (SPEC 4.7a), and `tell` what keeps the request from being told to it, if anything
+    does. `amount` is how long the prompt is, and `small` says by name who has too small a window for it, and why: these
+    are asked where nobody else can be. `minds_cooldowns` is False for what the providers count apart, and nobody waits
+    for (count_tokens).
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class Climb:
         conversation: Conversation,
         fits: Callable[[Rung, Account], bool] | None = None,
         *,
+        tell: Callable[[Rung], ArbiterError | None] = lambda rung: None,
         amount: Amount | None = None,
         small: Mapping[str, str] = MappingProxyType({}),
         minds_cooldowns: bool = True,
@@ -118,6 +124,7 @@ class Climb:
         self._plan = plan
         self._conversation = conversation
         self._fits = fits
+        self._tell = tell
         self._amount = amount
         self._small = small
         self._minds_cooldowns = minds_cooldowns
@@ -129,7 +136,6 @@ class Climb:
         self._first_failure = 0.0
         self._accepted = 0  # time-outs after acceptance
         self._last: ArbiterError | None = None
-        self._untold: list[tuple[Rung, ProtocolUnsupported]] = []  # who cannot be told the request, and why
         self._rests: dict[tuple[str, str], Cooldown] = {}  # passed over, by account
         self._until: list[float] = []  # when somebody who may not be asked now may be asked again
         self._paused: dict[str, str] = {}  # providers, and the reasons that were given
@@ -268,6 +274,8 @@ class Climb:
         limits = provider.request_limits
         if not (limits.per_minute or limits.per_day) or not self._minds_cooldowns:
             return True
+        if self._fault(place) is not None:
+            return True  # nothing will be sent
         wait_s = self._state.admit(provider.name, limits.per_minute, limits.per_day)
         if wait_s > 0:
             self._until.append(self._now() + wait_s)
@@ -275,6 +283,15 @@ class Climb:
             self.passed[provider.name] = f"reached its limit, for {wait_s:.0f} s"
             return False
         return True
+
+    def _fault(self, place: _Place) -> ArbiterError | None:
+        """What keeps the request from being told to this target; looked for once."""
+        if not place.is_told:
+            place.is_told, place.fault = True, self._tell(place.rung)
+        return place.fault
+
+    def _is_untold(self, place: _Place) -> bool:
+        return isinstance(self._fault(place), ProtocolUnsupported)
 
     # --- what happened ------------------------------------------------------------------------------------------------
 
@@ -342,10 +359,11 @@ class Climb:
                 other.is_out = True
 
     def _has_others(self, place: _Place) -> bool:
-        """Whether another rung is left that may be contacted."""
+        """Whether another rung is left that may be contacted, and told the request."""
         if not self._is_last:
             return True
-        return any(other is not place for other, _, _ in self._candidates(probing=False))
+        others = (other for other, _, _ in self._candidates(probing=False) if other is not place)
+        return any(not self._is_untold(other) for other in others)
 
     def admit(self, rung: Rung, *, is_last: bool) -> None:
         """`rung` may be tried after all, and only it: the request was made to fit it. `is_last`: no other will be."""
@@ -357,11 +375,11 @@ class Climb:
         assert self._step is not None, "a step was taken"
         rung = self._step.rung
         self._tries -= 1
-        self._untold.append((rung, error))
         self.passed[rung.name] = untold(error)
         for place in self._places:
             if place.rung is rung:
-                place.is_out = True
+                place.is_out = place.is_told = True
+                place.fault = error
 
     def repeat(self, why: str) -> None:
         """Take the last step once more, for a reason of the answer's own."""
@@ -382,8 +400,8 @@ class Climb:
             if wait_s is not None and self._last.status == 429:
                 _say_when(self._last, wait_s)
             return self._last
-        if len(self._untold) == len(self._places):
-            return self._untold[0][1]
+        if all(self._is_untold(place) for place in self._places):
+            return self._nobody_told()
         if wait_s is not None:
             asked = ", ".join(sorted({provider for provider, _ in self._rests}))
             why = f"{asked} asked us to wait" if asked else "the configured request limit is reached"
@@ -397,11 +415,21 @@ class Climb:
                 "the conversation holds what only its maker accepts (the thinking of an open tool loop, or a reference "
                 "to an answer), and that one cannot be asked now"
             )
-        untold = [rung for rung, _ in self._untold]
-        provider = next(place.rung.provider.name for place in self._places if place.rung not in untold)
+        provider = next(place.rung.provider.name for place in self._places if not self._is_untold(place))
         return KeyRefused(
             f"the provider {provider!r} refused every key that is configured for it; replace them and reload"
         )
+
+    def _nobody_told(self) -> ArbiterError:
+        """Whoever rests, or is paused, could not be told the request either: the first one's reason says it for all."""
+        first: ArbiterError | None = None
+        for place in self._places:
+            fault = self._fault(place)
+            assert isinstance(fault, ProtocolUnsupported), "none of them can be told it"
+            first = first or fault
+            self.passed[place.rung.name] = untold(fault)
+        assert first is not None, "a plan names somebody"
+        return first
 
 
 def _say_when(error: ArbiterError, wait_s: float) -> None:

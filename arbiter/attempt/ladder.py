@@ -137,11 +137,27 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     fits = continuity.fits if continuity is not None else None
     artefacts = artefacts_of(ask, plan, is_guarded=continuity is not None)
     small = windows.too_small(plan, ask) if len(plan.rungs) > 1 else {}
+    made_lanes = _Lanes(state, conversation)
+
+    def tell(rung: Rung) -> ArbiterError | None:
+        try:
+            made_lanes.of(rung, rung.provider.accounts[0], ask)
+        except ArbiterError as error:
+            return error
+        return None
 
     def begin(taken: Step | None) -> Climb:
-        draw, amount = _random.random, ask.amount
         made = Climb(
-            plan, state, monotonic, draw, conversation, fits, amount=amount, small=small, minds_cooldowns=minds
+            plan,
+            state,
+            monotonic,
+            _random.random,
+            conversation,
+            fits,
+            tell=tell,
+            amount=ask.amount,
+            small=small,
+            minds_cooldowns=minds,
         )
         if taken is not None:
             made.took(taken)
@@ -166,8 +182,9 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
                 # Nobody is left who takes the conversation as it is.
                 adapted = [(rung, made) for rung in steps.unfit if (made := continuity.adapted(rung)) is not None]
             if not adapted or steps.is_over:
+                verdict = steps.verdict()
                 book.explain(steps.passed)
-                raise steps.verdict()
+                raise verdict
             rung, ask = adapted.pop(0)
             steps.admit(rung, is_last=not adapted)
             step = steps.next()
@@ -183,7 +200,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         may_nudge = silent is None
         lane: Lane | None = None
         try:
-            lane = _lane(step, ask, state, conversation)
+            lane = made_lanes.of(step.rung, step.account, ask)
             live = await _try(
                 step, lane, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, artefacts=artefacts
             )
@@ -192,9 +209,10 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             raise
         except ArbiterError as failure:
             error = failure
+            if lane is None:
+                state.release(step.rung.provider.name)  # nobody was asked: the next one tries it
             if lane is None and silent is None and isinstance(error, ProtocolUnsupported):
-                # Nobody was asked, so nothing is lost: another target may speak what this one does not.
-                state.release(step.rung.provider.name)
+                # So nothing is lost: another target may speak what this one does not.
                 steps = steps or begin(step)
                 steps.passed_over(error)
                 step = steps.next()
@@ -251,11 +269,24 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         return live
 
 
-def _lane(step: Step, ask: Ask, state: State, conversation: Conversation) -> Lane:
-    rung = step.rung
-    lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(state, rung)
-    moved = conversation.has_been_elsewhere(rung)
-    return lanes.choose(ask, rung, step.account.label or "", lacks=lacks, moved=moved)
+class _Lanes:
+    """The lanes of one climb. The last is kept: whether a target can be told a request is asked just before it is."""
+
+    def __init__(self, state: State, conversation: Conversation) -> None:
+        self._state = state
+        self._conversation = conversation
+        self._last: tuple[Rung, Account, Ask, bool, Lane] | None = None
+
+    def of(self, rung: Rung, account: Account, ask: Ask) -> Lane:
+        """Errors: what `lanes.choose` has."""
+        lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(self._state, rung)
+        last = self._last
+        if last is not None and last[0] is rung and last[1] is account and last[2] is ask and last[3] == lacks:
+            return last[4]
+        moved = self._conversation.has_been_elsewhere(rung)
+        lane = lanes.choose(ask, rung, account.label or "", lacks=lacks, moved=moved)
+        self._last = (rung, account, ask, lacks, lane)
+        return lane
 
 
 async def _try(

@@ -309,6 +309,63 @@ def test_whoever_could_be_told_and_cannot_be_asked_now_decides_what_the_client_h
     assert "'a'" not in str(said)
 
 
+NO_SOUND = ProtocolUnsupported("no sound here")
+
+
+def deaf(*names: str) -> dict[str, Any]:
+    """Options of a climb in which these cannot be told the request."""
+    return {"tell": lambda rung: NO_SOUND if rung.provider.name in names else None}
+
+
+def test_a_request_limit_counts_nothing_that_is_not_sent():
+    """SPEC 4.5: what the provider never saw is not taken from whoever it can serve."""
+    walk = Walk([rung("a", request_limits=RequestLimits(per_minute=1)), rung("b")], options=deaf("a"))
+    for _ in range(3):
+        walk.begin()
+        assert str(walk.step()).startswith("a")
+        walk.climb.passed_over(NO_SOUND)
+        assert walk.step() == "b first"
+    walk.options = {}
+    walk.begin()
+    assert walk.step() == "a first"
+
+
+@pytest.mark.parametrize("what", ["rests", "paused", "refused", "limited"])
+def test_nobody_is_waited_for_who_cannot_be_told_the_request_either(what):
+    """A 429 or a 503 would have the client come back with what never can be served."""
+    limits = RequestLimits(per_minute=1) if what == "limited" else RequestLimits()
+    walk = Walk([rung("a"), rung("b", "key", request_limits=limits)])
+    if what == "rests":
+        walk.state.cool(("b", name("key")), 12, is_told=True, is_quota=False)
+    elif what == "paused":
+        walk.state.pause(Pause("provider", "b", "maintenance"))
+    elif what == "refused":
+        walk.state.refuse(("b", name("key")))
+    else:
+        assert walk.state.admit("b", 1, 0) == 0
+    walk.options = deaf("a", "b")
+    walk.begin()
+    step = walk.step()
+    while step is not None:
+        walk.climb.passed_over(NO_SOUND)
+        step = walk.step()
+    assert walk.climb.verdict() is NO_SOUND
+    assert walk.climb.passed["b/m"] == walk.climb.passed["a/m"] == "cannot be told it (no sound here)"
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"), [(NO_ANSWER, ["a first", "a retry", "a retry"]), (TimedOut("idle", 1), ["a first", "a retry"])]
+)
+def test_who_cannot_be_told_the_request_is_no_other_to_fall_back_to(error, tries):
+    """SPEC 4.1: the only one who can serve it is tried as if the plan named nobody else."""
+    walk = Walk([rung("a", retry=Retry(attempts=3, before_fallback=1)), rung("b")], options=deaf("b"))
+    step, taken = walk.step(), []
+    while step is not None and step.startswith("a"):
+        taken.append(step)
+        step = walk.fail(error)
+    assert taken == tries
+
+
 def test_who_is_surely_too_small_is_asked_only_where_nobody_else_can_be():
     """SPEC 1.1, 4.6: the estimate chooses, and never takes the only one away."""
     small = {"a/m": "takes 100 tokens, and the prompt is longer"}
