@@ -283,3 +283,21 @@ def test_a_client_that_leaves_a_provider_on_trial_does_not_keep_others_from_it(g
         assert not state(gateway)["breakers"]
 
     served(main)
+
+
+def test_a_request_that_is_refused_before_it_is_sent_is_no_trial(gateway, keys, served):
+    """SPEC 4.9: the provider has not seen it, so the next one tries."""
+
+    async def main() -> None:
+        asked = 0
+        while not state(gateway)["breakers"] or not state(gateway)["breakers"][0]["open"]:
+            assert (await say(gateway, f"gloom-{asked}", "dusk")).status == 200 and asked < 20
+            asked += 1
+        async with Origin(keys.script, port=keys.dark) as back:
+            while state(gateway)["breakers"][0]["seconds_left"] > 0:
+                await asyncio.sleep(0.02)
+            body = {"model": "dusk", "max_tokens": 9, "messages": [{"role": "user", "content": 5}]}
+            assert (await ask(gateway.port, "/v1/messages", body)).status == 400
+            assert (await say(gateway, "next", "dusk")).status == 200 and len(back.requests) == 1
+
+    served(main)
