@@ -30,18 +30,18 @@ from arbiter.wire.vault import is_sealed
 
 _INPUT, _PREVIOUS, _CONVERSATION = "input", "previous_response_id", "conversation"
 _ENCRYPTED = b'"encrypted_content"'
-_TELLING = (_ENCRYPTED, b'"item_reference"', b'"reasoning"')
 _ITEM, _ITEM_DONE = b'"response.output_item.', b'"response.output_item.done"'
 _ITEMS = ("response.output_item.added", "response.output_item.done")
 _WHOLE = (b'"response.created"', b'"response.completed"', b'"response.incomplete"')
 _WHOLES = ("response.created", "response.completed", "response.incomplete")
 _NEWEST = re.compile(rb'"encrypted_content"\s*:\s*"([^"\\]+)"')
-_SEALED = re.compile(rb'"encrypted_content"\s*:\s*"')
+_ID = re.compile(rb'"(?:i|\\u0069)(?:d|\\u0064)"')
 _OWN_ID = re.compile(r"rs_[0-9a-f]{32}_\d+")  # how `responses_answer.Names` makes one
 _OWN_ITEM = re.compile(r"(?:msg|fc|ctc|rs)_([0-9a-f]{32})_\d+")
 OWN_ANSWER = "resp_"
 """How the id of an answer of the gateway's begins, before its trace id."""
 _BLANK = b" \t\r\n"
+_MOST_OBJECTS = 100_000  # that are read in one go; more are cut apart first, which is slower and counts them
 
 _UNREADABLE = (BadRequest, msgspec.MsgspecError, RecursionError, UnicodeError)
 
@@ -54,6 +54,19 @@ class _Item(msgspec.Struct):
     role: Any = None
     id: Any = None
     encrypted_content: Any = None
+
+
+class _Named(msgspec.Struct):
+    """An item, and of what is encrypted no more than whether it is there: that is most of its bytes."""
+
+    type: Any = None
+    role: Any = None
+    id: Any = None
+    encrypted_content: Raw = Raw(b"")
+
+    @property
+    def is_encrypted(self) -> bool:
+        return bytes(self.encrypted_content) not in (b"", b"null", b'""')
 
 
 class _Response(msgspec.Struct):
@@ -69,6 +82,7 @@ class _Event(msgspec.Struct):
 
 
 _decode_item = msgspec.json.Decoder(_Item).decode
+_decode_named = msgspec.json.Decoder(list[_Named]).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
 _decode_event = msgspec.json.Decoder(_Event).decode
 
@@ -111,7 +125,7 @@ class Referred(NamedTuple):
 def referred(members: Mapping[str, Raw]) -> list[Referred]:
     """Return what a request refers to by its id.
 
-    Errors: none; what cannot be read refers to nothing.
+    Errors: BadRequest where there are more items than anybody looks through.
     """
     found = []
     previous, conversation = previous_of(members), conversation_of(members)
@@ -119,29 +133,46 @@ def referred(members: Mapping[str, Raw]) -> list[Referred]:
         found.append(Referred("Previous response", previous, _PREVIOUS))
     if conversation:
         found.append(Referred("Conversation", conversation, _CONVERSATION))
-    if not _may_refer(bytes(members.get(_INPUT, b""))):
-        return found
-    try:
-        items = map(_item, _entries(Cutter(), members))
-        found += [Referred("Item", item.id, _INPUT) for item in items if item is not None and _is_reference(item)]
-    except _UNREADABLE:
-        pass
-    return found
+    items = _with_ids(members)
+    return found + [Referred("Item", item.id, _INPUT) for item in items if _is_reference(item)]
 
 
 def own_items(members: Mapping[str, Raw]) -> dict[str, str]:
     """Return the items that a request only refers to and whose ids this gateway made: id -> trace id of their answer.
 
-    Errors: none; what cannot be read refers to nothing.
+    Errors: BadRequest where there are more items than anybody looks through.
     """
-    if b'"item_reference"' not in bytes(members.get(_INPUT, b"")):
-        return {}
-    try:
-        items = [_item(entry) for entry in _entries(Cutter(), members)]
-    except _UNREADABLE:
-        return {}
-    made = {item.id: _OWN_ITEM.fullmatch(item.id) for item in items if item is not None and _is_only_named(item)}
+    made = {item.id: _OWN_ITEM.fullmatch(item.id) for item in _with_ids(members) if _is_only_named(item)}
     return {ident: match[1] for ident, match in made.items() if match is not None}
+
+
+def _with_ids(members: Mapping[str, Raw]) -> list[_Item]:
+    """Return the items of a request that have an id: without one, nothing is referred to. Of what is encrypted it is
+    only told that it is there.
+
+    All of them are read, however an item spells what it is: who wants another's must not be able to hide it.
+    Errors: BadRequest where there are more items than anybody looks through.
+    """
+    raw = bytes(members.get(_INPUT, b""))
+    if not marked.is_array(raw):
+        return []
+    if raw.count(b"{") <= _MOST_OBJECTS:
+        try:
+            items = _decode_named(nesting.whole(raw))
+        except _UNREADABLE:
+            pass  # not all of them are objects
+        else:
+            return [_Item(one.type, one.role, one.id, one.is_encrypted) for one in items if one.id is not None]
+    try:
+        entries = Cutter().pieces_of(raw)
+    except BadRequest:
+        raise BadRequest(f"{_INPUT}: there are more items than are looked through", param=_INPUT) from None
+    return [item for item in map(_item, entries) if item is not None and item.id is not None]
+
+
+def _may_have_id(raw: bytes) -> bool:
+    """Whether there could be an id in `raw`, also in escapes that no encoder writes. False is certain."""
+    return b'"id"' in raw or (b"\\u00" in raw and _ID.search(raw) is not None)
 
 
 def with_items(members: Mapping[str, Raw], items: Mapping[str, Raw]) -> dict[str, Raw]:
@@ -155,31 +186,28 @@ def with_items(members: Mapping[str, Raw], items: Mapping[str, Raw]) -> dict[str
 
 
 def _in_place(entry: bytes, items: Mapping[str, Raw]) -> bytes:
-    item = _item(entry) if b'"item_reference"' in entry else None
+    item = _item(entry) if _may_have_id(entry) else None
     found = items.get(item.id) if item is not None and _is_only_named(item) else None
     return entry if found is None else bytes(found)
 
 
 def is_only_named(part: object) -> bool:
     """Whether a part of a request is an item that stands elsewhere."""
-    if not isinstance(part, Opaque) or b'"item_reference"' not in part.raw:
+    if not isinstance(part, Opaque):
         return False
     item = _item(part.raw)
     return item is not None and _is_only_named(item)
 
 
 def _is_only_named(item: _Item) -> bool:
-    return item.type == "item_reference" and isinstance(item.id, str) and bool(item.id)
+    """Whether an item is `{"id": …}` and nothing else; its type need not be said, and a message has a role."""
+    is_bare = item.type == "item_reference" or (item.type is None and item.role is None)
+    return is_bare and isinstance(item.id, str) and bool(item.id)
 
 
 def previous_of(members: Mapping[str, Raw]) -> str | None:
     """Return the id of the answer that a request goes on from."""
     return _text(members.get(_PREVIOUS)) or None
-
-
-def _may_refer(raw: bytes) -> bool:
-    """Whether an input may hold references. A quick look: most requests of agents have thoughts in them, whole ones."""
-    return b'"item_reference"' in raw or raw.count(b'"reasoning"') > len(_SEALED.findall(raw))
 
 
 def conversation_of(members: Mapping[str, Raw]) -> str | None:
@@ -212,7 +240,7 @@ def newest(members: Mapping[str, Raw], owner: str | None) -> bytes | None:
 def refers(members: Mapping[str, Raw]) -> bool:
     """Whether the conversation stands elsewhere: only who keeps it can go on with it."""
     stands_there = bool(_text(members.get(_PREVIOUS)) or conversation_of(members))
-    return stands_there or b'"item_reference"' in bytes(members.get(_INPUT, b""))
+    return stands_there or any(map(_is_only_named, _with_ids(members)))
 
 
 def is_own(type: Any, ident: Any, encrypted: Any) -> bool:
@@ -415,10 +443,15 @@ def _text(raw: Raw | None) -> str | None:
 def _entries(cutter: Cutter, members: Mapping[str, Raw], *, telling: bool = True) -> list[bytes]:
     """Return the items of a request; with `telling` only those that may bear a mark."""
     raw = bytes(members.get(_INPUT, b""))
-    if not marked.is_array(raw) or (telling and not any(word in raw for word in _TELLING)):
+    if not marked.is_array(raw) or (telling and not _may_tell(raw)):
         return []
     entries = cutter.pieces_of(raw)
-    return [entry for entry in entries if any(word in entry for word in _TELLING)] if telling else entries
+    return list(filter(_may_tell, entries)) if telling else entries
+
+
+def _may_tell(raw: bytes) -> bool:
+    """Whether there could be something in `raw` that bears a mark. False is certain."""
+    return _ENCRYPTED in raw or _may_have_id(raw)
 
 
 def _item(entry: bytes) -> _Item | None:

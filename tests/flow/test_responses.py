@@ -313,7 +313,7 @@ def test_a_stored_answer_may_be_asked_for_as_a_stream(gateway: Gateway, ups: dic
     run(main)
 
 
-@pytest.mark.parametrize("how", ["previous_response_id", "conversation", "item_reference"])
+@pytest.mark.parametrize("how", ["previous_response_id", "conversation", "item_reference", "untyped"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_nobody_goes_on_with_what_was_given_to_another(
     gateway: Gateway, ups: dict[str, Upstream], how: str, stream: bool
@@ -322,8 +322,9 @@ def test_nobody_goes_on_with_what_was_given_to_another(
     ident = f"_{how}_{stream}"
 
     def refer(number: str) -> dict[str, Any]:
-        if how == "item_reference":
-            return {"input": [{"type": "item_reference", "id": f"msg{number}"}, {"role": "user", "content": "go on"}]}
+        if how in ("item_reference", "untyped"):
+            typed = {"type": "item_reference"} if how == "item_reference" else {}
+            return {"input": [{**typed, "id": f"msg{number}"}, {"role": "user", "content": "go on"}]}
         return {how: f"resp{number}" if how == "previous_response_id" else f"conv{number}"}
 
     async def main() -> None:
@@ -343,7 +344,7 @@ def test_nobody_goes_on_with_what_was_given_to_another(
             found = await ask(gateway.port, PATH, theirs, headers=caller("ben"))
             error = found.json["error"]
             what = {"previous_response_id": "Previous response", "conversation": "Conversation"}.get(how, "Item")
-            param = "input" if how == "item_reference" else how
+            param = "input" if what == "Item" else how
             assert (found.status, error["param"], error["type"]) == (404, param, "invalid_request_error")
             assert error["message"].startswith(f"{what} with id '") and error["message"].endswith("' not found.")
             assert len(ups["one"].asked()) == 1

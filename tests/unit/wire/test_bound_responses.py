@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from arbiter.errors import BadRequest
 from arbiter.wire.bound_responses import (
     Keeper,
     conversation_of,
@@ -179,6 +180,39 @@ def test_of_closed_turns_only_what_is_foreign_goes() -> None:
 def test_what_may_not_go_stays_or_nothing_does(items: Any, more: dict[str, Any]) -> None:
     asked = members(items, **more)
     assert without_reasoning(asked, ME, set(marks(asked, ME))) is None
+
+
+HIDDEN = [
+    b'{"type":"item_reference","id":"theirs"}',
+    b'{"id":"theirs"}',
+    b'{"type":null,"id":"theirs"}',
+    rb'{"type":"item\u005freference","id":"theirs"}',
+    rb'{"\u0074ype":"item_reference","i\u0064":"theirs"}',
+    b'{ "id" : "theirs" , "type" : "item_reference" }',
+    rb'{"type":"reasonin\u0067","summary":[],"id":"theirs"}',
+    b'{"type":"reasoning","id":"theirs","summary":[],"encrypted_content":null}',
+    b'{"type":"compaction","encrypted_content":"mine"},{"type":"reasoning","id":"theirs","summary":[]}',
+    rb'{"role":"user","content":"\ud800"},{"id":"theirs"}',
+    b'7,{"id":"theirs"}',
+    b"{}," * 100_001 + b'{"id":"theirs"}',
+]
+
+
+@pytest.mark.parametrize("items", HIDDEN)
+def test_a_reference_is_seen_however_it_is_spelled(items: bytes) -> None:
+    """OpenAI reads it as any JSON, and its type need not be said: another's id must not pass because it hides."""
+    (found,) = referred({"input": Raw(b"[%b]" % items)})
+    assert (found.what, found.ident, found.param) == ("Item", "theirs", "input")
+
+
+def test_no_more_items_are_sent_than_are_looked_through() -> None:
+    with pytest.raises(BadRequest, match="more items"):
+        referred({"input": Raw(b"[%b{}]" % (b"{}," * 200_000))})
+
+
+@pytest.mark.parametrize("item", [USER, CALL, {"role": "user", "id": "msg_1", "content": "x"}, sealed("mine")])
+def test_what_is_whole_refers_to_nothing(item: Any) -> None:
+    assert referred(members([item])) == [] and not refers(members([item]))
 
 
 @pytest.mark.parametrize(
