@@ -1,4 +1,4 @@
-"""Agents of three formats, as they keep a conversation: all that an answer brought goes into the next request.
+"""Agents of four formats, as they keep a conversation: all that an answer brought goes into the next request.
 
     agent = ChatAgent(gateway.port, "claude", stream=True)
     answer = await agent.turn()                     # asks, and answers the calls that came; `agent.said` grew
@@ -31,10 +31,13 @@ class Agent:
 
     async def turn(self) -> Answer:
         headers = [("authorization", f"Bearer {self.key}")] if self.key else []
-        answer = await ask(self.port, self.PATH, {**self.body(), **self.members}, headers=headers)
+        answer = await ask(self.port, self.path(), {**self.body(), **self.members}, headers=headers)
         if answer.status == 200:
             self.take(answer)
         return answer
+
+    def path(self) -> str:
+        return self.PATH
 
     def body(self) -> dict[str, Any]:
         raise NotImplementedError
@@ -183,3 +186,41 @@ class ResponsesAgent(Agent):
 
     def forget_plain_thoughts(self) -> None:
         self.history = [item for item in self.history if item.get("type") != "reasoning" or not item["summary"]]
+
+
+class GeminiAgent(Agent):
+    """As Google's SDK keeps a chat: every part comes back as it came."""
+
+    def __init__(self, port: int, model: str, *, stream: bool, key: str | None = None, **members: Any) -> None:
+        super().__init__(port, model, stream=stream, key=key, **members)
+        self.history = [{"role": "user", "parts": [{"text": self.history[0]["content"]}]}]
+
+    def path(self) -> str:
+        how = "streamGenerateContent?alt=sse" if self.stream else "generateContent"
+        return f"/v1beta/models/{self.model}:{how}"
+
+    def body(self) -> dict[str, Any]:
+        thinking = {"includeThoughts": True, "thinkingLevel": "high"}
+        read = {"name": "read", "parameters": SCHEMA}
+        return {
+            "contents": self.history,
+            "tools": [{"functionDeclarations": [read]}],
+            "generationConfig": {"thinkingConfig": thinking},
+        }
+
+    def take(self, answer: Answer) -> None:
+        told = [json.loads(data) for _, data in answer.events] if self.stream else [answer.json]
+        parts = [part for one in told for part in one["candidates"][0].get("content", {}).get("parts", ())]
+        self.history.append({"role": "model", "parts": parts})
+        self.said.append("".join(one["text"] for one in parts if "text" in one and not one.get("thought")))
+        calls = [one["functionCall"] for one in parts if "functionCall" in one]
+        self.is_calling = bool(calls)
+        answers = [{"name": one["name"], "response": {"output": "ok"}} for one in calls]
+        ids = [{"id": one["id"]} if "id" in one else {} for one in calls]
+        results = [{"functionResponse": {**id, **one}} for id, one in zip(ids, answers, strict=True)]
+        if results:
+            self.history.append({"role": "user", "parts": results})
+
+    def forget_plain_thoughts(self) -> None:
+        for turn in self.history:
+            turn["parts"] = [part for part in turn["parts"] if not part.get("thought")]

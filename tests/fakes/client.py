@@ -83,7 +83,7 @@ class Answer:
 
 def events_of(body: bytes) -> list[tuple[str, str]]:
     found = []
-    for block in body.decode().split("\n\n"):
+    for block in body.decode().replace("\r\n", "\n").split("\n\n"):
         name, data = "", []
         for line in block.split("\n"):
             if line.startswith("event: "):

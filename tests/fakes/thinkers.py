@@ -78,15 +78,14 @@ class Thinker:
         thought = f'{self.PREFIX} thought {number}:\n"quoted", \\ and — 思考 🧠'
         text = (DONE if done >= STEPS else f"Step {done + 1}.") if self.says or done >= STEPS else ""
         call = None if done >= STEPS else f"{self.PREFIX}_call_{number}"
-        is_framed = request.target.endswith("/invoke-with-response-stream")
+        is_framed = request.target.endswith(("/invoke-with-response-stream", "/converse-stream"))
         is_stream = body.get("stream") or ":streamGenerateContent" in request.target or is_framed
         pieces = self.stream(thought, text, call, account) if is_stream else None
         if pieces is None:
             whole = json.dumps(self.whole(thought, text, call, account)).encode()
             await peer.send(answer(whole, headers=[_JSON]))
         elif is_framed:
-            frames = (eventstream.chunk(piece.split(b"data: ", 1)[1].strip()) for piece in pieces)
-            await peer.send(_FRAMED_HEAD + b"".join(chunk(frame) for frame in frames) + LAST_CHUNK)
+            await peer.send(_FRAMED_HEAD + b"".join(chunk(self.frame(piece)) for piece in pieces) + LAST_CHUNK)
         else:
             await peer.send(_HEAD + b"".join(chunk(piece) for piece in pieces) + LAST_CHUNK)
 
@@ -99,6 +98,10 @@ class Thinker:
 
     def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
         raise NotImplementedError
+
+    def frame(self, event: bytes) -> bytes:
+        """One event of its own stream as Bedrock frames it."""
+        return eventstream.chunk(event.split(b"data: ", 1)[1].strip())
 
     def refusal(self, message: str) -> tuple[str, dict[str, Any]]:
         """The status and the body of what it says to a request that it does not take."""
@@ -120,7 +123,11 @@ ARGUMENTS = ['{"path": ', '"a.txt"', "}"]
 
 
 class Claude(Thinker):
+    """With adaptive thinking Anthropic takes a call without its thought, too; this one does where it is told not to
+    `insist`."""
+
     PREFIX = "claude"
+    insists = True
 
     def __init__(self, *, says: bool = True, same_as: Claude | None = None) -> None:
         super().__init__(says=says)
@@ -161,7 +168,8 @@ class Claude(Thinker):
             calls = [one["id"] for one in content if one["type"] == "tool_use"]
             done += len(calls)
             own = [call for call in calls if self.has_made(call)]
-            if switch in ("enabled", "adaptive") and own and content[:2] != self.minted[own[0]]:
+            is_bound = switch == "enabled" or (switch == "adaptive" and self.insists)
+            if is_bound and own and content[:2] != self.minted[own[0]]:
                 raise Refused(f"messages.{place}.content.0: Expected `thinking` or `redacted_thinking`")
             if switch == "enabled" and place >= opens and calls and content[0] not in thoughts:
                 raise Refused(f"messages.{place}.content.0.type: Expected `thinking`, but found `{content[0]['type']}`")
