@@ -11,6 +11,7 @@ no cooldown and causes none, counts against no limit, is nobody's load, and hold
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Literal
 
@@ -24,10 +25,20 @@ from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.live import Live
 from arbiter.clock import monotonic
-from arbiter.errors import BadRequest, ErrorClass, Paused, ProtocolUnsupported, Retry, UpstreamError, UpstreamStatus
+from arbiter.errors import (
+    BadRequest,
+    ErrorClass,
+    KeyRefused,
+    Paused,
+    ProtocolUnsupported,
+    Retry,
+    UpstreamError,
+    UpstreamStatus,
+)
 from arbiter.model import NOT_KEPT
 from arbiter.routing.plan import Plan, Rung
 from arbiter.wire import bound_responses, faults, native
+from arbiter.wire.dialects import dialect_of
 
 LACKING_S = 15 * 60.0  # how long a server that has no such endpoint is believed
 
@@ -79,10 +90,12 @@ class Counting:
         rung = plan.rungs[0]
         provider = rung.provider
         endpoint = rung.url + ask.path
+        here = f"{endpoint} {rung.model}"
+        lacking = around.state.standing().lacking
         lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung)
         if (
             not lanes.counts_tokens(ask.format.name, rung, lacks=lacks)
-            or around.state.standing().lacking.get(endpoint, 0.0) > monotonic()
+            or max(lacking.get(endpoint, 0.0), lacking.get(here, 0.0)) > monotonic()
         ):
             return _estimated(rung, ask, amount, "unsupported")
         if self._under_way[provider.name] >= max(1, provider.max_connections // 2):
@@ -96,6 +109,9 @@ class Counting:
         except UpstreamError as error:
             if _lacks(error):
                 around.state.lack(endpoint, LACKING_S)
+                return _estimated(rung, ask, amount, "unsupported")
+            if _is_not_for(error, rung):
+                around.state.lack(here, LACKING_S)
                 return _estimated(rung, ask, amount, "unsupported")
             if error.retry is Retry.NEVER or error.code in (ErrorClass.CONFIG, ErrorClass.CONTEXT_LENGTH):
                 raise
@@ -128,6 +144,19 @@ def _lacks(error: UpstreamError) -> bool:
     if error.format == native.RESPONSES:
         return faults.lacks_endpoint(error)
     return error.status != 404 or b"model" not in error.body.lower()
+
+
+_SPEAKS_OF_COUNTING = re.compile(rb"count[- ]tokens|counting tokens|token counting", re.IGNORECASE)
+
+
+def _is_not_for(error: UpstreamError, rung: Rung) -> bool:
+    """Whether the server counts for others, but not for this model, in this region or on this key. Clouds say it with
+    the status of a bad request: the endpoint is a model's like others (Vertex AI), or knows few names (Bedrock)."""
+    if isinstance(error, KeyRefused):
+        return error.told == 403 and dialect_of(rung.provider).counts_by_right
+    if not isinstance(error, UpstreamStatus) or error.status not in (400, 404):
+        return False
+    return _SPEAKS_OF_COUNTING.search(error.body) is not None
 
 
 def _learn(live: Live, around: Around, amount: Amount, member: str) -> None:

@@ -211,9 +211,10 @@ class NativeLane:
         asks_usage = ask.stream and not rung.provider.takes_logins
         # To whom a login goes, its request goes as it came, with the window that stands in the model's name.
         model = rung.model + ask.window if rung.provider.takes_logins else rung.model
-        changes = dialect_of(rung.provider).changes(ask.format.name, ask.incoming.fields, betas_of(ask.window))
+        spoken_by, betas = dialect_of(rung.provider), betas_of(ask.window)
+        changes = spoken_by.changes(ask.format.name, ask.incoming.fields, betas, counts=ask.counts_tokens)
         spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes)
-        self.body = spliced.body
+        self.body = spoken_by.to_count(ask.format.name, spliced.body) if ask.counts_tokens else spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
         self._sets_marks = rung.target.prompt_cache in ("arbiter", "off")
         self._drop_usage = spliced.asked_usage
@@ -258,7 +259,7 @@ class NativeLane:
 
     async def whole(self, body: bytes, kind: str) -> Whole:
         if self._ask.counts_tokens:
-            return Whole(body, None)
+            return Whole(dialect_of(self._rung.provider).counted(self.format.name, body), None)
         found = _READ[self.format.name](body)
         # As in a stream that begins with one: the 200 was too early, and nobody has seen it yet.
         return Whole(body, found, error=faults.in_stream(body) if found.error is not None else None)

@@ -13,6 +13,7 @@ Source: AWS Identity and Access Management, "Create a signed AWS API request"; B
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -33,7 +34,9 @@ _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([a-z0-9;-]+), "
     r"Signature=([0-9a-f]{64})"
 )
-_PATH = re.compile(r"/model/([A-Za-z0-9._~%-]+)/(converse|converse-stream|invoke|invoke-with-response-stream)")
+_PATH = re.compile(
+    r"/model/([A-Za-z0-9._~%-]+)/(converse|converse-stream|invoke|invoke-with-response-stream|count-tokens)"
+)
 
 
 @dataclass
@@ -86,7 +89,12 @@ class Bedrock(Origin):
             raise Refused(400, "ValidationException", "content-type must be application/json")
         model, operation = unquote(found[1]), found[2]
         body = json.loads(request.body)
-        check = check_anthropic if operation.startswith("invoke") else check_converse
+        if operation == "count-tokens":
+            # Of a profile, or an ARN, it knows no model; and what it counts is a body that could be sent.
+            if not model.startswith("anthropic."):
+                raise invalid("The provided model doesn't support counting tokens.")
+            body = json.loads(base64.b64decode(body["input"]["invokeModel"]["body"], validate=True))
+        check = check_anthropic if operation.startswith(("invoke", "count")) else check_converse
         check(body, model)
         return Call(model, operation, body, request)
 

@@ -15,7 +15,7 @@ from tests.fakes.client import Ending, ask, run
 from tests.fakes.eventstream import chunk as framed
 from tests.fakes.eventstream import exception, stream
 from tests.fakes.gateway import Gateway, free_port, until
-from tests.fakes.origin import CLOSE, LAST_CHUNK, answer, chunk, chunked_head
+from tests.fakes.origin import CLOSE, LAST_CHUNK, Peer, Request, answer, chunk, chunked_head
 from tests.fakes.wires import CHAT, JSON, MESSAGES, RESPONSES, WIRES, Wire
 
 CLAUDE, NOVA = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0", "eu.amazon.nova-pro-v1:0"
@@ -291,11 +291,72 @@ def test_an_error_is_told_in_the_clients_format_and_not_in_bedrocks(cloud: Cloud
     run(main)
 
 
-def test_tokens_are_estimated_where_bedrock_counts_none(cloud: Cloud) -> None:
+COUNT = "/v1/messages/count_tokens"
+
+
+def test_a_claude_is_counted_by_bedrock(cloud: Cloud) -> None:
+    """By the bare name of its model, whatever profile it is asked under, and as the body that would be sent: that has
+    to say how much may be written."""
+
     async def main() -> None:
-        async with Bedrock(b"", port=cloud.upstream) as bedrock:
-            found = await ask(cloud.port, "/v1/messages/count_tokens", MESSAGES.ask(model=CLAUDE))
-        assert bedrock.requests == [] and found.header("x-arbiter-estimate") == "unsupported"
-        assert found.json["input_tokens"] > 0
+        async with Bedrock(answer(b'{"inputTokens":42}', headers=[JSON]), port=cloud.upstream) as bedrock:
+            asked = {name: value for name, value in MESSAGES.ask(model=CLAUDE).items() if name != "max_tokens"}
+            found = await ask(cloud.port, COUNT + "?beta=true", asked)
+            assert (found.status, found.body) == (200, b'{"input_tokens":42}')
+            assert found.header("x-arbiter-estimate") is None
+            thinking = {"thinking": {"type": "enabled", "budget_tokens": 2048}}
+            assert (await ask(cloud.port, COUNT, {**asked, **thinking})).status == 200
+            assert (await ask(cloud.port, COUNT, {**asked, "max_tokens": 7, "model": "by-key"})).status == 200
+        assert [call.operation for call in bedrock.calls] == ["count-tokens"] * 3
+        assert {call.model for call in bedrock.calls} == {CLAUDE.removeprefix("eu.")}
+        assert [call.body["max_tokens"] for call in bedrock.calls] == [1, 2049, 7]
+        assert bedrock.calls[0].body["messages"] == asked["messages"]
+        (attempt,) = cloud.row(found.trace_id)["attempts"]
+        assert (attempt["lane"], attempt["format_out"], attempt["outcome"]) == ("native", "anthropic-messages", "ok")
+        async with Bedrock(answer(b"{}", headers=[JSON]), port=cloud.upstream):
+            found = await ask(cloud.port, COUNT, asked)
+            assert (found.status, found.header("x-arbiter-estimate")) == (200, "unavailable")
 
     run(main)
+
+
+def test_tokens_are_estimated_where_bedrock_counts_none(tmp_path: Path) -> None:
+    """Through Converse; of a model that it does not count, which is not asked about again, and others are; and on a key
+    that may ask, but not count."""
+    models = [CLAUDE, "anthropic.claude-3-haiku-20240307-v1:0", {"id": "claude", "upstream": CLAUDE, "api": "converse"}]
+    port = free_port()
+    provider = {"type": "bedrock", "region": REGION, "endpoint": f"http://127.0.0.1:{port}", "key": BEARER}
+    said: list[bytes] = []
+    script = [b""]
+
+    async def play(peer: Peer, request: Request) -> None:
+        said.append(request.target.encode())
+        await peer.send(script[0])
+
+    def refusal(status: int, kind: str, message: str) -> bytes:
+        headers = [JSON, ("x-amzn-errortype", f"{kind}:http://internal.amazon.com/")]
+        return answer(json.dumps({"message": message}).encode(), status=status, headers=headers)
+
+    async def main() -> None:
+        async with Bedrock(play, port=port):
+            found = await ask(gateway.port, COUNT, MESSAGES.ask(model="claude"))
+            assert (found.header("x-arbiter-estimate"), said) == ("unsupported", [])
+            script[0] = refusal(400, "ValidationException", "The provided model doesn't support counting tokens.")
+            for _ in range(2):
+                found = await ask(gateway.port, COUNT, MESSAGES.ask(model=CLAUDE))
+                assert (found.status, found.header("x-arbiter-estimate")) == (200, "unsupported")
+            assert len(said) == 1 and found.json["input_tokens"] > 0
+            script[0] = refusal(400, "ValidationException", "messages: at least one message is required")
+            found = await ask(gateway.port, COUNT, MESSAGES.ask(model=models[1]))
+            assert (found.status, found.json["error"]["type"]) == (400, "invalid_request_error")
+            script[0] = refusal(403, "AccessDeniedException", "not authorized to perform: bedrock:CountTokens")
+            for _ in range(2):
+                found = await ask(gateway.port, COUNT, MESSAGES.ask(model=models[1]))
+                assert (found.status, found.header("x-arbiter-estimate")) == (200, "unsupported")
+            assert len(said) == 3
+            script[0] = answer(MESSAGES.answer(), headers=[JSON])
+            found = await ask(gateway.port, MESSAGES.path, MESSAGES.ask(model=models[1]))
+            assert found.status == 200, "a key that may not count may still ask"
+
+    with Gateway({"providers": {"aws": {**provider, "models": models}}}, tmp_path, workers=1) as gateway:
+        run(main)

@@ -31,6 +31,7 @@ class Google:
         self.refused: set[str] = set()
         self.claims: list[dict[str, Any]] = []
         self.asked: list[Request] = []
+        self.counts: dict[str, bytes] = {}
         self.lives_s = 3600
         self.is_down = False
 
@@ -43,6 +44,9 @@ class Google:
         if bearer not in self.tokens or bearer in self.refused:
             error = {"error": {"code": 401, "message": "no", "status": "UNAUTHENTICATED"}}
             await peer.send(answer(json.dumps(error).encode(), status="401 Unauthorized", headers=[JSON]))
+            return
+        if (counted := self.counts.get(request.target.rpartition("/")[2])) is not None:
+            await peer.send(counted)
             return
         wire = MESSAGES if "/anthropic/" in request.target else GEMINI
         await peer.send(answer(wire.answer("hello"), headers=[JSON]))
@@ -159,6 +163,43 @@ def test_a_token_may_be_given_and_is_a_bearers(tmp_path: Path) -> None:
     told = config(port, tmp_path, key="ya29.given")
     del told["providers"]["vertex"]["credentials"]
     with Gateway(told, tmp_path / "gateway", workers=1) as gateway:
+        run(main)
+
+
+def test_both_vendors_models_are_counted(tmp_path: Path) -> None:
+    """A Claude by a model of that name, which is told in the body what to count for; a whole request of Gemini's as the
+    members of it that a count has here. Where Claudes are not counted, an estimate is given, and nobody asked again."""
+    port = free_port()
+    claude, count = "claude-sonnet-4-5@20250929", "/v1/messages/count_tokens"
+
+    async def main() -> None:
+        google = Google(port)
+        google.counts["count-tokens:rawPredict"] = answer(b'{"input_tokens":42}', headers=[JSON])
+        google.counts["gemini-2.5-pro:countTokens"] = answer(b'{"totalTokens":43}', headers=[JSON])
+        async with google.origin:
+            asked = {"model": claude, "messages": MESSAGES.ask()["messages"]}
+            found = await ask(gateway.port, count, asked)
+            assert (found.status, found.body, found.header("x-arbiter-estimate")) == (200, b'{"input_tokens":42}', None)
+            inner = {"model": "models/gemini-2.5-pro", **GEMINI.ask(), "toolConfig": {}, "safetySettings": []}
+            path = "/v1beta/models/gemini-2.5-pro:countTokens"
+            for body in ({"generateContentRequest": inner}, GEMINI.ask()):
+                found = await ask(gateway.port, path, body)
+                assert (found.status, found.body) == (200, b'{"totalTokens":43}')
+            refused = {"error": {"code": 404, "message": "Publisher Model `projects/p/locations/x/publishers/anthropic/"
+                                 "models/count-tokens` was not found.", "status": "NOT_FOUND"}}  # fmt: skip
+            google.counts["count-tokens:rawPredict"] = answer(
+                json.dumps(refused).encode(), status="404 Not Found", headers=[JSON]
+            )
+            for _ in range(2):
+                found = await ask(gateway.port, count, asked)
+                assert (found.status, found.header("x-arbiter-estimate")) == (200, "unsupported")
+        told = [(one.target, json.loads(one.body)) for one in google.asked]
+        at = f"{PLACE}/anthropic/models/count-tokens:rawPredict"
+        versioned = {**asked, "anthropic_version": "vertex-2023-10-16"}
+        gemini = (f"{PLACE}/google/models/gemini-2.5-pro:countTokens", GEMINI.ask())
+        assert told == [(at, versioned), gemini, gemini, (at, versioned)]
+
+    with Gateway(config(port, tmp_path), tmp_path / "gateway", workers=1) as gateway:
         run(main)
 
 

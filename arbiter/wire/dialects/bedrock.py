@@ -2,23 +2,31 @@
 
     /model/{model}/converse            /model/{model}/converse-stream               Bedrock's own format, for any model
     /model/{model}/invoke              /model/{model}/invoke-with-response-stream   the model's own: Anthropic's
+    /model/{model}/count-tokens                                                     how many tokens either would read
 
 A body of Anthropic's leaves without `model` and `stream`, which the path says, and with a version of Bedrock's own; the
 client's beta features go into the body, as far as Bedrock knows them (one that it does not know is a 400 for the whole
 request, and so is a member whose feature is not asked for: they stay behind together). Requests are signed (SigV4) with
 an access key, or show a Bedrock API key as a bearer.
 
-Source: AWS, Amazon Bedrock API reference and user guide ("Anthropic Claude Messages API", "Use API keys"), 2026-11.
+What is to be counted is the body that would be sent, in base64, and so has to say how much may be written. Only bare
+names of models are counted: of a profile, that of its model is asked for.
+
+Source: AWS, Amazon Bedrock API reference and user guide ("Anthropic Claude Messages API", "Use API keys",
+"CountTokens"), 2026-11; what CountTokens says of profiles: Boise-State-Development/agentcore-public-stack#430,
+pydantic/pydantic-ai#3367.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
 from msgspec import Raw
 
 from arbiter.config.snapshot import Account, Provider
+from arbiter.errors import Garbled
 from arbiter.wire.dialects.dialect import Changes, Dialect, Pairs
 from arbiter.wire.dialects.sigv4 import authorization, quoted, stamp
 from arbiter.wire.dialects.unframing import CONTENT_TYPE, Unframer
@@ -55,13 +63,37 @@ _ELSEWHERE = ("model", "stream", "service_tier", "inference_geo", "speed")
 _PLAIN = Changes({"anthropic_version": VERSION}, _ELSEWHERE)
 
 
+_PROFILED = re.compile(r"(?:arn:[^/]*:(?:inference-profile|foundation-model)/)?(?:[a-z-]+\.)?(anthropic\..+)")
+"""The name of a model of Anthropic's in that of a profile of some region's, or in an ARN."""
+
+
+class _Thinking(msgspec.Struct):
+    budget_tokens: int = 0
+
+
+class _Asked(msgspec.Struct):
+    thinking: _Thinking | None = None
+
+
+class _Counted(msgspec.Struct, rename="camel"):
+    input_tokens: int
+
+
+_decode_asked, _decode_counted = msgspec.json.Decoder(_Asked).decode, msgspec.json.Decoder(_Counted).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
 class Bedrock(Dialect):
+    counts_by_right = True  # bedrock:CountTokens
     names_its_own = True
     tells_errors = False
 
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         """The client's query is Anthropic's own (`?beta=true`), and stays behind."""
-        if wire == MESSAGES:
+        if wire == MESSAGES and path.endswith("/count_tokens"):
+            call = "count-tokens"
+            model = found[1] if (found := _PROFILED.fullmatch(model)) is not None else model
+        elif wire == MESSAGES:
             call = "invoke-with-response-stream" if stream else "invoke"
         else:
             call = "converse-stream" if stream else "converse"
@@ -74,9 +106,28 @@ class Bedrock(Dialect):
         return [("authorization", f"Bearer {account.key}")]
 
     def counts(self, wire: str) -> bool:
-        return False
+        return wire == MESSAGES
 
-    def changes(self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = ()) -> Changes | None:
+    def to_count(self, wire: str, body: bytes) -> bytes:
+        members = _decode_members(body)
+        if "max_tokens" not in members:
+            try:
+                thinking = _decode_asked(body).thinking
+            except msgspec.MsgspecError:
+                thinking = None  # its provider says what is wrong with it
+            members["max_tokens"] = Raw(b"%d" % ((thinking.budget_tokens if thinking is not None else 0) + 1))
+            body = msgspec.json.encode(members)
+        return msgspec.json.encode({"input": {"invokeModel": {"body": body}}})  # bytes are written in base64
+
+    def counted(self, wire: str, answer: bytes) -> bytes:
+        try:
+            return msgspec.json.encode({"input_tokens": _decode_counted(answer).input_tokens})
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise Garbled("the upstream's answer holds no count") from None
+
+    def changes(
+        self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = (), *, counts: bool = False
+    ) -> Changes | None:
         if wire != MESSAGES:
             return None
         asked = [name.strip() for name in fields.get("anthropic-beta", "").split(",")]

@@ -68,6 +68,9 @@ class Dialect:
     names_its_own = False
     """Whether its names of models are whoever set it up's, and need not say which models they are."""
 
+    counts_by_right = False
+    """Whether counting is a right of its own there, which who may ask need not have."""
+
     tells_errors = True
     """Whether its errors have the shape of the format that it was asked in."""
 
@@ -98,12 +101,23 @@ class Dialect:
         """Return whether it counts tokens where the format `wire` has an endpoint for that."""
         return True
 
-    def changes(self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = ()) -> Changes | None:
+    def changes(
+        self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = (), *, counts: bool = False
+    ) -> Changes | None:
         """Return what is changed in every body of the format `wire`, if anything.
 
-        `fields` are the caller's headers, `betas` what is to be in its `anthropic-beta` besides.
+        `fields` are the caller's headers, `betas` what is to be in its `anthropic-beta` besides; `counts`: it is only
+        counted.
         """
         return None
+
+    def to_count(self, wire: str, body: bytes) -> bytes:
+        """Return the body of a count, of one of the format `wire`."""
+        return body
+
+    def counted(self, wire: str, answer: bytes) -> bytes:
+        """Return the answer to a count as the format `wire` has it. Errors: Garbled where it is none."""
+        return answer
 
     def sealed(
         self,

@@ -26,5 +26,7 @@ class OpenRouter(Dialect):
     def credential(self, account: Account, wire: str) -> Pairs:
         return [("authorization", f"Bearer {account.key}")] if account.key else []
 
-    def changes(self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = ()) -> Changes | None:
+    def changes(
+        self, wire: str, fields: Mapping[str, str], betas: tuple[str, ...] = (), *, counts: bool = False
+    ) -> Changes | None:
         return ASKED if wire == CHAT else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -237,9 +238,29 @@ def test_an_answer_that_bedrock_gives_whole_has_its_facts() -> None:
         raise asyncio.run(lane.whole(b"{}", "application/json")).error or AssertionError
 
 
-def test_bedrock_has_no_count_of_its_own_that_is_asked_for() -> None:
-    assert not lanes.counts_tokens(MESSAGES, rung("bedrock", CLAUDE))
+def test_who_counts_is_asked_for_it() -> None:
+    """Who has Anthropic's format: Bedrock too, but not what is asked through Converse."""
+    assert lanes.counts_tokens(MESSAGES, rung("bedrock", CLAUDE, api="messages"))
+    assert not lanes.counts_tokens(MESSAGES, rung("bedrock", CLAUDE, api="converse"))
     assert lanes.counts_tokens(MESSAGES, rung("azure", api="messages"))
+
+
+@pytest.mark.parametrize(
+    ("model", "counted"),
+    [
+        (CLAUDE, "anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        ("us-gov.anthropic.claude-x", "anthropic.claude-x"),
+        ("anthropic.claude-x", "anthropic.claude-x"),
+        ("arn:aws:bedrock:eu-west-1:1:inference-profile/global.anthropic.claude-x", "anthropic.claude-x"),
+        ("arn:aws:bedrock:eu-west-1::foundation-model/anthropic.claude-x", "anthropic.claude-x"),
+        ("arn:aws:bedrock:eu-west-1:1:application-inference-profile/abc", None),
+    ],
+)
+def test_bedrock_counts_for_models_and_not_for_profiles(model: str, counted: str | None) -> None:
+    """A profile of one's own does not say which model it is: Bedrock may say what it will."""
+    at = rung("bedrock", model, api="messages")
+    path = choose(ask(MESSAGES, HELLO, path="/messages/count_tokens"), at).target()
+    assert unquote(path) == f"/model/{counted or model}/count-tokens"
 
 
 PROFILE = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/abc"
