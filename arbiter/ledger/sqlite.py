@@ -1,4 +1,11 @@
-"""The embedded store: one SQLite file in WAL mode, so that reading never waits for the recorder."""
+"""The embedded store: one SQLite file in WAL mode, so that reading never waits for the recorder.
+
+What becomes of a log (`-wal`) that somebody takes away while it is open: nothing more is written, and whoever notices
+has SQLite move all of it into the file, through a connection that has it open still, and closes every connection that
+this process has. Those that are opened then begin a new log. All must go: SQLite keeps its index of the log for as long
+as one is open, and looks up in the new log what was in the other. A log in whose place there is another with something
+in it is left to people: whose rows are the later ones nobody knows.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +24,17 @@ from arbiter import clock
 from arbiter.ledger import schema
 from arbiter.ledger.database import Dialect, Statement, Unstorable, Values
 from arbiter.ledger.sqlstore import SqlStore
-from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreDown, StoreMissing, StoreRefused
+from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreDown, StoreMissing, StoreMoved, StoreRefused
 
 BUSY_S = 5.0
 _AGAIN_S = 0.02
 _opening = threading.Lock()
 """Held while a file is made or opened. To close any descriptor of a file gives up every lock that this process has on
 it: a thread that made the file, and closes it behind another's first lock, would take that one away unseen. The next
-process to leave the database would then be the last, for all it knows, and take the log away."""
+process to leave the database would then be the last, for all it knows, and take the log away. Held also while the
+connections of a lost log are closed, so that none is opened meanwhile."""
+_RESCUE_S = 0.5
+"""How long they are waited for; who gives up tries again soon."""
 # How many steps SQLite's machine takes between two looks at the clock: a fraction of a millisecond.
 STEPS_PER_LOOK = 10_000
 CACHE_KIB = 16 << 10
@@ -70,8 +80,11 @@ class Sqlite:
     def __init__(self, path: Path, *, readonly: bool, busy_s: float, query_s: float) -> None:
         self.path = path
         self._query_s = query_s
+        self._busy_s = busy_s
         self._until = math.inf  # on the monotonic clock, while a question is asked
         self._lock = threading.Lock()
+        self._readonly = readonly
+        self._is_open = True
         try:
             if path.is_dir():
                 inside = path / "arbiter.db"
@@ -85,6 +98,7 @@ class Sqlite:
                     _make(path)
                 self._file = _identity(path)
                 self._log: tuple[int, int] | None = None  # once there surely is one
+                self._see_no_lost_log()
                 self._db = sqlite3.connect(
                     f"{path.resolve().as_uri()}?mode={'ro' if readonly else 'rw'}",
                     uri=True,
@@ -92,12 +106,13 @@ class Sqlite:
                     isolation_level=None,
                     check_same_thread=False,
                 )
+                _connections.setdefault(self._file, []).append(self)
         except OSError as error:
             raise StoreDown(f"{path}: {error.strerror}") from error
         except sqlite3.Error as error:
             raise _down(path, error) from error
         try:
-            with self._translated():
+            with self._lock, self._translated():
                 if readonly:
                     self._db.execute("PRAGMA query_only = ON")
                 else:
@@ -111,7 +126,7 @@ class Sqlite:
                     # What grew behind a long question does not stay that large for good.
                     self._db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         except BaseException:
-            self._db.close()
+            self._let_go()
             raise
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
@@ -148,9 +163,7 @@ class Sqlite:
             try:
                 yield
                 self._db.execute("COMMIT")
-                if self._log is None:
-                    with contextlib.suppress(OSError):  # not every file system can have one
-                        self._log = _identity(self._log_path)
+                self._know_log()
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
@@ -177,6 +190,7 @@ class Sqlite:
                     # far as the snapshot goes: it lasts no longer than the question may.
                     self._db.execute("BEGIN")
                     yield
+                    self._know_log()
                 finally:
                     self._until = math.inf
                     with contextlib.suppress(sqlite3.Error):  # closed meanwhile
@@ -185,25 +199,91 @@ class Sqlite:
         finally:
             self._lock.release()
 
+    def _know_log(self) -> None:
+        if self._log is None:
+            with contextlib.suppress(OSError):  # not every file system can have one
+                self._log = _identity(self._log_path)
+
     def _check_file(self) -> None:
         """What is open must still be what the path leads to, else rows go where nobody finds them."""
+        if not self._is_open:
+            raise StoreMoved(f"{self._log_path} was removed while it was open")
         for path, known in ((self.path, self._file), (self._log_path, self._log)):
             if known is None:
                 continue
             try:
                 found = _identity(path)
             except OSError as error:
-                raise StoreDown(f"{path}: {error.strerror}; it was removed while it was open") from error
+                raise StoreMoved(f"{path}: {error.strerror}; it was removed while it was open") from error
             if found != known:
-                raise StoreDown(f"{path} was replaced by another file while it was open")
+                raise StoreMoved(f"{path} was replaced by another file while it was open")
 
     @property
     def _log_path(self) -> Path:
         return self.path.with_name(f"{self.path.name}-wal")
 
     def close(self) -> None:
-        with self._lock, contextlib.suppress(sqlite3.Error):
+        if self._has_lost_log():
+            with _opening:
+                if not self._is_open or self._rescue_log() or not self._readonly:
+                    return  # one that could still move the log waits for whoever opens the file next
+        with self._lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._is_open = False
+        with contextlib.suppress(ValueError):
+            _connections.get(self._file, []).remove(self)
+        with contextlib.suppress(sqlite3.Error):
             self._db.close()
+
+    def _see_no_lost_log(self) -> None:
+        """Errors: StoreMoved where others here have a log open that was taken away, and cannot be saved now."""
+        lost = next((one for one in _connections.get(self._file, ()) if one._has_lost_log()), None)
+        if lost is not None and not lost._rescue_log():
+            raise StoreMoved(
+                f"{self._log_path} was removed while it was open, and cannot be moved into {self.path} now"
+            )
+
+    def _has_lost_log(self) -> bool:
+        """Whether its log was taken away, and nobody has written another in its place."""
+        try:
+            if not self._is_open or self._log is None or _identity(self.path) != self._file:
+                return False
+            found = os.stat(self._log_path)
+        except FileNotFoundError:
+            return self.path.exists()
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) != self._log and not found.st_size
+
+    def _rescue_log(self) -> bool:
+        """Have all of a lost log moved into the file, and close whatever is open of it here; False where that cannot be
+        now. `_opening` is held."""
+        kin = list(_connections[self._file])
+        until = clock.monotonic() + _RESCUE_S
+        with contextlib.ExitStack() as held:
+            for one in kin:
+                if not one._lock.acquire(timeout=max(0.0, until - clock.monotonic())):
+                    return False
+                held.callback(one._lock.release)
+            if not any(one._log == self._log and one._moves_log() for one in kin):
+                return False
+            for one in kin:
+                one._let_go()
+        return True
+
+    def _moves_log(self) -> bool:
+        """Move all of the log into the file, whatever its name is now; False where somebody reads what is in it."""
+        if self._readonly:
+            return False
+        try:
+            self._db.execute(f"PRAGMA busy_timeout = {_RESCUE_S * 1000:.0f}")
+            ((busy, left, _),) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._db.execute(f"PRAGMA busy_timeout = {self._busy_s * 1000:.0f}")
+        except sqlite3.Error:
+            return False
+        return not busy and not left
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -230,6 +310,10 @@ class Sqlite:
             return self._db.total_changes >= 0
         except sqlite3.ProgrammingError:
             return False
+
+
+_connections: dict[tuple[int, int], list[Sqlite]] = {}
+"""What this process has open, by file."""
 
 
 def _down(path: Path, error: sqlite3.Error) -> StoreDown:

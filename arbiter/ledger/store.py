@@ -30,6 +30,10 @@ class StoreOld(StoreDown):
     """The store was made by an earlier version, and is to be read only: whoever writes to it brings it up to date."""
 
 
+class StoreMoved(StoreDown):
+    """What is open is no longer what is there. Nothing was done; opened again, the store may be well."""
+
+
 class StoreRefused(StoreDown):
     """The store is well, and will never take this: the statement is wrong, or a value in it."""
 
@@ -93,7 +97,7 @@ class Store(Readable, Protocol):
 
 class Changer:
     """A store that is changed now and then, beside the recorder: opened when it is first asked, and again after it
-    failed. Its changes take turns."""
+    failed; at once where it moved. Its changes take turns."""
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         self._open_store = open_store
@@ -103,13 +107,19 @@ class Changer:
     def change(self, work: Callable[[Database], T]) -> T:
         """What `work` does, in one transaction of its own. Errors: StoreDown."""
         with self._lock:
-            if self._store is None:
-                self._store = self._open_store()
             try:
-                return self._store.change(work)
+                return self._opened().change(work)
+            except StoreMoved:
+                self._close()
+                return self._opened().change(work)
             except StoreDown:
                 self._close()
                 raise
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = self._open_store()
+        return self._store
 
     def close(self) -> None:
         with self._lock:
@@ -122,7 +132,8 @@ class Changer:
 
 
 class Reader:
-    """A store opened when it is first asked, and again after it failed: readers outlive a store's bad hour."""
+    """A store opened when it is first asked, and again after it failed, at once where it moved: readers outlive a
+    store's bad hour."""
 
     def __init__(self, open_store: Callable[[], Readable]) -> None:
         self._open_store = open_store
@@ -148,6 +159,12 @@ class Reader:
             store.close()
 
     def _ask(self, question: Callable[[Readable], T]) -> T:
+        try:
+            return self._ask_once(question)
+        except StoreMoved:
+            return self._ask_once(question)
+
+    def _ask_once(self, question: Callable[[Readable], T]) -> T:
         with self._lock:
             if self._store is None:
                 self._store = self._open_store()

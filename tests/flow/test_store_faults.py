@@ -203,3 +203,32 @@ def test_a_full_disk_below_a_server_costs_nobody_anything(witness: Witness, tmp_
         stack.callback(place.close)
         reason = "No space left|could not write"
         survive(witness, tmp_path, place.url, lambda: full(disk), reason, errors=["wait in the journal"])
+
+
+def test_a_log_that_is_taken_away_costs_nobody_anything(witness: Witness, tmp_path: Path) -> None:
+    """Again and again, under load: it is told of, and without a restart every row is where it is found."""
+    database = tmp_path / "arbiter.db"
+    log = database.with_name("arbiter.db-wal")
+
+    def was_told(times: int) -> bool:
+        return sum("rows are being stored again" in line["message"] for line in gateway.lines()) >= times
+
+    async def main() -> None:
+        async with Load(gateway.port) as load:
+            for times in range(1, 4):
+                await load.more(5)
+                await asyncio.to_thread(until, log.exists, "a log")
+                log.rename(tmp_path / f"moved-{times}") if times < 3 else log.unlink()
+                await asyncio.to_thread(until, lambda times=times: was_told(times), "that rows are stored again", 30)
+                listed = await asyncio.to_thread(gateway.get, "/admin/api/requests", headers=ADMIN)
+                assert listed.status == 200, listed.body
+            await load.more(5)
+        assert all(outcome.is_whole for outcome in load.outcomes)
+
+    made = config(witness, storage={"url": f"sqlite:///{database}"})
+    with Gateway(made, tmp_path, workers=2, expected_errors=["wait in the journal"]) as gateway:
+        run(main)
+        assert set(check_books(gateway, witness)) == {"ok"}
+        until(lambda: not warnings(gateway), "no warning")
+        assert gateway.metric("arbiter_ledger_dropped_total") == 0
+    assert SqlitePlace(database).sql("PRAGMA integrity_check") == [("ok",)]

@@ -23,7 +23,17 @@ from arbiter.ledger.database import Statement
 from arbiter.ledger.opening import open_store
 from arbiter.ledger.query import BadParameter, Filters, parse, read_cursor, since, write_cursor
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.store import Counts, Position, QueryTooSlow, Reader, StoreDown, StoreMissing, StoreOld
+from arbiter.ledger.store import (
+    Changer,
+    Counts,
+    Position,
+    QueryTooSlow,
+    Reader,
+    StoreDown,
+    StoreMissing,
+    StoreMoved,
+    StoreOld,
+)
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
 from tests.fakes.stores import SqlitePlace
 
@@ -362,15 +372,99 @@ def test_who_makes_the_file_takes_no_lock_from_who_opens_it(tmp_path, monkeypatc
             store.close()
 
 
-def test_a_log_that_was_taken_away_is_noticed(sqlite_place):
-    """Nothing more goes into it: rows wait in the journal, for the next start."""
+def take_away(log, how):
+    """`log` is the path of a file that is open."""
+    if how == "removed":
+        log.unlink()
+    else:
+        log.rename(log.with_name("moved"))
+    if how == "replaced":
+        log.touch()
+
+
+def is_sound(path):
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+@pytest.mark.parametrize("first", ["writer", "changer", "reader", "newcomer", "leaver"])
+def test_a_log_that_was_taken_away_is_saved_whoever_notices_first(sqlite_place, how, first):
+    """What was in it is moved into the file, and everybody here begins anew with another: no row is lost, and nobody
+    who changes or reads the store hears of it. The recorder does, and writes again what it could not."""
+    path = sqlite_place.path
+    log = path.with_name(f"{path.name}-wal")
+    writer, changer = sqlite_place.open(), Changer(sqlite_place.open)
+    reader = Reader(lambda: open_store(sqlite_place.url, readonly=True))
+    insert = "INSERT INTO journal_positions (journal, position) VALUES (?, 1)"
+    writer.write([request_row(1)], AT)
+    changer.change(lambda db: db.run(insert, ("a",)))
+    assert reader.counts().requests == 1
+    take_away(log, how)
+    if first == "changer":
+        changer.change(lambda db: db.run(insert, ("b",)))
+    elif first == "reader":
+        assert reader.counts().requests == 1
+    elif first == "newcomer":
+        with contextlib.closing(sqlite_place.open()) as store:
+            assert store.request(request_row(1).id) is not None
+    elif first == "leaver":
+        writer.close()
+    with pytest.raises(StoreMoved, match="while it was open"):
+        writer.write([request_row(2)], Position("j", 2))
+    writer.close()
+    writer = sqlite_place.open()
+    writer.write([request_row(2)], Position("j", 2))
+    changer.change(lambda db: db.run(insert, ("c",)))
+    assert reader.counts().requests == 2 and reader.request(request_row(2).id) is not None
+    for one in (reader, changer, writer):
+        one.close()
+    assert not log.exists() and is_sound(path) and sqlite._connections[sqlite._identity(path)] == []
+    found = sqlite_place.sql("SELECT journal FROM journal_positions ORDER BY journal")
+    assert found == [(name,) for name in ("a", *("b" if first == "changer" else ""), "c", "j")]
+
+
+def test_a_log_that_somebody_still_reads_is_saved_afterwards(sqlite_place):
+    """Another program's snapshot of what is in it; until that ends, rows wait in the journal."""
     store = sqlite_place.open()
     store.write([request_row(1)], AT)
     log = sqlite_place.path.with_name(f"{sqlite_place.path.name}-wal")
-    log.rename(log.with_name("moved"))
-    with pytest.raises(StoreDown, match="-wal: No such file or directory; it was removed while it was open"):
-        store.write([request_row(2)], AT)
+    with contextlib.closing(sqlite3.connect(sqlite_place.path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        assert other.execute("SELECT COUNT(*) FROM requests").fetchall() == [(1,)]
+        take_away(log, "moved")
+        with pytest.raises(StoreMoved):
+            store.write([request_row(2)], AT)
+        store.close()
+        for _ in range(2):
+            with pytest.raises(StoreMoved, match="cannot be moved into"):
+                sqlite_place.open()
+        assert other.execute("SELECT COUNT(*) FROM requests").fetchall() == [(1,)]
+        other.execute("ROLLBACK")
+    store = sqlite_place.open()
+    store.write([request_row(2)], AT)
+    assert store.counts().requests == 2
     store.close()
+    assert is_sound(sqlite_place.path)
+
+
+def test_a_log_in_whose_place_is_another_with_something_in_it_is_left_to_people(sqlite_place):
+    """Nobody knows whose rows are the later ones."""
+    store = sqlite_place.open()
+    store.write([request_row(1)], AT)
+    log = sqlite_place.path.with_name(f"{sqlite_place.path.name}-wal")
+    held = log.with_name("moved")
+    take_away(log, "moved")
+    before = held.read_bytes()
+    log.write_bytes(b"whose")
+    with pytest.raises(StoreMoved, match="was replaced by another file"):
+        store.write([request_row(2)], AT)
+    assert held.read_bytes() == before
+    log.unlink()
+    held.rename(log)
+    store.write([request_row(2)], AT)  # it is back
+    store.close()
+    assert sqlite_place.sql("SELECT COUNT(*) FROM requests") == [(2,)]
 
 
 def test_a_new_sqlite_file_may_be_opened_by_several_at_once(tmp_path):
