@@ -43,7 +43,7 @@ from arbiter.errors import (
 )
 from arbiter.inputs import conversation_of
 from arbiter.kept import TITLE_BYTES, heard, report, tell_words
-from arbiter.ledger.book import Book, clipped
+from arbiter.ledger.book import Book, clipped, told
 from arbiter.ledger.capture import Capture
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.prefix import Prefixes
@@ -164,12 +164,12 @@ class Call:
         self.row = RequestRow(
             id=ids.new_id(),
             trace_id=ids.new_trace_id(),
-            client_trace_id=incoming.client_trace_id,
+            client_trace_id=told(incoming.client_trace_id),
             endpoint=endpoint,
             format_in=wire.name,
             received_ms=now_ms(),
             config_epoch=snapshot.epoch,
-            user_agent=incoming.user_agent,
+            user_agent=told(incoming.user_agent),
         )
         if own is not None:
             self.row.kind, self.row.request_kind, self.row.about = own
@@ -245,7 +245,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         plan, ask, conversation = _understood(call, caller, opened, book)
     if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
         out = call.answer = Overheard(out, Room(TITLE_BYTES))
-    row.alias, row.rationale, row.warning = plan.alias, plan.rationale, plan.warning
+    row.alias, row.rationale, row.warning = plan.alias, told(plan.rationale), plan.warning
     if conversation.standing.pauses:
         _check_pauses(conversation.standing.pauses, caller)
     if not services.journal.healthy and call.snapshot.storage.on_full == "refuse":
@@ -278,6 +278,10 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             raise
         if call.endpoint not in _NO_TURNS and ask.amount is not None and live.facts is not None:
             around.amounts.heard(live.rung.name, ask.amount, live.facts.usage)
+    except UpstreamStatus as error:
+        if caller.login is not None and error.status == 401:
+            logins.refused(caller.login, services.around.state)
+        raise
     finally:
         presence.close()
 
@@ -287,7 +291,7 @@ def _opened(call: Call, body: bytes) -> native.Opened:
     opened = native.open_body(body, call.snapshot.limits.json_depth, call.addressed)
     if len(opened.model) > _MODEL_CHARS:
         raise BadRequest(f"`model` is longer than {_MODEL_CHARS} characters", param="model")
-    call.members, call.row.model_asked = opened.members, opened.model
+    call.members, call.row.model_asked = opened.members, told(opened.model)
     return opened
 
 
@@ -341,7 +345,8 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
     row.session, row.parent_session, row.agent, row.request_kind, _ = identity
     if call.endpoint == "compact":
         row.request_kind = row.request_kind or "compaction"
-    row.labels = labels_of(fields)
+    if (labels := labels_of(fields)) is not None:
+        row.labels = {name: told(value) or value for name, value in labels.items()}
     found = None
     if call.endpoint != "embeddings":
         found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.owner)

@@ -1,8 +1,10 @@
 """Callers' own logins: whom a plan may still ask, and on which account (SPEC 6.5).
 
 A login is sent to one provider: the first of the plan's that takes logins and speaks as its caller does, and never to
-one at another origin than that which first accepted it. It goes with the request as that came; where that cannot be, it
-does not go. Everybody else of the plan is asked with keys of the gateway's own, and sees nothing of it.
+one at another origin than that which first accepted it. Until one has, it goes to no other origin than that which it
+was first sent to: two first requests at the same time must not show it to two. It goes with the request as that came;
+where that cannot be, it does not go. Everybody else of the plan is asked with keys of the gateway's own, and sees
+nothing of it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from arbiter.wire.format import EMBEDDINGS
 
 HOME_S = 30 * 86400.0
 """For how long it is remembered whose login one is; each time that it is accepted anew."""
+
+CLAIM_S = 600.0
+"""For how long it is one origin's that was sent it and has not answered yet: as long as an answer may take."""
+_CLAIM = "claim"
 
 _KNOWN = 256
 _known: dict[tuple[int, bytes], tuple[Rung, Rung]] = {}  # agents ask the same with the same login, again and again
@@ -45,6 +51,9 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
                 continue
         else:
             found = _fault(rung, caller.login, asked, home)
+            if found is None and caller.login is not None and home is None:
+                home = state.claim(caller.login.mark, _of(rung.provider, _CLAIM), CLAIM_S).model
+                found = _fault(rung, caller.login, asked, home)
         if found is None and caller.login is not None:
             home = origin(rung.provider)
             rungs.append(_with_login(rung, caller.login))
@@ -67,8 +76,20 @@ def accounts(provider: Provider, login: Login | None) -> tuple[Account, ...]:
 
 def accepted(login: Login, provider: Provider, state: State) -> None:
     """`provider` took it: from now on it is that origin's."""
-    if _home(login, state) is None:
-        state.remember([login.mark], Origin(provider.name, login.label, origin(provider)), HOME_S)
+    (known,) = state.origins([login.mark])
+    if known is None or known.account == _CLAIM:
+        state.remember([login.mark], _of(provider, login.label), HOME_S)
+
+
+def refused(login: Login, state: State) -> None:
+    """Whoever was sent it first says that it is none of theirs."""
+    (known,) = state.origins([login.mark])
+    if known is not None and known.account == _CLAIM:
+        state.forget(login.mark)
+
+
+def _of(provider: Provider, account: str) -> Origin:
+    return Origin(provider.name, account, origin(provider))
 
 
 def origin(provider: Provider) -> str:

@@ -80,6 +80,24 @@ def is_secret(kind: Kind, text: str) -> bool:
     return is_made and text.isascii() and not any(map(str.isspace, text)) and not _is_words(text)
 
 
+def is_no_word(text: str) -> bool:
+    """Whether what stands behind `password:` is none of the words that stand there in prose and code: letters with
+    digits among them or behind, and no name of a type, of an encoding, of a hash or of a variable; or digits alone."""
+    if len(text) < 6 or not text.isascii() or _DIGIT.search(text) is None:
+        return False
+    return text.isdigit() or (any(map(str.isalpha, text)) and _NUMBERED.match(text) is None)
+
+
+_NUMBERED: Final = re.compile(
+    r"(?:[A-Za-z]*(?:int|float|char|varchar|string|str|text|bytes?|sha|md|base|utf|latin|ascii|argon|pbkdf|scrypt|bcrypt"
+    r"|field|input|arg|param|var|pass|password|passwd|pwd|value|key|user|name|secret|rule|step|line|page|version|v|bit)"
+    r"[-_]?)[0-9]+(?:[a-z]{0,3}|mb[0-9])(?:[-_.][A-Za-z0-9]*)*$"
+    r"|[0-9.,-]+[-_]?(?:chars?|characters?|bits?|bytes?|digits?|letters?|days?|times?|[a-z]{1,2})?$"
+    r"|[A-Za-z]+[/_-]{1,2}[A-Za-z0-9/_-]*$",
+    re.IGNORECASE,
+)
+"""`uint8`, `sha256`, `base64url`, `password2`, `8-characters`, `min-length-8`, `/etc/x2`."""
+
 _TYPES: Final = frozenset(
     ("string", "text", "password", "passwd", "secret", "required", "optional", "none", "null", "true", "false",
      "hidden", "redacted", "changeme", "example", "your-password", "your_password")

@@ -5,6 +5,8 @@ The ladder and the spine write here and nowhere else, so that each attempt and e
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -159,7 +161,7 @@ class Book:
             provider=provider.name,
             endpoint=f"{wire}:{rung.url}",
             account=account.label,
-            model_asked=rung.model,
+            model_asked=told(rung.model),
             format_out=wire,
             lane=lane,
             config_epoch=request.config_epoch,
@@ -204,7 +206,7 @@ class Book:
     def serves(self, rung: Rung, fidelity: str) -> None:
         """It is `rung`'s answer that the client gets."""
         request = self.request
-        request.provider, request.model, request.fidelity = rung.provider.name, rung.model, fidelity
+        request.provider, request.model, request.fidelity = rung.provider.name, told(rung.model), fidelity
 
     def warn(self, what: str) -> None:
         """One more thing that the caller should know."""
@@ -263,6 +265,16 @@ def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
 
 def _word(text: str | None, blot: Blotter) -> str | None:
     return blot(text[:WORD_CHARS]) if text is not None else None
+
+
+def told(word: str | None) -> str | None:
+    """What a caller wrote (a model's name, a user agent) without what looks like a credential: people mistake one
+    setting for another."""
+    return word if not word or _is_number(word) else _told(word)
+
+
+_is_number = re.compile(r"[0-9a-f-]+").fullmatch  # as trace ids are, of which each comes once
+_told = functools.lru_cache(4096)(_redact)  # the same few come with nearly every request
 
 
 def clipped(message: str) -> str:

@@ -65,9 +65,13 @@ def _token(found: Found) -> str:
 
 def _password(found: Found) -> str:
     """In prose and code a word behind that name is mostly another name."""
-    value = found["value"]
+    value = found["value"].rstrip(".,;:!?)")
     is_code = found["colon"] is not None and ("(" in value or "[" in value)
-    is_secret = not is_code and _kind(found) is not None and credentials.is_secret("secret", value)
+    is_secret = (
+        not is_code
+        and _kind(found) is not None
+        and (credentials.is_no_word(value) or (found["is"] is None and credentials.is_secret("secret", value)))
+    )
     return found[1] + MASK if is_secret else found[0]
 
 
@@ -102,6 +106,7 @@ _NAME_BEFORE = re.compile(r"[A-Za-z0-9_-]++\Z")
 _BEFORE_BARE = frozenset("?&;: \t\r\n\"'`\\")
 _BARE = r"(?P<bare>[ \t]{0,4}=[ \t]{0,4})(?![A-Za-z_$]++[.(\[])"  # as in a form or a file of settings; no expression
 _BLANK = rf"(?P<blank>[ \t]{{1,2}}(?:{_QUOTE})?)"  # --name value, as on a command line
+_IS = rf"[ \t]{{1,2}}(?:is|was)[ \t:]{{1,3}}(?:{_QUOTE})?(?![A-Za-z_$]++[.(\[])"  # the password is value
 _TAG = r">(?=[^<>\s]{1,256}</)"  # <name>value</name>
 # How names of credentials end. What stands before that, `credentials` is asked about.
 _ENDS = (
@@ -150,13 +155,14 @@ _KINDS: tuple[_Kind, ...] = (
     _named(_ENDS, rf"({_END}(?:{_PAIRED}|{_COLON}|{_BARE}|{_BLANK}|{_TAG}){_SCHEME})(?P<value>{_TOKEN})", _token),
     _named(
         ("assword", "ASSWORD", "asswd", "ASSWD", "assphrase", "ASSPHRASE"),
-        rf"((?P<name>(?i:assword|asswd|assphrase))(?:{_PAIRED}|(?P<colon>{_COLON})|{_BARE}|{_BLANK}|{_TAG}))"
+        rf"((?P<name>(?i:assword|asswd|assphrase))(?:{_PAIRED}|(?P<colon>{_COLON}|(?P<is>{_IS}))|{_BARE}|{_BLANK}|{_TAG}))"
         r"(?P<value>[^\s\"'`\\&<>]{6,256}+)",
         _password,
     ),
     _named(("ookie", "OOKIE", " -b "), rf"({_JAR})({_COOKIE}(?:;\s?{_COOKIE})*+)", _cookies),
     _named(("curl ",), rf"({_CURL})(?!\d++\b)[^\s\"'\\]{{1,256}}"),  # behind -u; two numbers are docker's
     _named(("hooks.slack.com/",), r"(hooks\.slack\.com/(?:services|workflows)/)[A-Za-z0-9/_-]{16,}+"),
+    _named((":AA",), r"(?<=[0-9]{8})(:)AA[A-Za-z0-9_-]{32,34}(?![A-Za-z0-9_-])"),  # a bot's of Telegram, behind its id
     _named(("&sig=", "?sig="), r"([&?]sig=)[A-Za-z0-9%+/=_-]{30,}+"),  # Azure's shared access signatures
     _named(
         ("machine ",), r"(machine\s{1,4}\S{1,256}\s{1,8}login\s{1,4}\S{1,256}\s{1,8}password\s{1,4})[^\s\"'\\]{1,256}"

@@ -151,6 +151,10 @@ class State(Protocol):
     def remember(self, marks: Iterable[bytes], origin: Origin, ttl_s: float) -> None:
         """Remember who made these artefacts, each known by 16 bytes of its hash."""
 
+    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin:
+        """Remember `origin` for a mark of which nobody is known; who is known of it, then. Of several who claim one at
+        the same time, all hear of the same."""
+
     def origins(self, marks: Sequence[bytes]) -> list[Origin | None]:
         """Who made each of these, None where nobody remembers."""
 

@@ -141,6 +141,12 @@ class Memory:
         records = map(self.artefacts.get, marks)
         return [record.value if record is not None and record.expires_ms > now_ms else None for record in records]
 
+    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin:
+        (known,) = self.origins([mark])
+        if known is None:
+            self.remember([mark], origin, ttl_s)
+        return known or origin
+
     def forget(self, mark: bytes) -> bool:
         record = self.artefacts.pop(mark, None)
         return record is not None and record.expires_ms > self._now_ms()

@@ -269,6 +269,10 @@ class Shared:
         listed = list(marks)  # it may have to be gone through twice
         self._ask(lambda state: state.remember(listed, origin, ttl_s))
 
+    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin:
+        (known,) = self.origins([mark])  # also where it is only known from before a failure
+        return known or self._ask(lambda state: state.claim(mark, origin, ttl_s))
+
     def origins(self, marks: Sequence[bytes]) -> list[Origin | None]:
         found = self._ask(lambda state: state.origins(marks))
         if self._left is not None and None in found:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.fakes.client import ask, run
 from tests.fakes.origin import Origin, answer
-from tests.fakes.wires import GEMINI, JSON, UPSTREAM_KEY, WIRES, Front, Wire
+from tests.fakes.wires import CHAT, GEMINI, JSON, UPSTREAM_KEY, WIRES, Front, Wire
+from tests.flow.conftest import MakeFront
 from tests.flow.test_upstream_errors import asked
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
@@ -69,6 +70,40 @@ def test_an_upstream_that_calls_its_model_by_our_key_does_not_tell_it_to_anyone(
         row = front.row(found.trace_id)
         assert row["model"] == row["attempts"][0]["model_served"] == "m-***"
         assert UPSTREAM_KEY not in json.dumps(row)
+
+    run(main)
+
+
+def test_a_credential_that_a_caller_writes_in_the_wrong_place_is_in_no_row(make_front: MakeFront) -> None:
+    """People take one setting for another: a key as the model, also where a default provider is asked for whatever is
+    asked; in the user agent, a label or a trace id. The provider is sent what was asked for."""
+    front = make_front(routing={"default_provider": "chat"})
+    key = "sk-proj-Zm9vYmFyYmF6cXV4MDEyMzQ1Njc4OQ"
+
+    async def main() -> None:
+        headers = [("user-agent", f"mine/1 {key}"), ("x-arbiter-label", f"of={key}"), ("x-trace-id", key)]
+        async with Origin(answer(CHAT.answer(), headers=[JSON]), port=front.upstream) as origin:
+            found = await ask(front.port, CHAT.path, {**CHAT.ask(), "model": key}, headers=headers)
+            assert found.status == 200 and json.loads(origin.requests[0].body)["model"] == key
+        row = front.row(found.trace_id)
+        assert (row["model_asked"], row["user_agent"]) == ("***", "mine/1 ***")
+        assert (json.loads(row["labels"]), row["client_trace_id"]) == ({"of": "***"}, "***")
+        assert [one["model_asked"] for one in row["attempts"]] == ["***"]
+        assert key not in json.dumps(row)
+        assert front.row((await ask(front.port, CHAT.path, CHAT.ask())).trace_id)["model_asked"] == CHAT.model
+
+    run(main)
+    assert key not in front.log
+
+
+@each_wire
+def test_an_answer_is_never_changed_for_what_it_says(front: Front, wire: Wire) -> None:
+    """Not even where an upstream says our key in it: it is the model's words that a client gets. The row has none."""
+
+    async def main() -> None:
+        found = await asked(front, wire, answer(wire.answer(f"your key is {UPSTREAM_KEY}"), headers=[JSON]))
+        assert found.status == 200 and UPSTREAM_KEY.encode() in found.body
+        assert UPSTREAM_KEY not in json.dumps(front.row(found.trace_id))
 
     run(main)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -214,6 +215,27 @@ def test_a_login_is_one_vendors_for_good(gateway, vendors, served):
         failed = await talk(gateway, "both", LOGIN)
         assert failed.status == 500
         assert vendors.asked("other") == []
+
+    served(main)
+
+
+def test_two_first_requests_at_once_show_a_login_to_one_vendor(gateway, vendors, served):
+    """Nobody has accepted it yet: the second goes where the first went, or nowhere. A vendor whose login it is not says
+    so, and another may be tried then."""
+
+    async def main() -> None:
+        for number in range(4):
+            fresh = f"sk-ant-oat01-at-once-{number}-" + "x" * 20
+            before = {name: len(vendors.asked(name)) for name in ("claude", "other")}
+            models = ("claude-sonnet-4-5", "claude-other")
+            answers = await asyncio.gather(*(talk(gateway, model, fresh) for model in models))
+            assert sorted(got.status for got in answers) == [200, 403]
+            assert sum(len(vendors.asked(name)) - before[name] for name in before) == 1
+        error = {"type": "error", "error": {"type": "authentication_error", "message": "not ours"}}
+        vendors.says["claude"] = told(error, "401 Unauthorized")
+        others = "sk-ant-oat01-of-the-other-" + "y" * 20
+        assert (await talk(gateway, "claude-sonnet-4-5", others)).status == 401
+        assert (await talk(gateway, "claude-other", others)).status == 200
 
     served(main)
 

@@ -61,6 +61,23 @@ def test_who_accepted_it_keeps_it():
     assert logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).rungs
 
 
+def test_two_first_requests_go_to_one_place():
+    """The second before anybody has answered the first: to where that went, or nowhere (SPEC 6.5). A place that says
+    that the login is none of its own has no claim to it; who accepted one keeps it whatever it says later."""
+    state = Memory()
+    assert logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).rungs
+    with pytest.raises(Forbidden, match=r"this login is for https://a\.test:443"):
+        logins.admitted(plan(taker("b", "else.test")), ANN, native.MESSAGES, state)
+    found = logins.admitted(plan(taker("b", "else.test"), taker("a")), ANN, native.MESSAGES, state)
+    assert [rung.provider.name for rung in found.rungs] == ["a"]
+    logins.refused(LOGIN, state)
+    assert logins.admitted(plan(taker("b", "else.test")), ANN, native.MESSAGES, state).rungs
+    logins.accepted(LOGIN, taker("b", "else.test"), state)
+    logins.refused(LOGIN, state)
+    with pytest.raises(Forbidden):
+        logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state)
+
+
 def test_without_a_login_the_others_are_asked_and_else_nobody():
     found = logins.admitted(plan(taker("a"), OURS), ANYONE, native.MESSAGES, Memory())
     assert [rung.provider.name for rung in found.rungs] == ["ours"]

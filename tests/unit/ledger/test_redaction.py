@@ -113,6 +113,15 @@ PASTED = [
     ('{"Cookie": "sid=38afes7a8"}', '{"Cookie": "***"}'),
     ("curl -s -X POST \\\n  -u ada:pass-w0rd https://h/", "curl -s -X POST \\\n  -u ada:*** https://h/"),
     ('curl --user "ada:pass-w0rd"', 'curl --user "ada:***"'),
+    ("the bot is 123456789:AAEhBOweik6ad9r_QXMENQjcrbGbqCr4K-c", "the bot is 123456789:***"),
+    (
+        "https://api.telegram.org/bot1234567890:AAEhBOweik6ad9r_QXMENQjcrbGbqCr4K-c/getMe",
+        "https://api.telegram.org/bot1234567890:***/getMe",
+    ),
+    ("Log in as ada, password: hunter2", "Log in as ada, password: ***"),
+    ("The password is hunter2.", "The password is ***"),
+    ("my passphrase was `tr0ub4dor`, I think", "my passphrase was `***`, I think"),
+    ('db_password = "hunter2" and password: 123456', 'db_password = "***" and password: ***'),
 ]
 
 
@@ -139,6 +148,10 @@ def test_what_people_paste_with_a_request_keeps_its_names_only(text, kept):
         "curl https://h.example/ && docker run -u 1000:1000 image",
         'START = b"-----BEGIN OPENSSH PRIVATE KEY-----"\nEND = b"-----END OPENSSH PRIVATE KEY-----"\n',
         "sk-ecdsa-sha2-nistp256@openssh.com",
+        "The password is required, is hashed with argon2id, is 12 characters long, is stored in config2.yaml",
+        "password: string, password: sha256, password: utf8mb4, Password: Optional, password is input2.value",
+        "the password is min-length-8, and was user_password2(form)",
+        "12345678:ABChBOweik6ad9r_QXMENQjcrbGbqCr4K-c and 1234:AAEhBOweik6ad9r_QXMENQjcrbGbqCr4K-c at 12:AA:BB",
         "max-token: 0123456789abcdef0123, design-token: color-primary-500a",
     ],
 )

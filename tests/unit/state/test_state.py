@@ -308,6 +308,17 @@ def test_of_several_who_forget_an_artefact_one_hears_that_it_was_there(state, ti
     assert not state.forget(mark)
 
 
+def test_of_several_who_claim_an_artefact_all_hear_of_the_first(state, time):
+    """Until its time is up, or it is forgotten; what is known already cannot be claimed."""
+    mark, first, second = b"c" * 16, Origin("a", "claim", "https://a"), Origin("b", "claim", "https://b")
+    assert [state.claim(mark, one, 60) for one in (first, second, first)] == [first, first, first]
+    time.passes(61)
+    assert state.claim(mark, second, 60) == second and state.origins([mark]) == [second]
+    assert state.forget(mark) and state.claim(mark, first, 60) == first
+    state.remember([mark], second, 60)
+    assert state.claim(mark, first, 60) == second
+
+
 def test_an_artefact_is_known_by_who_made_it(state, time):
     mine, other = Origin("anthropic", "work", "claude"), Origin("openai", "", "gpt")
     marks = [bytes([number]) * 16 for number in range(4)]
