@@ -1,0 +1,176 @@
+//! Google's Gemini: `generateContent`, and `streamGenerateContent` as server-sent events.
+
+use super::{garbled, misplaced, number, put, told_error, Answer, Part, Seen, Stream, Unary, PROMPT_TOKENS};
+use crate::fault::Fault;
+use crate::json::{Bad, Scan};
+use crate::pieces::{fill, write_all, write_answer_text, write_piece, Of};
+use crate::script::Script;
+
+/// A call's arguments are one value here and come at once.
+pub fn sections(script: &Script) -> Vec<(Part, u32)> {
+    vec![
+        (Part::Delta(Of::Reasoning), script.reasoning),
+        (Part::Delta(Of::Text), script.text),
+        (Part::Open(Of::Arguments), script.arguments.min(1)),
+        (Part::Finish, 1),
+    ]
+}
+
+pub fn write(out: &mut Vec<u8>, a: &Answer, part: Part, k: u32) {
+    out.extend_from_slice(b"data: {\"candidates\":[{\"content\":{\"parts\":[{");
+    match part {
+        Part::Delta(of) => {
+            put!(out, if of == Of::Reasoning { "\"thought\":true,\"text\":\"" } else { "\"text\":\"" });
+            write_piece(out, of, &a.mark, k, a.script.event_bytes);
+            out.push(b'"');
+        }
+        Part::Open(_) => {
+            out.extend_from_slice(b"\"functionCall\":{\"name\":\"look_up\",\"args\":{\"text\":\"");
+            write_all(out, Of::Arguments, &a.mark, &a.script);
+            out.extend_from_slice(b"\"}}");
+        }
+        _ => out.extend_from_slice(b"\"text\":\"\""),
+    }
+    out.extend_from_slice(b"}],\"role\":\"model\"},");
+    if part == Part::Finish {
+        out.extend_from_slice(b"\"finishReason\":\"STOP\",");
+    }
+    put!(out, b"\"index\":0}],");
+    if part == Part::Finish {
+        let thought = a.script.reasoning;
+        write_usage(out, a.tokens() - thought, thought);
+    }
+    put!(out, b"\"modelVersion\":\"mock\",\"responseId\":\"", a.mark, b"\"}\r\n\r\n");
+}
+
+fn write_usage(out: &mut Vec<u8>, tokens: u32, thought: u32) {
+    put!(
+        out,
+        b"\"usageMetadata\":{\"promptTokenCount\":",
+        number(PROMPT_TOKENS),
+        b",\"candidatesTokenCount\":",
+        number(tokens)
+    );
+    if thought > 0 {
+        put!(out, b",\"thoughtsTokenCount\":", number(thought));
+    }
+    put!(out, b",\"totalTokenCount\":", number(PROMPT_TOKENS + tokens + thought), b"},");
+}
+
+pub fn write_unary(out: &mut Vec<u8>, a: &Answer) {
+    let start = out.len();
+    let mut end = b"\"}],\"role\":\"model\"},\"finishReason\":\"STOP\",\"index\":0}],".to_vec();
+    write_usage(&mut end, a.unary_tokens(), 0);
+    put!(end, b"\"modelVersion\":\"mock\",\"responseId\":\"", a.mark, b"\"}");
+    out.extend_from_slice(b"{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"");
+    write_answer_text(out, &a.mark, 0);
+    fill(out, 0, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
+    put!(out, end);
+}
+
+/// Texts of one event, each with whether it is a thought, and the arguments of a call.
+#[derive(Default)]
+struct Event<'a> {
+    texts: Vec<(bool, &'a [u8])>,
+    arguments: Option<&'a [u8]>,
+    finish: Option<&'a [u8]>,
+    tokens: Option<u64>,
+    role: bool,
+    error: bool,
+}
+
+fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
+    let mut found = Event::default();
+    let mut scan = Scan::new(data);
+    scan.object(|top, key| match key {
+        b"candidates" => top.array(|candidates| {
+            candidates.object(|candidate, key| match key {
+                b"content" => candidate.object(|content, key| match key {
+                    b"parts" => content.array(|part| read_part(&mut found, part)),
+                    b"role" => {
+                        found.role = content.string()? == b"model";
+                        Ok(())
+                    }
+                    _ => content.skip(),
+                }),
+                b"finishReason" => {
+                    found.finish = candidate.text()?;
+                    Ok(())
+                }
+                _ => candidate.skip(),
+            })
+        }),
+        b"usageMetadata" if top.is_object() => top.object(|usage, key| {
+            if matches!(key, b"candidatesTokenCount" | b"thoughtsTokenCount") {
+                let more = usage.number()?.unwrap_or(0);
+                found.tokens = Some(found.tokens.unwrap_or(0) + more);
+                return Ok(());
+            }
+            usage.skip()
+        }),
+        b"error" => {
+            found.error = true;
+            top.skip()
+        }
+        _ => top.skip(),
+    })?;
+    scan.end()?;
+    Ok(found)
+}
+
+fn read_part<'a>(found: &mut Event<'a>, part: &mut Scan<'a>) -> Result<(), Bad> {
+    let (mut thought, mut text) = (false, None);
+    part.object(|member, key| {
+        match key {
+            b"text" => text = member.text()?,
+            b"thought" => thought = member.is_true()?,
+            b"functionCall" => {
+                return member.object(|call, key| match key {
+                    b"args" => call.object(|args, key| {
+                        if key == b"text" {
+                            found.arguments = args.text()?;
+                            return Ok(());
+                        }
+                        args.skip()
+                    }),
+                    _ => call.skip(),
+                })
+            }
+            _ => return member.skip(),
+        }
+        Ok(())
+    })?;
+    if let Some(text) = text.filter(|text| !text.is_empty()) {
+        found.texts.push((thought, text));
+    }
+    Ok(())
+}
+
+pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
+    let event = read(data).map_err(|Bad| garbled(data))?;
+    if event.error {
+        return Err(told_error(data));
+    }
+    let mut seen = Seen::Other;
+    for (thought, text) in &event.texts {
+        seen = s.take(if *thought { Of::Reasoning } else { Of::Text }, text)?;
+    }
+    if let Some(arguments) = event.arguments {
+        s.pieces.take_whole(Of::Arguments, arguments)?;
+        seen = Seen::Delta;
+    }
+    if event.finish.is_some() {
+        s.finish(None, data)?;
+        s.count(event.tokens, data)?;
+        s.done = true;
+    } else if seen != Seen::Delta && !event.role {
+        return Err(misplaced(data));
+    }
+    Ok(seen)
+}
+
+pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
+    let found = read(data)?;
+    let text = found.texts.first().map(|(_, text)| *text);
+    Ok(Unary { text, tokens: found.tokens, finished: found.role && found.finish.is_some() })
+}

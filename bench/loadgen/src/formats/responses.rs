@@ -1,0 +1,396 @@
+//! OpenAI's Responses.
+
+use super::{blocks, garbled, misplaced, number, put, told_error, Answer, Part, Seen, Stream, Unary, PROMPT_TOKENS};
+use crate::fault::{Fault, Kind};
+use crate::json::{Bad, Scan};
+use crate::pieces::{fill, write_all, write_answer_text, write_piece, Of};
+use crate::script::Script;
+
+pub fn sections(script: &Script) -> Vec<(Part, u32)> {
+    let mut all = vec![(Part::Start, 1), (Part::Progress, 1)];
+    for of in blocks(script) {
+        let in_parts = (of != Of::Arguments).into();
+        all.push((Part::Open(of), 1));
+        all.push((Part::OpenContent(of), in_parts));
+        all.push((Part::Delta(of), of.count(script)));
+        all.push((Part::Whole(of), 1));
+        all.push((Part::CloseContent(of), in_parts));
+        all.push((Part::Close(of), 1));
+    }
+    all.push((Part::Done, 1));
+    all
+}
+
+fn type_of(part: Part) -> &'static str {
+    match part {
+        Part::Start => "response.created",
+        Part::Progress => "response.in_progress",
+        Part::Open(_) => "response.output_item.added",
+        Part::Close(_) => "response.output_item.done",
+        Part::OpenContent(Of::Reasoning) => "response.reasoning_summary_part.added",
+        Part::OpenContent(_) => "response.content_part.added",
+        Part::CloseContent(Of::Reasoning) => "response.reasoning_summary_part.done",
+        Part::CloseContent(_) => "response.content_part.done",
+        Part::Delta(Of::Text) => "response.output_text.delta",
+        Part::Delta(Of::Reasoning) => "response.reasoning_summary_text.delta",
+        Part::Delta(Of::Arguments) => "response.function_call_arguments.delta",
+        Part::Whole(Of::Text) => "response.output_text.done",
+        Part::Whole(Of::Reasoning) => "response.reasoning_summary_text.done",
+        Part::Whole(Of::Arguments) => "response.function_call_arguments.done",
+        _ => "response.completed",
+    }
+}
+
+pub fn write(out: &mut Vec<u8>, a: &Answer, part: Part, k: u32, serial: u32) {
+    let name = type_of(part);
+    put!(out, b"event: ", name, b"\ndata: {\"type\":\"", name, b"\",\"sequence_number\":", number(serial));
+    let mark = &a.mark;
+    match part {
+        Part::Start | Part::Progress => {
+            out.extend_from_slice(b",\"response\":");
+            write_response(out, a, "in_progress", |out| out.extend_from_slice(b"[]"));
+        }
+        Part::Open(of) | Part::Close(of) => {
+            put!(out, b",\"output_index\":", number(a.index(of)), b",\"item\":");
+            write_item(out, a, of, matches!(part, Part::Close(_)));
+        }
+        Part::OpenContent(of) | Part::CloseContent(of) => {
+            write_place(out, a, of);
+            out.extend_from_slice(b",\"part\":");
+            write_part(out, a, of, matches!(part, Part::CloseContent(_)));
+        }
+        Part::Delta(of) => {
+            write_place(out, a, of);
+            out.extend_from_slice(b",\"delta\":\"");
+            let arguments = of == Of::Arguments;
+            if arguments && k == 0 {
+                out.extend_from_slice(b"{\\\"text\\\":\\\"");
+            }
+            write_piece(out, of, mark, k, a.script.event_bytes);
+            if arguments && k + 1 == a.script.arguments {
+                out.extend_from_slice(b"\\\"}");
+            }
+            out.extend_from_slice(if of == Of::Text { &b"\",\"logprobs\":[]"[..] } else { b"\"" });
+        }
+        Part::Whole(of) => {
+            write_place(out, a, of);
+            put!(out, if of == Of::Arguments { ",\"arguments\":" } else { ",\"text\":" });
+            write_whole(out, a, of);
+        }
+        _ => {
+            out.extend_from_slice(b",\"response\":");
+            write_response(out, a, "completed", |out| {
+                out.push(b'[');
+                for (i, of) in blocks(&a.script).into_iter().enumerate() {
+                    if i > 0 {
+                        out.push(b',');
+                    }
+                    write_item(out, a, of, true);
+                }
+                out.push(b']');
+            });
+        }
+    }
+    out.extend_from_slice(b"}\n\n");
+}
+
+fn write_whole(out: &mut Vec<u8>, a: &Answer, of: Of) {
+    let arguments = of == Of::Arguments;
+    put!(out, if arguments { "\"{\\\"text\\\":\\\"" } else { "\"" });
+    write_all(out, of, &a.mark, &a.script);
+    put!(out, if arguments { "\\\"}\"" } else { "\"" });
+}
+
+fn write_id(out: &mut Vec<u8>, a: &Answer, of: Of) {
+    put!(
+        out,
+        match of {
+            Of::Text => "\"msg_",
+            Of::Reasoning => "\"rs_",
+            Of::Arguments => "\"fc_",
+        },
+        a.mark,
+        b"\""
+    );
+}
+
+fn write_place(out: &mut Vec<u8>, a: &Answer, of: Of) {
+    out.extend_from_slice(b",\"item_id\":");
+    write_id(out, a, of);
+    put!(out, b",\"output_index\":", number(a.index(of)));
+    match of {
+        Of::Text => put!(out, b",\"content_index\":0"),
+        Of::Reasoning => put!(out, b",\"summary_index\":0"),
+        Of::Arguments => {}
+    }
+}
+
+fn write_part(out: &mut Vec<u8>, a: &Answer, of: Of, done: bool) {
+    put!(
+        out,
+        if of == Of::Reasoning {
+            "{\"type\":\"summary_text\",\"text\":"
+        } else {
+            "{\"type\":\"output_text\",\"text\":"
+        }
+    );
+    if done {
+        write_whole(out, a, of);
+    } else {
+        out.extend_from_slice(b"\"\"");
+    }
+    put!(out, if of == Of::Text { ",\"annotations\":[],\"logprobs\":[]}" } else { "}" });
+}
+
+fn write_item(out: &mut Vec<u8>, a: &Answer, of: Of, done: bool) {
+    out.extend_from_slice(b"{\"id\":");
+    write_id(out, a, of);
+    let status = if done { "completed" } else { "in_progress" };
+    match of {
+        Of::Text => {
+            put!(out, b",\"type\":\"message\",\"status\":\"", status, b"\",\"role\":\"assistant\",\"content\":[")
+        }
+        Of::Reasoning => put!(out, b",\"type\":\"reasoning\",\"summary\":["),
+        Of::Arguments => {
+            put!(out, b",\"type\":\"function_call\",\"status\":\"", status, b"\",\"call_id\":\"call_", a.mark);
+            put!(out, b"\",\"name\":\"look_up\",\"arguments\":");
+            if done {
+                write_whole(out, a, of);
+            } else {
+                out.extend_from_slice(b"\"\"");
+            }
+            out.push(b'}');
+            return;
+        }
+    }
+    if done {
+        write_part(out, a, of, true);
+    }
+    out.extend_from_slice(b"]}");
+}
+
+fn write_response(out: &mut Vec<u8>, a: &Answer, status: &str, output: impl Fn(&mut Vec<u8>)) {
+    put!(
+        out,
+        b"{\"id\":\"resp_",
+        a.mark,
+        b"\",\"object\":\"response\",\"created_at\":1700000000,\"status\":\"",
+        status
+    );
+    put!(out, b"\",\"error\":null,\"incomplete_details\":null,\"model\":\"mock\",\"output\":");
+    output(out);
+    out.extend_from_slice(b",\"parallel_tool_calls\":true,\"tool_choice\":\"auto\",\"tools\":[],\"usage\":");
+    if status == "completed" {
+        write_usage(out, a.tokens(), a.script.reasoning);
+    } else {
+        out.extend_from_slice(b"null");
+    }
+    out.push(b'}');
+}
+
+fn write_usage(out: &mut Vec<u8>, tokens: u32, reasoning: u32) {
+    put!(
+        out,
+        b"{\"input_tokens\":",
+        number(PROMPT_TOKENS),
+        b",\"input_tokens_details\":{\"cached_tokens\":128},\"output_tokens\":"
+    );
+    put!(
+        out,
+        number(tokens),
+        b",\"output_tokens_details\":{\"reasoning_tokens\":",
+        number(reasoning),
+        b"},\"total_tokens\":"
+    );
+    put!(out, number(tokens + PROMPT_TOKENS), b"}");
+}
+
+pub fn write_unary(out: &mut Vec<u8>, a: &Answer) {
+    let start = out.len();
+    let mut end = b"\",\"annotations\":[],\"logprobs\":[]}]}],\"parallel_tool_calls\":true,\"tool_choice\":\"auto\",\"tools\":[],\"usage\":".to_vec();
+    write_usage(&mut end, a.unary_tokens(), 0);
+    end.push(b'}');
+    put!(
+        out,
+        b"{\"id\":\"resp_",
+        a.mark,
+        b"\",\"object\":\"response\",\"created_at\":1700000000,\"status\":\"completed\","
+    );
+    put!(out, b"\"error\":null,\"incomplete_details\":null,\"model\":\"mock\",\"output\":[{\"id\":\"msg_", a.mark);
+    put!(out, b"\",\"type\":\"message\",\"status\":\"completed\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"");
+    write_answer_text(out, &a.mark, 0);
+    fill(out, 0, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
+    put!(out, end);
+}
+
+#[derive(Default)]
+struct Event<'a> {
+    kind: &'a [u8],
+    number: Option<u64>,
+    item: &'a [u8],
+    delta: Option<&'a [u8]>,
+    whole: Option<&'a [u8]>,
+    status: &'a [u8],
+    tokens: Option<u64>,
+}
+
+fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
+    let mut found = Event::default();
+    let mut scan = Scan::new(data);
+    scan.object(|top, key| {
+        match key {
+            b"type" => found.kind = top.string()?,
+            b"sequence_number" => found.number = top.number()?,
+            b"delta" => found.delta = top.text()?,
+            b"text" | b"arguments" => found.whole = top.text()?,
+            b"item" => {
+                return top.object(|item, key| {
+                    if key == b"type" {
+                        found.item = item.string()?;
+                        return Ok(());
+                    }
+                    item.skip()
+                })
+            }
+            b"response" => {
+                return top.object(|response, key| match key {
+                    b"status" => {
+                        found.status = response.string()?;
+                        Ok(())
+                    }
+                    b"usage" if response.is_object() => response.object(|usage, key| {
+                        if key == b"output_tokens" {
+                            found.tokens = usage.number()?;
+                            return Ok(());
+                        }
+                        usage.skip()
+                    }),
+                    _ => response.skip(),
+                })
+            }
+            _ => return top.skip(),
+        }
+        Ok(())
+    })?;
+    scan.end()?;
+    Ok(found)
+}
+
+/// The kind of text that an event between `added` and `done` speaks of.
+fn kind_of(name: &[u8]) -> Option<Of> {
+    Some(match name {
+        b"response.output_text.delta" | b"response.output_text.done" => Of::Text,
+        b"response.content_part.added" | b"response.content_part.done" => return None,
+        b"response.function_call_arguments.delta" | b"response.function_call_arguments.done" => Of::Arguments,
+        _ => Of::Reasoning,
+    })
+}
+
+pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
+    let event = read(data).map_err(|Bad| garbled(data))?;
+    if event.kind != name {
+        return Err(Fault::new(Kind::Garbled, "the event's name is not its type", data));
+    }
+    if matches!(name, b"error" | b"response.failed" | b"response.incomplete") {
+        return Err(told_error(data));
+    }
+    if name == b"response.output_text.delta" && s.open == Some(Of::Text) {
+        // Before its number is looked at: text that is missing is told as that.
+        let seen = s.take(Of::Text, event.delta.ok_or_else(|| misplaced(data))?)?;
+        return in_turn(s, &event, data).map(|()| seen);
+    }
+    in_turn(s, &event, data)?;
+    match name {
+        b"response.created" if !s.started => s.started = true,
+        _ if !s.started => return Err(misplaced(data)),
+        b"response.in_progress" | b"response.queued" if s.open.is_none() && !s.pieces.any() => {}
+        b"response.output_item.added" if s.open.is_none() => {
+            s.open = Some(match event.item {
+                b"message" => Of::Text,
+                b"reasoning" => Of::Reasoning,
+                b"function_call" => Of::Arguments,
+                _ => return Err(misplaced(data)),
+            });
+        }
+        b"response.output_item.done" => {
+            let of = s.open.take().ok_or_else(|| misplaced(data))?;
+            s.pieces.complete(of)?;
+        }
+        b"response.completed" if s.open.is_none() && event.status == b"completed" => {
+            s.finish(None, data)?;
+            s.count(event.tokens, data)?;
+            s.done = true;
+        }
+        b"response.content_part.added"
+        | b"response.content_part.done"
+        | b"response.reasoning_summary_part.added"
+        | b"response.reasoning_summary_part.done"
+            if s.open.is_some() => {}
+        b"response.reasoning_summary_text.delta"
+        | b"response.reasoning_text.delta"
+        | b"response.function_call_arguments.delta"
+            if s.open == kind_of(name) =>
+        {
+            return s.take(kind_of(name).unwrap_or(Of::Text), event.delta.ok_or_else(|| misplaced(data))?);
+        }
+        b"response.output_text.done"
+        | b"response.reasoning_summary_text.done"
+        | b"response.reasoning_text.done"
+        | b"response.function_call_arguments.done"
+            if s.open == kind_of(name) =>
+        {
+            let of = kind_of(name).unwrap_or(Of::Text);
+            s.pieces.complete(of)?;
+            if !event.whole.map_or(false, |whole| s.pieces.is_whole(of, whole)) {
+                return Err(Fault::new(Kind::Content, "not the whole text", data));
+            }
+        }
+        _ => return Err(misplaced(data)),
+    }
+    Ok(Seen::Other)
+}
+
+fn in_turn(s: &mut Stream, event: &Event<'_>, data: &[u8]) -> Result<(), Fault> {
+    if event.number != Some(s.next) {
+        return Err(Fault::new(Kind::Order, "not the next sequence number", data));
+    }
+    s.next += 1;
+    Ok(())
+}
+
+pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
+    let mut found = Unary { text: None, tokens: None, finished: false };
+    let mut scan = Scan::new(data);
+    scan.object(|top, key| match key {
+        b"status" => {
+            found.finished = top.string()? == b"completed";
+            Ok(())
+        }
+        b"output" => top.array(|output| {
+            output.object(|item, key| {
+                if key != b"content" || !item.is_array() {
+                    return item.skip();
+                }
+                item.array(|content| {
+                    content.object(|part, key| {
+                        if key == b"text" {
+                            found.text = part.text()?;
+                            return Ok(());
+                        }
+                        part.skip()
+                    })
+                })
+            })
+        }),
+        b"usage" if top.is_object() => top.object(|usage, key| {
+            if key == b"output_tokens" {
+                found.tokens = usage.number()?;
+                return Ok(());
+            }
+            usage.skip()
+        }),
+        _ => top.skip(),
+    })?;
+    scan.end()?;
+    Ok(found)
+}

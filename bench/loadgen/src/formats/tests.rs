@@ -1,0 +1,127 @@
+//! What the mock writes, the checks take; and whatever is wrong with it is told.
+
+use super::*;
+use crate::sse::Lines;
+
+const MARK: &Mark = b"00000001";
+const FORMATS: [Format; 4] = [Format::Chat, Format::Messages, Format::Responses, Format::Gemini];
+const WORDS: [&str; 5] = ["s3-0", "s3-0.r2.t2", "s0-0.t1", "s1-0.x200", "s0-0"];
+
+fn events(format: Format, word: &str) -> Vec<Vec<u8>> {
+    let answer = Answer { format, mark: *MARK, script: Script::parse(word).unwrap() };
+    let mut all = Vec::new();
+    for (part, count) in answer.sections() {
+        for k in 0..count {
+            let mut event = Vec::new();
+            answer.write_event(&mut event, part, k, all.len() as u32);
+            all.push(event);
+        }
+    }
+    all
+}
+
+fn read(format: Format, word: &str, events: &[Vec<u8>]) -> Result<(), Kind> {
+    let script = Script::parse(word).unwrap();
+    let mut stream = Stream::new(format, Pieces::new(*MARK, script, true));
+    let mut lines = Lines::default();
+    let told = lines.feed(&events.concat(), |name, data| stream.event(name, data).map(|_| ()));
+    told.and_then(|()| lines.end()).and_then(|()| stream.end()).map_err(|fault| fault.kind)
+}
+
+#[test]
+fn every_format_reads_what_it_writes() {
+    for format in FORMATS {
+        for word in WORDS {
+            assert_eq!(read(format, word, &events(format, word)), Ok(()), "{format:?} {word}");
+        }
+    }
+}
+
+#[test]
+fn an_event_that_is_left_out_is_missed() {
+    for format in FORMATS {
+        for word in WORDS {
+            let all = events(format, word);
+            for gone in 0..all.len() {
+                let event = String::from_utf8_lossy(&all[gone]);
+                // Two that only announce: their absence breaks no rule of the format.
+                let optional = event.contains("signature_delta")
+                    || (format == Format::Chat && event.contains("\"content\":\"\""))
+                    || event.contains("\"arguments\":\"\"}}");
+                let mut rest = all.clone();
+                rest.remove(gone);
+                assert!(optional || read(format, word, &rest).is_err(), "{format:?} {word} {event}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_event_with_text_that_comes_twice_or_late_is_told() {
+    for format in FORMATS {
+        let all = events(format, "s3-0.r2.t2");
+        let has_text = |event: &[u8]| {
+            [" think ", " token ", " field "].iter().any(|tail| String::from_utf8_lossy(event).contains(tail))
+        };
+        let texts: Vec<usize> = (0..all.len()).filter(|i| has_text(&all[*i])).collect();
+        assert!(texts.len() >= 6, "{format:?}");
+        for &at in &texts {
+            let mut twice = all.clone();
+            twice.insert(at, all[at].clone());
+            assert!(read(format, "s3-0.r2.t2", &twice).is_err(), "{format:?} twice {at}");
+            // One that only announces may change places with a text.
+            if texts.contains(&(at + 1)) {
+                let mut late = all.clone();
+                late.swap(at, at + 1);
+                assert!(read(format, "s3-0.r2.t2", &late).is_err(), "{format:?} late {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_fault_has_its_kind() {
+    for format in FORMATS {
+        let all = events(format, "s3-0");
+        let text = all.iter().position(|event| String::from_utf8_lossy(event).contains("-000001")).unwrap();
+        let with = |i: usize, event: Vec<u8>| {
+            let mut other = all.clone();
+            other[i] = event;
+            read(format, "s3-0", &other)
+        };
+        let altered =
+            |from: &str, to: &str| with(text, String::from_utf8_lossy(&all[text]).replace(from, to).into_bytes());
+        assert_eq!(altered("00000001-", "00000002-"), Err(Kind::Mixed), "{format:?}");
+        assert_eq!(altered("-000001", "-000002"), Err(Kind::Order), "{format:?}");
+        assert_eq!(altered("token", "taken"), Err(Kind::Content), "{format:?}");
+        assert_eq!(altered("}", ""), Err(Kind::Garbled), "{format:?}");
+        let mut error = Vec::new();
+        Answer { format, mark: *MARK, script: Script::default() }.write_error_event(&mut error);
+        assert_eq!(with(text, error), Err(Kind::ErrorEvent), "{format:?}");
+        assert_eq!(read(format, "s3-0", &all[..all.len() - 1]), Err(Kind::Terminal), "{format:?}");
+        assert!(read(format, "s2-0", &all).is_err(), "{format:?} one too many");
+        assert_eq!(read(format, "s4-0", &all), Err(Kind::Count), "{format:?} one too few");
+        let again: Vec<Vec<u8>> = all.iter().chain(&all[all.len() - 1..]).cloned().collect();
+        assert_eq!(read(format, "s3-0", &again), Err(Kind::Trailing), "{format:?}");
+        let miscounted = events(format, "s3-0.usage");
+        assert_eq!(read(format, "s3-0", &miscounted), Err(Kind::Usage), "{format:?}");
+    }
+}
+
+#[test]
+fn answers_that_are_no_streams_are_checked_too() {
+    for format in FORMATS {
+        let unary = |word: &str| {
+            let mut body = Vec::new();
+            Answer { format, mark: *MARK, script: Script::parse(word).unwrap() }.write_unary(&mut body);
+            body
+        };
+        let kind = |body: &[u8], mark: &Mark| check_unary(format, body, mark, true).err().map(|fault| fault.kind);
+        let body = unary("u2048");
+        assert_eq!(body.len(), 2048, "{format:?}");
+        assert_eq!(kind(&body, MARK), None, "{format:?}");
+        assert_eq!(kind(&body, b"00000002"), Some(Kind::Mixed), "{format:?}");
+        assert_eq!(kind(&body[..2000], MARK), Some(Kind::Garbled), "{format:?}");
+        assert_eq!(kind(&unary("u2048.usage"), MARK), Some(Kind::Usage), "{format:?}");
+    }
+}
