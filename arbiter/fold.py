@@ -41,6 +41,7 @@ class _Fold:
         self.logprobs: list[bytes] = []
         self._kind: tuple[type, str | None] | None = None  # of the part under construction; the spelling of reasoning
         self._texts: list[str] = []
+        self._behind: list[Part] = []  # what came within that part, and stands behind it
         self._calls: dict[int, tuple[int, CallStarted, list[str]]] = {}  # with its place among the parts
 
     def add(self, event: Event) -> None:
@@ -59,8 +60,11 @@ class _Fold:
                 self._kind = (ThinkingDelta, None)
             self.close(event.signature, event.item)
         elif type(event) is ThinkingRedacted:
+            if event.place == "message":
+                self._behind.append(RedactedThinking(event.data, event.place))
+                return
             self.close()
-            self.parts.append(RedactedThinking(event.data))
+            self.parts.append(RedactedThinking(event.data, event.place))
         elif type(event) is ThinkingSealed:
             self.close()
             self.parts.append(SealedThinking(event.item, event.call_id))
@@ -76,17 +80,19 @@ class _Fold:
             self._calls[event.index][2].append(event.arguments)
 
     def close(self, signature: str = "", item: bytes | None = None) -> None:
-        if self._kind is None:
-            return
-        (kind, spelling), text = self._kind, "".join(self._texts)
-        self._kind = None
-        self._texts.clear()
-        if kind is TextDelta:
-            self.parts.append(Text(text))
-        elif kind is RefusalDelta:
-            self.parts.append(Refusal(text))
-        elif text or signature or item is not None:
-            self.parts.append(Thinking(text, signature or None, spelling, item))
+        if self._kind is not None:
+            (kind, spelling), text = self._kind, "".join(self._texts)
+            self._kind = None
+            self._texts.clear()
+            if kind is TextDelta:
+                self.parts.append(Text(text))
+            elif kind is RefusalDelta:
+                self.parts.append(Refusal(text))
+            elif text or signature or item is not None:
+                self.parts.append(Thinking(text, signature or None, spelling, item))
+        if self._behind:
+            self.parts += self._behind
+            self._behind.clear()
 
     def whole(self) -> tuple[Part, ...]:
         self.close()
@@ -148,7 +154,7 @@ def unfold(answer: Answer) -> Iterator[Event]:
             # An unsigned thought ends, too, where another one follows it.
             yield ThinkingSigned(part.signature or "", part.item)
         elif isinstance(part, RedactedThinking):
-            yield ThinkingRedacted(part.data)
+            yield ThinkingRedacted(part.data, part.place)
         elif isinstance(part, SealedThinking):
             yield ThinkingSealed(part.item, part.call_id)
         elif isinstance(part, ToolCall):

@@ -22,6 +22,7 @@ from arbiter.errors import ArbiterError, Cut, Garbled, ProtocolUnsupported
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
+Place = Literal["block", "message", "call"]
 
 
 class CacheMark(msgspec.Struct, frozen=True):
@@ -77,9 +78,15 @@ class Thinking(msgspec.Struct, frozen=True):
 
 
 class RedactedThinking(msgspec.Struct, frozen=True):
-    """Reasoning that only its provider can read."""
+    """Reasoning that only its provider can read, or what proves some to it.
+
+    `place` is where that provider has it: in a `block` of its own (Anthropic, Bedrock); or, with `data` an object of
+    JSON, among the members of a `message`, or of the `call` right behind it (`wire.chat_proofs`). Formats that lack the
+    place leave it out.
+    """
 
     data: str
+    place: Place = "block"
 
 
 class SealedThinking(msgspec.Struct, frozen=True):
@@ -449,7 +456,10 @@ class ThinkingSigned(msgspec.Struct, frozen=True):
 
 
 class ThinkingRedacted(msgspec.Struct, frozen=True):
+    """What only its provider can read (`RedactedThinking`). Of a message's members each event may be but a slice."""
+
     data: str
+    place: Place = "block"
 
 
 class ThinkingSealed(msgspec.Struct, frozen=True):

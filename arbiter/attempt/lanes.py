@@ -44,7 +44,7 @@ from arbiter.wire.disguises import unmasked
 from arbiter.wire.format import EMBEDDINGS, FORMATS, UPSTREAMS, Asked, Upstream, Writer
 from arbiter.wire.messages_models import abilities_of
 from arbiter.wire.native import NativeStream
-from arbiter.wire.openai_models import dialect
+from arbiter.wire.openai_models import Dialect, dialect
 from arbiter.wire.openai_servers import taken
 from arbiter.wire.places import place_of
 from arbiter.wire.responses_errors import failed_after
@@ -355,7 +355,7 @@ class StoredLane(NativeLane):
 
 
 _UNSEALED = {
-    *((name, name) for name in FORMATS),
+    *((name, name) for name in FORMATS if name != native.RESPONSES),  # whose items get ids of the gateway's
     *((native.GEMINI, name) for name in FORMATS),  # its clients need not say whose call is whose
     (native.MESSAGES, native.GEMINI),  # whose signatures pass as they are (`wire.signatures`)
     (native.MESSAGES, bedrock_converse.name),  # the same
@@ -406,10 +406,12 @@ class TranslatedLane:
         self.fidelity = "rebuilt" if self.format is self._ours else "translated"
         self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
         self._origin = Origin(self.format.name, home_of(rung.url), account, rung.model, claude_of(rung) or "")
+        self._telling = _telling(rung, self.format.name)
         asked, self.left_out = ask.request(), 0
         if ask.seems_sealed:
-            asked, self.left_out = ask.handed_along().told_to(self._origin)
-        self._telling = _telling(rung, self.format.name)
+            takes = self._takes()
+            takes_text = takes is None or takes.reasoning is not None
+            asked, self.left_out = ask.handed_along().told_to(self._origin, takes_text=takes_text)
         request = msgspec.structs.replace(
             asked,
             model=self._telling,
@@ -447,9 +449,14 @@ class TranslatedLane:
             return None
         if self._ours.name == native.RESPONSES and ENCRYPTED not in bytes(ask.opened.members.get("include", b"")):
             return None
-        if self.format.name == native.CHAT and taken(self._telling, self._rung.target.server).reasoning is None:
+        takes = self._takes()
+        if takes is not None and takes.reasoning is None and not takes.signs:
             return None
         return Sealer(ask.vault, self._origin, ask.client)
+
+    def _takes(self) -> Dialect | None:
+        """What the server takes where it is one of OpenAI Chat; else None."""
+        return taken(self._telling, self._rung.target.server) if self.format.name == native.CHAT else None
 
     def _writer(self) -> Writer:
         ask = self._ask

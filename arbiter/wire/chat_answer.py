@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Raw
 
 from arbiter import _speedups
-from arbiter.model import Answer, Finish, Refusal, SealedThinking, Thinking, ToolCall, Usage
+from arbiter.model import Answer, Finish, RedactedThinking, Refusal, SealedThinking, Thinking, ToolCall, Usage
 from arbiter.wire.chat_messages import build_call
 from arbiter.wire.chat_parse import REASONING
+from arbiter.wire.chat_proofs import Gathered
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 
 FINISH_IN = {
@@ -92,7 +93,17 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     text = answer.text()
     refusal = "".join(part.text for part in answer.parts if type(part) is Refusal)
-    calls = [build_call(part) for part in answer.parts if type(part) is ToolCall]
+    calls: list[Any] = []
+    proofs: list[str] = []  # of the message
+    proof: str | None = None  # of the next call
+    for part in answer.parts:
+        if type(part) is ToolCall:
+            calls.append(build_call(part, proof))
+            proof = None
+        elif type(part) is RedactedThinking and part.place == "message":
+            proofs.append(part.data)
+        elif type(part) is RedactedThinking and part.place == "call":
+            proof = part.data
     if text or not (calls or refusal):
         message["content"] = text
     if refusal:
@@ -101,6 +112,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
         if type(part) is Thinking and part.text:
             spelling = part.spelling or REASONING
             message[spelling] = message.get(spelling, "") + part.text
+    message.update(Gathered(proofs).members())
     sealed = [part for part in answer.parts if type(part) is SealedThinking]
     if sealed:
         message["reasoning_details"] = [reasoning_detail(one.item, one.call_id, i) for i, one in enumerate(sealed)]

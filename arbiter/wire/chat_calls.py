@@ -28,7 +28,8 @@ from msgspec import Raw
 
 from arbiter._speedups import reduce
 from arbiter.errors import Garbled
-from arbiter.model import CallDelta, CallStarted, Event
+from arbiter.model import CallDelta, CallStarted, Event, ThinkingRedacted
+from arbiter.wire import chat_proofs
 from arbiter.wire.chat_parse import argument_slice
 from arbiter.wire.json import ABSENT
 from arbiter.wire.reading import word
@@ -52,6 +53,7 @@ class CallSlice(msgspec.Struct):
     id: Any = None
     function: Function | None = None
     custom: Custom | None = None
+    extra_content: Raw = ABSENT
 
 
 _ENDS = BLANK + '"]}'
@@ -61,7 +63,8 @@ _ID_CHARACTERS = re.compile(r"[^a-zA-Z0-9_-]")
 class _Call:
     """A call under way. Arguments that come before its name wait in `held`."""
 
-    __slots__ = ("_is_fed", "digest", "held", "id", "is_free", "is_minted", "name", "number", "place", "span")
+    __slots__ = ("_is_fed", "digest", "held", "id", "is_free", "is_minted", "name", "number", "place", "proof",
+                 "span")  # fmt: skip
 
     def __init__(self, id: str, place: int | None, *, is_free: bool = False) -> None:
         self.id = id
@@ -69,6 +72,7 @@ class _Call:
         self._is_fed = False
         self.is_minted = False  # the upstream gave none
         self.name = ""
+        self.proof: str | None = None  # what its server wants back with it
         self.place = place
         self.number = -1  # among the calls that opened
         self.held = bytearray()
@@ -160,6 +164,9 @@ class Calls:
             known = self._begin(one.index, id, name, events, is_free=one.custom is not None)
         if one.index is not None:
             self._at[one.index] = known
+        if one.extra_content is not ABSENT:
+            known.proof = chat_proofs.of_call(one.extra_content) or known.proof
+            self._keep(len(known.proof or ""))
         self._add(known, name or "", arguments, events)
 
     def _known(self, index: int | None, id: str | None, name: str | None, arguments: str) -> _Call | None:
@@ -238,6 +245,8 @@ class Calls:
         call.number = len(self._opened)
         self._opened.append(call)
         self._waiting -= 1
+        if call.proof is not None:
+            events.append(ThinkingRedacted(call.proof, "call"))
         events.append(CallStarted(call.number, call.id, call.name, call.is_free))
         if call.held:
             self._feed(call, call.held.decode("utf-8", "surrogatepass"), events)

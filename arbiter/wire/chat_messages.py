@@ -30,6 +30,7 @@ from arbiter.model import (
     ToolResult,
 )
 from arbiter.wire.chat_parse import FORMAT
+from arbiter.wire.chat_proofs import DETAILS, Gathered, members_of_call
 from arbiter.wire.openai_models import Dialect
 from arbiter.wire.openai_names import sent_call_id, sent_name
 from arbiter.wire.openai_parts import bare, file_data, file_name, image_url, joined, sayable
@@ -120,27 +121,37 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
         built["content"] = message.content
         return _with_name(built, message)
     calls: list[Any] = []
+    proofs: list[str] = []  # of the message
+    proof: str | None = None  # of the next call
     said: list[Part] = []
     thoughts: dict[str, list[str]] = {}
     refusals: list[str] = []
     for part in message.content:
         if type(part) is ToolCall:
-            calls.append(build_call(_sent(part, dialect)))
+            calls.append(build_call(_sent(part, dialect), proof if dialect.signs else None))
+            proof = None
         elif type(part) is Thinking:
             spelling = part.spelling if dialect.spells == "the maker's" and part.spelling else dialect.reasoning
             if dialect.reasoning is not None and spelling is not None and part.text:
                 thoughts.setdefault(spelling, []).append(part.text)
         elif type(part) is Refusal:
             refusals.append(part.text)
-        elif type(part) is not RedactedThinking:  # nothing here could hold it; SPEC 6.6 has its own way
+        elif type(part) is not RedactedThinking:
             said.append(part)
+        elif part.place == "message":
+            proofs.append(part.data)
+        elif part.place == "call":
+            proof = part.data  # for a block of Anthropic's there is no place
     content = build_content(tuple(said))
     built["content"] = content if content else None if calls or refusals else ""
     if refusals:
         built["refusal"] = "".join(refusals)
     if calls and not thoughts and dialect.wants_reasoning and dialect.reasoning is not None:
         thoughts[dialect.reasoning] = []  # a turn from before, or of another model: they want the member at least
-    built.update((spelling, "".join(texts)) for spelling, texts in thoughts.items())
+    members = Gathered(proofs).members() if dialect.signs else {}
+    if DETAILS not in members or dialect.wants_reasoning:  # else they hold the text, too
+        built.update((spelling, "".join(texts)) for spelling, texts in thoughts.items())
+    built.update(members)
     if calls:
         built["tool_calls"] = calls
     return _with_name(built, message)
@@ -150,10 +161,14 @@ def _sent(call: ToolCall, dialect: Dialect) -> ToolCall:
     return ToolCall(sent_call_id(call.id, dialect), sent_name(call.name), call.arguments, is_free=call.is_free)
 
 
-def build_call(call: ToolCall) -> dict[str, Any]:
+def build_call(call: ToolCall, proof: str | None = None) -> dict[str, Any]:
+    """Return one call; `proof` is what its server wants back with it."""
+    built: dict[str, Any] = {"id": call.id, "type": "custom" if call.is_free else "function"}
     if call.is_free:
-        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        built["custom"] = {"name": call.name, "input": call.arguments}
+    else:
+        built["function"] = {"name": call.name, "arguments": call.arguments}
+    return {**built, **members_of_call(proof)} if proof is not None else built
 
 
 def build_content(content: str | tuple[Part, ...]) -> str | list[Any]:

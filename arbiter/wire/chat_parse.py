@@ -10,7 +10,6 @@ they have no ids, and get one from where they stand.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -25,6 +24,7 @@ from arbiter.model import (
     OutputShape,
     Part,
     Reasoning,
+    RedactedThinking,
     Refusal,
     Request,
     SealedThinking,
@@ -35,6 +35,7 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
+from arbiter.wire import chat_proofs
 from arbiter.wire.chat_parts import FORMAT as FORMAT
 from arbiter.wire.chat_parts import CacheControl, parse_part
 from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
@@ -79,6 +80,7 @@ class _Call(msgspec.Struct):
     id: str = ""
     function: _Function | None = None
     custom: _Custom | None = None
+    extra_content: Raw = ABSENT
 
 
 class _Message(msgspec.Struct):
@@ -89,6 +91,7 @@ class _Message(msgspec.Struct):
     reasoning_content: str | None = None
     reasoning: Raw = ABSENT
     reasoning_details: Raw = ABSENT
+    extra_content: Raw = ABSENT
     tool_calls: list[Raw] | None = None
     tool_call_id: str | None = None
     function_call: _Function | None = None
@@ -96,7 +99,7 @@ class _Message(msgspec.Struct):
 
 
 class _Detail(msgspec.Struct):
-    data: Any = None
+    data: Raw = ABSENT
 
 
 class _Tool(msgspec.Struct):
@@ -182,7 +185,8 @@ _REQUEST = msgspec.json.Decoder(_Request)
 _CALL = msgspec.json.Decoder(_Call)
 _TOOL = msgspec.json.Decoder(_Tool)
 _STR = msgspec.json.Decoder(str)
-_DETAILS = msgspec.json.Decoder(list[_Detail])
+_DETAILS = msgspec.json.Decoder(list[Raw])
+_DETAIL = msgspec.json.Decoder(_Detail)
 
 
 def parse_request(members: Mapping[str, Raw]) -> Request:
@@ -272,12 +276,14 @@ def _marked(content: str | tuple[Part, ...], mark: CacheMark | None) -> str | tu
 
 def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, called: str) -> str | tuple[Part, ...]:
     """Return what the assistant said: reasoning, then content, then calls; a bare string where it is only text."""
-    parts: list[Part] = list(_sealed(message.reasoning_details, path))
+    parts = _handed(message, path)
     if message.reasoning_content:
         parts.append(Thinking(message.reasoning_content, spelling=REASONING))
     elif bytes(message.reasoning).startswith(b'"') and (reasoning := decode(_STR, message.reasoning)):
         parts.append(Thinking(reasoning, spelling="reasoning"))
-    calls = [_parse_call(raw, f"{path}.tool_calls[{i}].") for i, raw in enumerate(message.tool_calls or ())]
+    calls: list[Part] = []
+    for i, raw in enumerate(message.tool_calls or ()):
+        calls += _parse_call(raw, f"{path}.tool_calls[{i}].")
     if message.function_call is not None:
         calls.append(ToolCall(called, message.function_call.name, _arguments(message.function_call)))
     if not (parts or calls or message.refusal):
@@ -288,21 +294,38 @@ def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, c
     return (*parts, *calls)
 
 
-def _sealed(details: Raw, path: str) -> Iterator[SealedThinking]:
-    """Yield what this gateway sealed; other details are other servers'."""
+def _handed(message: _Message, path: str) -> list[Part]:
+    """Return what nobody but its maker can read: what this gateway sealed, and what other servers want back."""
+    found: list[Part] = []
+    details = message.reasoning_details
     if MARK in bytes(details):
-        for one in decode(_DETAILS, details, f"{path}.reasoning_details."):
-            if is_sealed(one.data):
-                yield SealedThinking(one.data)
+        others: list[Raw] = []
+        for raw in decode(_DETAILS, details, f"{path}.reasoning_details."):
+            data = decode(_DETAIL, raw, f"{path}.reasoning_details.").data
+            item = decode(_STR, data) if bytes(data)[:1] == b'"' else None
+            if item is not None and is_sealed(item):
+                found.append(SealedThinking(item))
+            else:
+                others.append(raw)
+        details = Raw(encode(others))
+    proof = chat_proofs.of_message(details, message.extra_content)
+    if proof is not None:
+        found.append(RedactedThinking(proof, "message"))
+    return found
 
 
-def _parse_call(raw: Raw, path: str) -> Part:
+def _parse_call(raw: Raw, path: str) -> Iterator[Part]:
+    """Yield a call, behind what its server wants back with it."""
     call = decode(_CALL, raw, path)
+    proof = chat_proofs.of_call(call.extra_content)
+    if proof is not None:
+        yield RedactedThinking(proof, "call")
     if call.type == "custom" and call.custom is not None:
-        return ToolCall(call.id, call.custom.name, call.custom.input, is_free=True)
-    if call.type != "function" or call.function is None:
-        return Opaque(FORMAT, bytes(raw))
-    return ToolCall(call.id, call.function.name, _arguments(call.function))
+        yield ToolCall(call.id, call.custom.name, call.custom.input, is_free=True)
+    elif call.type != "function" or call.function is None:
+        yield Opaque(FORMAT, bytes(raw))
+    else:
+        yield ToolCall(call.id, call.function.name, _arguments(call.function))
 
 
 def _arguments(function: _Function) -> str:

@@ -31,10 +31,11 @@ from arbiter.model import (
     Started,
     TextDelta,
     ThinkingDelta,
+    ThinkingRedacted,
     Usage,
     UsageReported,
 )
-from arbiter.wire import faults
+from arbiter.wire import chat_proofs, faults
 from arbiter.wire.chat_answer import LOGPROBS, finish_of, read_usage
 from arbiter.wire.chat_calls import Calls, CallSlice, Function
 from arbiter.wire.chat_parse import REASONING
@@ -61,6 +62,7 @@ class _Said(msgspec.Struct):
     reasoning_content: Raw = ABSENT
     reasoning: Raw = ABSENT
     reasoning_details: Raw = ABSENT
+    extra_content: Raw = ABSENT
     tool_calls: list[CallSlice] | None = None
     function_call: Function | None = None
 
@@ -202,6 +204,9 @@ class ChatReader(EventReader):
             events.append(Finished(finish_of(reason, self._calls.has_any)))
 
     def _read_said(self, said: _Said, logprobs: bytes | None, events: list[Event]) -> None:
+        proof = chat_proofs.of_message(said.reasoning_details, said.extra_content)
+        if proof is not None:
+            events.append(ThinkingRedacted(proof, "message"))
         spelling, reasoning = _reasoning(said)
         if reasoning:
             events.append(ThinkingDelta(reasoning, spelling))

@@ -12,6 +12,7 @@ While it is OPEN, deltas of text and reasoning may pass it by (`moulds`), and ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from arbiter.errors import ArbiterError, Garbled
@@ -29,12 +30,14 @@ from arbiter.model import (
     Started,
     TextDelta,
     ThinkingDelta,
+    ThinkingRedacted,
     ThinkingSealed,
     Usage,
     UsageReported,
 )
 from arbiter.wire.chat_answer import FINISH_OUT, reasoning_detail, write_usage
 from arbiter.wire.chat_parse import REASONING
+from arbiter.wire.chat_proofs import DETAILS, Gathered, members_of_call
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.moulds import NO_MOULDS, Moulds
 from arbiter.wire.openai_errors import body_of
@@ -63,6 +66,7 @@ class ChatWriter:
         self._include_usage = include_usage
         self._order = Order()
         self._opened = False
+        self._is_plain = False  # it has, and nothing is held
         self._head = b""  # of every chunk
         self._delta = b""  # of every chunk with a delta
         self._moulds = NO_MOULDS
@@ -70,14 +74,15 @@ class ChatWriter:
         self._free: set[int] = set()  # those of them whose input is free text
         self._usage: Usage | None = None
         self._details = 0  # items of sealed reasoning that were handed along
-        self._detail: dict[str, Any] | None = None  # the one for the next call
+        self._held: dict[str, Any] = {}  # members for the next delta: what stands beside a thought, or a call
+        self._proof: str | None = None  # what a server wants back with the next call
 
     def write(self, event: Event) -> bytes:
         """Return the bytes for `event`.
 
         Errors: Garbled where the event breaks the order (SPEC 2.6).
         """
-        if self._opened and self._order.stage is Stage.OPEN:
+        if self._is_plain and self._order.stage is Stage.OPEN:
             # The bulk of every stream, where nothing could be out of order.
             moulds = self._moulds
             if type(event) is TextDelta and event.text and event.logprobs is None and moulds.text is not None:
@@ -96,11 +101,12 @@ class ChatWriter:
         opening = b"" if self._opened else self._open(event)
         written = self._write(event)
         self._opened = True
+        self._is_plain = not self._held
         return opening + written
 
     def moulds(self) -> Moulds:
         """Return what may be moved past the writer until the next `write`."""
-        return self._moulds if self._opened else NO_MOULDS
+        return self._moulds if self._is_plain else NO_MOULDS
 
     def carried(self, arguments: str) -> None:
         """Nothing here depends on arguments that passed by."""
@@ -121,6 +127,8 @@ class ChatWriter:
         return self._delta + before.encode(), behind.encode() + _TAIL
 
     def _write(self, event: Event) -> bytes:
+        if self._held and not (type(event) is CallStarted or (type(event) is ThinkingDelta and event.text)):
+            return self._chunk({}) + self._write(event)
         if type(event) is TextDelta:
             if event.logprobs is not None:
                 return self._delta + b'{"content":%b},"logprobs":%b' % (encode(event.text), event.logprobs) + _TAIL
@@ -134,6 +142,12 @@ class ChatWriter:
             return self._write_call(event)
         if type(event) is ThinkingSealed:
             return self._write_sealed(event)
+        if type(event) is ThinkingRedacted:
+            if event.place == "message":
+                self._held = Gathered((event.data,)).members()  # with the text that it came with
+            elif event.place == "call":
+                self._proof = event.data
+            return b""  # for a block of Anthropic's there is no place
         if type(event) is RefusalDelta:
             return self._chunk({"refusal": event.text}) if event.text else b""
         if type(event) is UsageReported:
@@ -144,16 +158,14 @@ class ChatWriter:
             return self._finish(event.finish)
         elif type(event) is Ended:
             return self._end()
-        return b""  # signatures and redacted thinking: nothing here could hold them as they are
+        return b""  # signatures: nothing here could hold them as they are
 
     def _write_sealed(self, event: ThinkingSealed) -> bytes:
         """Hand an item along: with the call that it is for, since some clients (pi) keep it there or not at all."""
         detail = reasoning_detail(event.item, event.call_id, self._details)
         self._details += 1
-        if event.call_id is None:
-            return self._chunk({"reasoning_details": [detail]})
-        self._detail = detail
-        return b""
+        self._held = {DETAILS: [detail]}
+        return self._chunk({}) if event.call_id is None else b""
 
     def _write_call(self, call: CallStarted) -> bytes:
         if call.index != len(self._calls):
@@ -185,13 +197,14 @@ class ChatWriter:
         return ("custom", "input") if call in self._free else ("function", "arguments")
 
     def _call(self, index: int, members: dict[str, Any]) -> bytes:
-        delta = {"tool_calls": [{"index": index, **members}]}
-        if self._detail is not None:
-            delta["reasoning_details"] = [self._detail]
-            self._detail = None
-        return self._chunk(delta)
+        proof: Mapping[str, Any] = {}
+        if self._proof is not None:
+            proof, self._proof = members_of_call(self._proof), None
+        return self._chunk({"tool_calls": [{"index": index, **members, **proof}]})
 
     def _chunk(self, delta: dict[str, Any]) -> bytes:
+        if self._held:
+            delta, self._held = {**delta, **self._held}, {}
         return self._delta + encode(delta) + _TAIL
 
     def _finish(self, finish: Finish) -> bytes:

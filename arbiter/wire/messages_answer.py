@@ -110,7 +110,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
         elif type(part) is Thinking:
             if part.text or part.signature:
                 content.append({"type": "thinking", "thinking": part.text, "signature": part.signature or UNSIGNED})
-        elif type(part) is RedactedThinking:
+        elif type(part) is RedactedThinking and part.place == "block":
             content.append({"type": "redacted_thinking", "data": part.data})
         elif type(part) is SealedThinking:
             content.append({"type": "redacted_thinking", "data": part.item})

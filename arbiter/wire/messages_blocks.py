@@ -87,7 +87,7 @@ def block_of(part: Part) -> Any:
         block = {"type": "thinking", "thinking": part.text, "signature": part.signature}
         return block if part.signature is not None and not is_foreign(part.signature) else None
     if type(part) is RedactedThinking:
-        return {"type": "redacted_thinking", "data": part.data}
+        return {"type": "redacted_thinking", "data": part.data} if part.place == "block" else None
     if type(part) is Image:
         return _picture(part.url, part.media_type, part.data, part.cache)
     if type(part) is File:

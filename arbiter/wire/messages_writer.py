@@ -175,6 +175,8 @@ class MessagesWriter:
             self._calls += 1
         elif type(event) is CallDelta:
             return self._write_slice(event)
+        elif type(event) is ThinkingRedacted and event.place != "block":
+            return b""  # a chat's own
         if self._queue or self._is_blocked():
             self._wait(event)
             return self._release()

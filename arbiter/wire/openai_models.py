@@ -33,7 +33,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     with a type switches it off. `reasoning` is the member for earlier reasoning, None where it refuses that;
     `wants_reasoning` that a turn with calls must have it; `spells` whose word for it a message has: that of whoever
     thought, or this one, alone or besides (`openai_servers`). `encrypts`: OpenAI's Responses gives its reasoning
-    encrypted where it is asked to. `cap` is what it writes at most, in tokens.
+    encrypted where it is asked to. `signs`: in chats its server may send members that it wants back
+    (`wire.chat_proofs`). `cap` is what it writes at most, in tokens.
     """
 
     known: bool = True
@@ -47,6 +48,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     wants_reasoning: bool = False
     spells: Literal["the maker's", "its own", "its own besides"] = "the maker's"
     encrypts: bool = False
+    signs: bool = True
     sampling: bool = True  # `temperature` and `top_p`
     parallel: bool = True  # `parallel_tool_calls`
     top_k: bool = True
@@ -63,7 +65,8 @@ def _openai(*efforts: str, **members: object) -> Dialect:
     """Return a model of OpenAI's own that reasons; it refuses what it does not know, and sampling while it thinks."""
     idle = efforts[0] if efforts else None
     common = {"limit": "max_completion_tokens", "reasoning": None, "sampling": False, "top_k": False, "stops": 4}
-    return msgspec.convert(common | {"efforts": efforts, "idle": idle, "encrypts": bool(efforts)} | members, Dialect)
+    thinks = {"efforts": efforts, "idle": idle, "encrypts": bool(efforts), "signs": False}
+    return msgspec.convert(common | thinks | members, Dialect)
 
 
 def _gpt_5(*efforts: str, **members: object) -> Dialect:
@@ -71,7 +74,7 @@ def _gpt_5(*efforts: str, **members: object) -> Dialect:
 
 
 def _plain_openai(cap: int | None) -> Dialect:
-    return Dialect(cap=cap, reasoning=None, top_k=False, stops=4)
+    return Dialect(cap=cap, reasoning=None, signs=False, top_k=False, stops=4)
 
 
 _MISTRAL = "mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral"
@@ -90,9 +93,9 @@ _RULES: tuple[tuple[str, Dialect], ...] = (
     (r"gpt-([5-9]|\d\d)", _gpt_5("none", "low", "medium", "high", "xhigh", "max", tools_idle=True)),
     (
         rf"(open-|labs-)?({_MISTRAL})",
-        Dialect(reasoning=None, top_k=False, user=False, call_ids="9", user_after_tool=False),
+        Dialect(reasoning=None, signs=False, top_k=False, user=False, call_ids="9", user_after_tool=False),
     ),
-    (r"deepseek-r1", Dialect(reasoning=None)),
+    (r"deepseek-r1", Dialect(reasoning=None, signs=False)),
     (r"deepseek-v[4-9]", Dialect(efforts=("low", "medium", "high", "max"), toggle=True, wants_reasoning=True)),
     (r"deepseek-(chat|reasoner|v3\.)", Dialect(toggle=True, wants_reasoning=True)),
     (r"kimi-(?!.*instruct)", Dialect(toggle=True, wants_reasoning=True)),
@@ -112,9 +115,12 @@ def dialect(model: str) -> Dialect:
     maker, slash, name = model.lower().rpartition("/")
     for pattern, found in _FAMILIES:
         if pattern.match(name):
+            if not (slash and maker):
+                return found
             # A name with its maker is asked of somebody else, who has neither the maker's limits on tools nor all kinds
-            # of them.
-            return msgspec.structs.replace(found, tools_idle=False, free_text=False) if slash and maker else found
+            # of them, and hands what the maker encrypts along.
+            signs = found.signs or found.encrypts
+            return msgspec.structs.replace(found, tools_idle=False, free_text=False, signs=signs)
     return _UNKNOWN
 
 

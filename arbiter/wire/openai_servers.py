@@ -66,7 +66,7 @@ def taken(model: str, server: str, *, moved: bool = False) -> Dialect:
     if vendor is not None:
         member = vendor.reasoning if vendor.of.match(model.lower().rpartition("/")[2]) else None
         wants = found.wants_reasoning and member == found.reasoning
-        return replace(found, reasoning=member, wants_reasoning=wants, spells="its own")
+        return replace(found, reasoning=member, wants_reasoning=wants, spells="its own", signs=False)
     if moved and server not in TAKES_ALL:
         if found.reasoning is None:
             return replace(found, spells="its own")

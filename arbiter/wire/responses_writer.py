@@ -189,8 +189,9 @@ class ResponsesWriter:
             return self._write_text(event)  # type: ignore[arg-type]
         if type(event) is ThinkingDelta:
             return self._enter(_THOUGHT) + self._say(event.text) if event.text else b""
-        if kind is ThinkingSigned or kind is ThinkingRedacted:  # nothing here could hold them; the thought ends
-            return self._close() if self._part is _THOUGHT else b""
+        if kind is ThinkingSigned or type(event) is ThinkingRedacted:  # nothing here could hold them; the thought ends
+            is_end = type(event) is not ThinkingRedacted or event.place == "block"
+            return self._close() if is_end and self._part is _THOUGHT else b""
         if type(event) is ThinkingSealed:
             return self._write_sealed(event.item)
         if type(event) is CallStarted:

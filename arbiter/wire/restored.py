@@ -5,6 +5,7 @@ with is still there: the calls by their ids, the text before it but for its blan
 who thought it (SPEC 4.7a):
 
     text                             whoever takes earlier reasoning at all
+    of a chat's message or call      the same model behind the same base URL; left out for others
     signed, by Anthropic or Google   the same model behind the same base URL, the same Claude at each of its homes; left
                                      out for others
     encrypted, by OpenAI             the same account behind the same base URL; left out for others
@@ -79,17 +80,17 @@ class HandedAlong:
                 found[item.place] = found.get(item.place, "") + text
         return found
 
-    def told_to(self, target: Origin) -> Restored:
-        """Return the conversation as `target` gets it."""
+    def told_to(self, target: Origin, *, takes_text: bool = True) -> Restored:
+        """Return the conversation as `target` gets it; `takes_text`: as text it takes earlier reasoning."""
         messages = list(self._request.messages)
         left_out = 0
         for run in self._runs:
             thoughts: list[tuple[int, Thought]] = []
             for item in run.items:
-                if _fits(item.sealed, target):
-                    thoughts += ((item.start, thought) for thought in item.sealed.thoughts)
-                else:
-                    left_out += 1
+                sealed = item.sealed
+                fitting = [one for one in sealed.thoughts if _fits(one, sealed, target, takes_text=takes_text)]
+                thoughts += ((item.start, one) for one in fitting)
+                left_out += not fitting
             for place, content in _rebuilt(messages, run.places, thoughts, splits=target.format == MESSAGES):
                 messages[place] = replace(messages[place], content=content)
         return Restored(replace(self._request, messages=tuple(messages)), left_out)
@@ -137,18 +138,20 @@ def _start(texts: list[str], sealed: Sealed) -> int:
     raise InvalidReasoning("the text that was said with it has been changed")
 
 
-def _fits(sealed: Sealed, target: Origin) -> bool:
+def _fits(thought: Thought, sealed: Sealed, target: Origin, *, takes_text: bool) -> bool:
+    """Whether `target` can take one of the thoughts of an item."""
     origin = sealed.origin
+    is_maker = (origin.format, origin.home, origin.model) == (target.format, target.home, target.model)
     if target.format == CHAT:
-        return any(thought.text for thought in sealed.thoughts)
+        return is_maker if thought.data is not None else takes_text and bool(thought.text)
     if target.format == RESPONSES:
         return (origin.format, origin.home, origin.account) == (RESPONSES, target.home, target.account)
-    if (origin.format, origin.home, origin.model) == (target.format, target.home, target.model):
+    if is_maker:
         return True
     if not origin.claude or origin.claude != target.claude:
         return False
     # Signatures are the same in Messages and in Bedrock's own format; of what is redacted nobody says so.
-    return origin.format == target.format or all(thought.data is None for thought in sealed.thoughts)
+    return origin.format == target.format or all(one.data is None for one in sealed.thoughts)
 
 
 def _rebuilt(

@@ -25,12 +25,12 @@ from arbiter.model import (
     ThinkingSealed,
     ThinkingSigned,
 )
+from arbiter.wire.chat_proofs import Gathered
 from arbiter.wire.moulds import Mould, Moulds
 from arbiter.wire.native import CHAT, RESPONSES
 from arbiter.wire.vault import MAX_SEALED_BYTES, Origin, Sealed, Thought, Vault, squeezed
 
 _decode_str = msgspec.json.Decoder(str).decode
-_END = b"\n\n"
 _MOST_MOVED_BYTES = 256 << 10
 _TEXT, _REASONING_CONTENT, _REASONING, _CALL = "text", "reasoning_content", "reasoning", "call"
 
@@ -38,8 +38,9 @@ _TEXT, _REASONING_CONTENT, _REASONING, _CALL = "text", "reasoning_content", "rea
 class Sealer:
     """The reasoning of one answer of `origin`'s, for the client `owner`."""
 
-    __slots__ = ("_calls", "_digest", "_is_over", "_kind", "_mould", "_moved", "_moved_bytes", "_origin", "_owner",
-                 "_said", "_size", "_spelling", "_texts", "_thoughts", "_vault")  # fmt: skip
+    __slots__ = ("_calls", "_digest", "_gathered", "_gathered_at", "_is_over", "_kind", "_mould", "_moved",
+                 "_moved_bytes", "_origin", "_owner", "_said", "_size", "_spelling", "_texts", "_thoughts",
+                 "_vault")  # fmt: skip
 
     def __init__(self, vault: Vault, origin: Origin, owner: str | None) -> None:
         self._vault = vault
@@ -55,6 +56,8 @@ class Sealer:
         self._thoughts: list[Thought] = []  # since the last item
         self._texts: list[str] = []  # of the thought under way
         self._spelling: str | None = None
+        self._gathered: Gathered | None = None  # what a chat's message has of members, since the last item
+        self._gathered_at = (0, 0)  # where that began: behind so many characters, and calls
         self._size = 0
         self._is_over = False  # there is more than an item can hold
 
@@ -75,8 +78,13 @@ class Sealer:
         elif type(event) is ThinkingSigned:
             self._end_thought(event.signature or None, event.item)
         elif type(event) is ThinkingRedacted:
+            if event.place == "message":
+                self._gather(event.data)
+                return ()
             self._end_thought()
-            self._keep(Thought(self._said, len(self._calls), data=event.data), len(event.data))
+            self._keep(Thought(self._said, len(self._calls), data=event.data, place=event.place), len(event.data))
+            if event.place == "call":
+                return ()  # no client's format has it
         elif type(event) is CallStarted:
             self._kind = _CALL
             self._end_thought()
@@ -115,12 +123,11 @@ class Sealer:
         if self._mould is None or not self._moved:
             return
         before, behind = self._mould
-        # Each is an event that ends with a blank line; no string holds one.
-        events = b"".join(self._moved).split(_END)[:-1]
+        # What stands between two strings ends an event, with a blank line; no string holds one.
+        moved = b"".join(self._moved)[len(before) : -len(behind)]
         self._moved.clear()
         self._moved_bytes = 0
-        start, end = len(before) + 1, len(_END) - len(behind) - 1
-        text = _decode_str(b'"%b"' % b"".join([event[start:end] for event in events]))
+        text = _decode_str(moved.replace(b'"%b%b"' % (behind, before), b""))
         if self._kind == _TEXT:
             self._say(text)
         else:
@@ -150,6 +157,18 @@ class Sealer:
             thought = Thought(self._said, len(self._calls), text, signature, self._spelling, item)
             self._keep(thought, len(signature or "") + len(item or b""))
 
+    def _gather(self, slice: str) -> None:
+        if self._is_over:
+            return
+        if self._gathered is None:
+            self._gathered, self._gathered_at = Gathered(), (self._said, len(self._calls))
+        before = self._gathered.size
+        self._gathered.add(slice)
+        self._size += self._gathered.size - before
+        if self._size > MAX_SEALED_BYTES:
+            self._is_over = True
+            self._gathered = None
+
     def _keep(self, thought: Thought, size: int) -> None:
         self._size += size
         self._is_over = self._is_over or self._size > MAX_SEALED_BYTES
@@ -159,6 +178,9 @@ class Sealer:
             self._thoughts.append(thought)
 
     def _sealed(self, event: Event, call_id: str | None) -> tuple[Event, ...]:
+        if self._gathered is not None:
+            gathered, self._gathered = self._gathered.whole(), None
+            self._thoughts.insert(0, Thought(*self._gathered_at, data=gathered, place="message"))
         thoughts = tuple(self._thoughts)
         self._thoughts.clear()
         if not any(_is_wanted(one, self._origin.format) for one in thoughts):
@@ -172,7 +194,7 @@ class Sealer:
 def _is_wanted(thought: Thought, format: str) -> bool:
     """Whether an upstream of that format could do anything with it again."""
     if format == CHAT:
-        return bool(thought.text)
+        return bool(thought.text) or thought.data is not None
     if format == RESPONSES:
         return thought.item is not None
     return thought.signature is not None or thought.data is not None

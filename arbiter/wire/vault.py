@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from arbiter.errors import InvalidReasoning
-from arbiter.model import Part, RedactedThinking, Thinking
+from arbiter.model import Part, Place, RedactedThinking, Thinking
 
 PREFIX = "arbiter-reasoning."
 MARK = PREFIX.encode()
@@ -59,7 +59,8 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
 class Thought(msgspec.Struct, frozen=True, array_like=True):
     """One piece of reasoning, and where it stood: behind so many characters that are no blanks, and so many calls.
 
-    `data` is all of it where only its provider can read it; the others are those of `model.Thinking`.
+    `data` is all of it where only its provider can read it, and `place` as in `model.RedactedThinking`; the others are
+    those of `model.Thinking`.
     """
 
     said: int
@@ -69,10 +70,11 @@ class Thought(msgspec.Struct, frozen=True, array_like=True):
     spelling: str | None = None
     item: bytes | None = None
     data: str | None = None
+    place: Place = "block"
 
     def part(self) -> Part:
         if self.data is not None:
-            return RedactedThinking(self.data)
+            return RedactedThinking(self.data, self.place)
         return Thinking(self.text, self.signature, self.spelling, self.item)
 
 

@@ -51,7 +51,7 @@ class Agent:
 
 
 class ChatAgent(Agent):
-    """As pi and others that know OpenRouter's `reasoning_details`."""
+    """As pi and others that know OpenRouter's `reasoning_details`, and what Google adds to calls."""
 
     PATH = "/v1/chat/completions"
 
@@ -67,7 +67,7 @@ class ChatAgent(Agent):
 
     def take(self, answer: Answer) -> None:
         message = self._streamed(answer) if self.stream else answer.json["choices"][0]["message"]
-        kept = ("role", "content", "reasoning_content", "reasoning", "reasoning_details", "tool_calls")
+        kept = ("role", "content", "reasoning_content", "reasoning", "reasoning_details", "extra_content", "tool_calls")
         self.history.append({name: message[name] for name in kept if message.get(name) is not None})
         self.said.append(message.get("content") or "")
         calls = message.get("tool_calls") or []
@@ -90,17 +90,30 @@ class ChatAgent(Agent):
                 for name in ("content", "reasoning_content", "reasoning"):
                     if delta.get(name):
                         message[name] = message.get(name, "") + delta[name]
-                message.setdefault("reasoning_details", []).extend(delta.get("reasoning_details", ()))
-                for one in delta.get("tool_calls", ()):
+                for one in delta.get("reasoning_details", ()):
+                    self._detail(message.setdefault("reasoning_details", []), one)
+                if "extra_content" in delta:
+                    message["extra_content"] = delta["extra_content"]
+                for place, one in enumerate(delta.get("tool_calls", ())):
                     fresh = {"type": "function", "id": one.get("id"), "function": {"name": "", "arguments": ""}}
-                    call = calls.setdefault(one["index"], fresh)
+                    call = calls.setdefault(one.get("index", place), fresh)
+                    if "extra_content" in one:
+                        call["extra_content"] = one["extra_content"]
                     for name, value in one.get("function", {}).items():
                         call["function"][name] += value
         if calls:
             message["tool_calls"] = list(calls.values())
-        if not message["reasoning_details"]:
-            del message["reasoning_details"]
         return message
+
+    def _detail(self, details: list[dict[str, Any]], one: dict[str, Any]) -> None:
+        """Slices of one detail are one, as OpenRouter's own SDK joins them."""
+        last = details[-1] if details else {}
+        if (last.get("type"), last.get("index")) != (one["type"], one.get("index")) or "data" in one:
+            details.append(one)
+            return
+        for name, value in one.items():
+            if value is not None:
+                last[name] = last[name] + value if name in ("text", "summary") and last.get(name) else value
 
 
 class MessagesAgent(Agent):

@@ -13,7 +13,11 @@ must hold every thought of its own, byte for byte and where it stood, or it answ
   does not know.
 - `Gpt`: OpenAI Responses. Encrypted reasoning of another account; a call of its own without its reasoning in front;
   reasoning that is not encrypted; a request that does not ask for it to be.
-
+- `Router`: OpenAI Chat as OpenRouter has it: a turn with calls without the `reasoning_details` that it had, one by one;
+  members that it does not know. It thinks in turn as a Claude (signed text), as OpenAI (a summary, then encrypted text)
+  and as Gemini (encrypted, beside the call).
+- `Compat`: Gemini in OpenAI's format: a call of its own without the `extra_content` that it came with; members that it
+  does not know.
 - `Gem`: Gemini. A call of its own without the signature that it came with; a signature that it did not make, but for
   the word that Google takes for calls of others.
 
@@ -279,6 +283,132 @@ class DeepSeek(Thinker):
             message["tool_calls"] = [{"id": call, "type": "function", "function": function}]
         choice = {"index": 0, "message": message, "finish_reason": "stop" if call is None else "tool_calls"}
         head = {"id": "c1", "object": "chat.completion", "created": 1, "model": "deepseek-chat"}
+        return {**head, "choices": [choice], "usage": self.USAGE}
+
+
+class Router(DeepSeek):
+    PREFIX = "router"
+    MEMBERS: ClassVar[set[str]] = {"role", "content", "reasoning", "reasoning_details", "tool_calls"}
+
+    def judge(self, body: dict[str, Any], account: str) -> int:
+        done = 0
+        for place, message in enumerate(body["messages"]):
+            if message["role"] != "assistant":
+                continue
+            if message.keys() - self.MEMBERS:
+                raise Refused(f"messages[{place}]: unknown field {sorted(message.keys() - self.MEMBERS)}")
+            details = message.get("reasoning_details")
+            if details is not None and details not in self.minted.values():
+                raise Refused(f"messages[{place}]: Invalid `signature` in `thinking` block")
+            calls = [call["id"] for call in message.get("tool_calls", ())]
+            done += len(calls)
+            if calls and self.has_made(calls[0]) and details != self.minted[calls[0]]:
+                raise Refused("OpenRouter reasoning details must be preserved in each request.")
+        return done
+
+    def _details(self, thought: str, call: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """What it thought, whole, and as it streams: all but the last slice before the text, that one with the call."""
+        number = len(self.minted) + 1
+        kind, secret = number % 3, f"s3cret-{number}+/=" + "x" * 300
+        if kind == 0:
+            common = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
+            whole = [{**common, "text": thought, "signature": secret}]
+            slices = [{**common, "text": one, "signature": None} for one in _slices(thought)]
+            slices.append({**common, "signature": secret})
+        else:
+            told, format = ("summary", "openai-responses-v1") if kind == 1 else ("text", "google-gemini-v1")
+            common = {"type": f"reasoning.{told}", "format": format, "index": 0}
+            encrypted = {"type": "reasoning.encrypted", "data": secret, "id": call, "format": format, "index": kind - 1}
+            whole = [{**common, told: thought}, encrypted]
+            slices = [*({**common, told: one} for one in _slices(thought)), encrypted]
+        self.minted[call or f"end-{number}"] = whole
+        return whole, slices
+
+    def stream(self, thought: str, text: str, call: str | None, account: str) -> list[bytes]:
+        head = {"id": "gen-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+        def piece(delta: dict[str, Any], finish: str | None = None) -> bytes:
+            delta = {"role": "assistant", "content": "", **delta}
+            choice = {"index": 0, "delta": delta, "finish_reason": finish, "native_finish_reason": finish}
+            return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n".encode()
+
+        _, slices = self._details(thought, call)
+        pieces = [b": OPENROUTER PROCESSING\n\n"]
+        for one in slices[:-1]:
+            told = one.get("text") or one.get("summary")
+            pieces.append(piece({"reasoning": told, "reasoning_details": [one]}))
+        last = {"reasoning": None, "reasoning_details": [slices[-1]]}
+        beside_call = call is not None and slices[-1]["format"].startswith("google")
+        pieces += [] if beside_call else [piece(last)]
+        pieces += [piece({"content": one}) for one in _slices(text)]
+        if call is not None:
+            function = {"name": "read", "arguments": ""}
+            calls = [{"index": 0, "id": call, "type": "function", "function": function}]
+            pieces.append(piece({"tool_calls": calls, **(last if beside_call else {})}))
+            pieces += [piece({"tool_calls": [{"index": 0, "function": {"arguments": one}}]}) for one in ARGUMENTS]
+        usage = f"data: {json.dumps({**head, 'choices': [], 'usage': self.USAGE})}\n\n".encode()
+        return [*pieces, piece({}, "stop" if call is None else "tool_calls"), usage, b"data: [DONE]\n\n"]
+
+    def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
+        details, _ = self._details(thought, call)
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "reasoning": thought}
+        message["reasoning_details"] = details
+        if call is not None:
+            function = {"name": "read", "arguments": "".join(ARGUMENTS)}
+            message["tool_calls"] = [{"index": 0, "id": call, "type": "function", "function": function}]
+        choice = {"index": 0, "message": message, "finish_reason": "stop" if call is None else "tool_calls"}
+        head = {"id": "gen-1", "object": "chat.completion", "created": 1, "model": "m"}
+        return {**head, "choices": [choice], "usage": self.USAGE}
+
+
+class Compat(DeepSeek):
+    PREFIX = "compat"
+    MEMBERS: ClassVar[set[str]] = {"role", "content", "tool_calls", "extra_content"}
+
+    def judge(self, body: dict[str, Any], account: str) -> int:
+        done = 0
+        known = list(self.minted.values())
+        for place, message in enumerate(body["messages"]):
+            if message["role"] != "assistant":
+                continue
+            if message.keys() - self.MEMBERS:
+                raise Refused(f'Invalid JSON payload received. Unknown name "{message.keys() - self.MEMBERS}"')
+            for one in (message, *message.get("tool_calls", ())):
+                if one.get("extra_content", known[0] if known else None) not in known:
+                    raise Refused(f"messages[{place}]: Corrupted thought signature.")
+            for call in message.get("tool_calls", ()):
+                done += 1
+                if self.has_made(call["id"]) and call.get("extra_content") != self.minted[call["id"]]:
+                    raise Refused("Function call is missing a thought_signature in functionCall parts.")
+        return done
+
+    def _message(self, thought: str, text: str, call: str | None) -> dict[str, Any]:
+        number = len(self.minted) + 1
+        extra = {"google": {"thought_signature": f"c2ln{number:04d}+/=="}}
+        self.minted[call or f"end-{number}"] = extra
+        message: dict[str, Any] = {"role": "assistant", "content": text or None}
+        if call is None:
+            return {**message, "extra_content": extra}
+        function = {"name": "read", "arguments": "".join(ARGUMENTS)}
+        return {**message, "tool_calls": [
+            {"extra_content": extra, "function": function, "id": call, "type": "function"}
+        ]}  # fmt: skip
+
+    def stream(self, thought: str, text: str, call: str | None, account: str) -> list[bytes]:
+        """In chunks of whole words, a call in one of them, without an index; the signature of words behind them."""
+        head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        message = self._message(thought, text, call)
+        deltas = [{"content": one} for one in _slices(text)]
+        deltas += [{name: message[name]} for name in ("tool_calls", "extra_content") if name in message]
+        choices: list[dict[str, Any]] = [{"delta": {"role": "assistant", **one}, "index": 0} for one in deltas]
+        choices.append({"delta": {"role": "assistant"}, "index": 0, "finish_reason": "stop"})
+        pieces = [f"data: {json.dumps({**head, 'choices': [one]})}\n\n".encode() for one in choices]
+        return [*pieces, b"data: [DONE]\n\n"]
+
+    def whole(self, thought: str, text: str, call: str | None, account: str) -> dict[str, Any]:
+        message = self._message(thought, text, call)
+        choice = {"index": 0, "message": message, "finish_reason": "stop" if call is None else "tool_calls"}
+        head = {"id": "c1", "object": "chat.completion", "created": 1, "model": "m"}
         return {**head, "choices": [choice], "usage": self.USAGE}
 
 

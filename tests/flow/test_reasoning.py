@@ -19,9 +19,10 @@ from tests.fakes.agents import Agent, ChatAgent, MessagesAgent, ResponsesAgent
 from tests.fakes.client import Answer, ask, run
 from tests.fakes.gateway import ADMIN, ARBITER, Gateway
 from tests.fakes.origin import Origin
-from tests.fakes.thinkers import DONE, STEPS, Claude, DeepSeek, Gem, Gpt, Thinker
+from tests.fakes.thinkers import DONE, STEPS, Claude, Compat, DeepSeek, Gem, Gpt, Router, Thinker
 
 CLAUDE, DEEP, GPT, GEM = "claude-opus-4-6", "deepseek-chat", "gpt-5.2", "gemini-3-pro"
+ROUTER, COMPAT = "anthropic/claude-opus-4.6", "gemini-3-pro-preview"
 RETRY = {"attempts": 1, "before_fallback": 1, "base": "10ms"}
 KEYS = {"ann": "arb-the-key-of-ann", "bob": "arb-the-key-of-bob"}
 
@@ -29,10 +30,11 @@ KEYS = {"ann": "arb-the-key-of-ann", "bob": "arb-the-key-of-bob"}
 class Upstreams:
     def __init__(self) -> None:
         self.claude, self.deep, self.gpt, self.gem = Claude(), DeepSeek(), Gpt(), Gem()
+        self.router, self.compat = Router(), Compat()
 
     @property
     def all(self) -> tuple[Thinker, ...]:
-        return self.claude, self.deep, self.gpt, self.gem
+        return self.claude, self.deep, self.gpt, self.gem, self.router, self.compat
 
     def config(self, **more: Any) -> dict[str, Any]:
         openai = {"type": "openai", "retry": RETRY}
@@ -52,6 +54,16 @@ class Upstreams:
                 "gem": {"type": "gemini", "endpoint": self.gem.url, "key": "g", "models": [GEM], "retry": RETRY},
                 "gpt": {**openai, "endpoint": f"{self.gpt.url}/v1", "key": "sk-g",
                         "models": [{"id": GPT, "api": "responses"}]},
+                "router": {**openai, "type": "openrouter", "endpoint": f"{self.router.url}/api/v1", "key": "sk-r",
+                           "models": [ROUTER], "responses_api": "transcode"},
+                "compat": {**openai, "endpoint": f"{self.compat.url}/v1beta/openai", "key": "g", "models": [COMPAT],
+                           "responses_api": "transcode"},
+                "rebuilt-router": {**openai, "type": "openrouter", "endpoint": f"{self.router.url}/api/v1",
+                                   "key": "sk-r", "models": [ROUTER], "relay": "rebuild"},
+                "rebuilt-compat": {**openai, "endpoint": f"{self.compat.url}/v1beta/openai", "key": "g",
+                                   "models": [COMPAT], "relay": "rebuild"},
+                "rebuilt-gpt": {**openai, "endpoint": f"{self.gpt.url}/v1", "key": "sk-g", "relay": "rebuild",
+                                "models": [{"id": GPT, "api": "responses"}]},
             },
             "aliases": {
                 "gem-then-claude": {"group": [f"gem/{GEM}", f"claude/{CLAUDE}"]},
@@ -103,6 +115,17 @@ CROSSINGS = [
     (MessagesAgent, GPT),
     (ChatAgent, GEM),
     (ResponsesAgent, GEM),
+    (MessagesAgent, ROUTER),
+    (ResponsesAgent, ROUTER),
+    (MessagesAgent, COMPAT),
+    (ResponsesAgent, COMPAT),
+    (ResponsesAgent, f"rebuilt-gpt/{GPT}"),
+]
+AS_IT_IS = [
+    (ChatAgent, ROUTER),
+    (ChatAgent, COMPAT),
+    (ChatAgent, f"rebuilt-router/{ROUTER}"),
+    (ChatAgent, f"rebuilt-compat/{COMPAT}"),
 ]
 LANES = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 
@@ -124,6 +147,23 @@ def test_five_thoughts_and_calls_survive(
             assert len(agent.said) == STEPS + 1
             for one in upstreams.all:
                 one.says = True
+
+    run(main)
+
+
+@LANES
+@pytest.mark.parametrize(("kind", "model"), AS_IT_IS, ids=lambda one: getattr(one, "__name__", one))
+def test_what_a_client_of_the_same_format_can_hand_back_is_not_sealed(
+    gateway: Gateway, upstreams: Upstreams, kind: type[Agent], model: str, stream: bool
+) -> None:
+    """A chat upstream's own members reach a chat client as they are, also where its answer is built anew."""
+
+    async def main() -> None:
+        async with upstreams.listening():
+            agent = kind(gateway.port, model, stream=stream)
+            await finish(agent, upstreams)
+            assert "arbiter-reasoning" not in json.dumps(agent.history)
+            assert len(agent.said) == STEPS + 1
 
     run(main)
 

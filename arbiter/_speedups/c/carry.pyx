@@ -275,7 +275,9 @@ cdef class ChatCarrier(_Carrier):
             return NOT_PLAIN
         if self._head.read:
             remember(&self._head, frame.data)
-        if plain.lone or plain.logprobs or plain.usage != NULL or plain.entries != 1 or plain.choices != 1:
+        if plain.lone or plain.logprobs or plain.kept or plain.usage != NULL:
+            return NOT_PLAIN
+        if plain.entries != 1 or plain.choices != 1:
             return NOT_PLAIN
         if plain.strings == 0 and plain.fragments == 0:
             return SILENT

@@ -32,6 +32,8 @@ cdef enum:  # members that were met: a second one of a name is for the full deco
     LOGPROBS = 1048576
     ERROR = 2097152
     FUNCTION_CALL = 4194304
+    DETAILS = 8388608
+    EXTRA = 16777216
 
 
 cdef struct Plain:
@@ -48,6 +50,7 @@ cdef struct Plain:
     unsigned long long choices  # a bit for the number of each
     int fragments  # of calls
     bint logprobs
+    bint kept  # something that the upstream wants back stands beside what was said
     const char* usage  # the last usage object's bytes
     Py_ssize_t usage_size
     const char* aside  # the last string behind the choices that nobody looks at, with its quotes; NULL where none is
@@ -63,7 +66,7 @@ cdef inline void begin(Plain* plain) noexcept nogil:
     plain.index = -1
     plain.entries = plain.fragments = 0
     plain.choices = 0
-    plain.logprobs = False
+    plain.logprobs = plain.kept = False
     plain.usage = plain.aside = NULL
     plain.type.raw = 0
 

@@ -39,6 +39,14 @@ cdef inline int remember(Head* head, const char* data) except -1:
     return 0
 
 
+cdef inline bint keeps(const char* p, const char* end) noexcept nogil:
+    """Whether a member that the upstream wants back says anything: it is neither null nor an empty array."""
+    if p < end and p[0] == 91:
+        p = js.blank(p + 1, end)
+        return not (p < end and p[0] == 93)
+    return not (p < end and p[0] == 110)
+
+
 cdef inline const char* fragment(const char* p, const char* end, Plain* plain) noexcept nogil:
     """Read one tool-call fragment that only carries arguments on."""
     cdef bint more, inner
@@ -70,6 +78,11 @@ cdef inline const char* fragment(const char* p, const char* end, Plain* plain) n
                 if p == NULL:
                     return NULL
                 p = js.member_end(p, end, &inner)
+        elif called(&key, b"reasoning_details", 17) or called(&key, b"extra_content", 13):
+            if not once(&met, pl.DETAILS if key.raw == 17 else pl.EXTRA):
+                return NULL
+            plain.kept = plain.kept or keeps(p, end)
+            p = pl.skip(p, end, plain)
         else:
             p = pl.skip(p, end, plain)
         if p == NULL:
@@ -120,6 +133,11 @@ cdef inline const char* delta(const char* p, const char* end, Plain* plain, bint
             p = spoken(p, end, &met, pl.REFUSAL, &plain.text, plain)
         elif called(&key, b"function_call", 13):
             p = js.null(p, end) if once(&met, pl.FUNCTION_CALL) else NULL
+        elif called(&key, b"reasoning_details", 17) or called(&key, b"extra_content", 13):
+            if not once(&met, pl.DETAILS if key.raw == 17 else pl.EXTRA):
+                return NULL
+            plain.kept = plain.kept or keeps(p, end)
+            p = pl.skip(p, end, plain)
         else:
             p = pl.skip(p, end, plain)
         if p == NULL:

@@ -32,6 +32,7 @@ MAX_MOVED_BYTES = 1 << 16
 """An event of more data is handed out: nobody streams such deltas, and moving one would save little."""
 
 _CHAT_KINDS = {b"content": "text", b"reasoning_content": "reasoning_content", b"reasoning": "reasoning"}
+_KEPT = (b"reasoning_details", b"extra_content")
 _MESSAGES_KINDS = {
     b"text": ("text", b'"text_delta"'),
     b"thinking": ("reasoning_content", b'"thinking_delta"'),
@@ -46,6 +47,7 @@ _STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)"[ \t\n\r]*(:?)')
 _MEMBER = re.compile(rb'[ \t\n\r]*"([^"]*)"[ \t\n\r]*:')
 _LONG = re.compile(rb"[0-9]{18}|[eE][-+]?[0-9]{3}")
 _GOING_ON = re.compile(rb"(?:[^\\}]|\\(?!u007[dD]).)*+", re.DOTALL)
+_EMPTY = re.compile(rb"null|\[[ \t\n\r]*\]")
 _INDEX = re.compile(rb"0|[1-9][0-9]{0,14}")
 
 
@@ -162,7 +164,8 @@ class _Carrier(SSEReader):
 class ChatCarrier(_Carrier):
     """Carry the deltas of a chat-completions stream.
 
-    While anything is moved, a chunk that says nothing is passed over.
+    While anything is moved, a chunk that says nothing is passed over. One with something that the upstream wants back
+    (`wire.chat_proofs`) says more than its string.
     """
 
     def _read(self, name: bytes, payload: bytes) -> _Said | None:
@@ -176,8 +179,8 @@ class ChatCarrier(_Carrier):
         choice = _members(choices[0], b"index", b"delta", b"finish_reason", b"usage", b"logprobs")
         _need(choice.get(b"index") == b"0" and not _string(choice, b"finish_reason"))
         _need(_null(choice, b"usage") and _null(choice, b"logprobs"))
-        delta = _members(choice.get(b"delta", b"{}"), b"tool_calls", b"function_call", b"refusal", *_CHAT_KINDS)
-        _need(_null(delta, b"function_call") and not _string(delta, b"refusal"))
+        delta = _members(choice.get(b"delta", b"{}"), b"tool_calls", b"function_call", b"refusal", *_KEPT, *_CHAT_KINDS)
+        _need(_null(delta, b"function_call") and not _string(delta, b"refusal") and not _keeps(delta))
         found = [_Said(kind, delta[member], -1) for member, kind in _CHAT_KINDS.items() if _string(delta, member)]
         calls = _items(delta[b"tool_calls"]) if not _null(delta, b"tool_calls") else []
         _need(len(found) + len(calls) <= 1)
@@ -186,7 +189,8 @@ class ChatCarrier(_Carrier):
         return found[0] if found else None
 
     def _fragment(self, raw: bytes) -> _Said:
-        fragment = _members(raw, b"index", b"id", b"function")
+        fragment = _members(raw, b"index", b"id", b"function", *_KEPT)
+        _need(not _keeps(fragment))
         function = _members(fragment.get(b"function", b""), b"name", b"arguments")
         _need(not _string(fragment, b"id") and not _string(function, b"name") and _string(function, b"arguments"))
         return _Said("arguments", function[b"arguments"], _index(fragment))
@@ -266,6 +270,11 @@ def _string(members: dict[bytes, bytes], name: bytes) -> bool:
     """Whether the member says something; not if it is empty, null or absent. Errors: _Odd for another value."""
     _need(_null(members, name) or members[name][:1] == b'"')
     return not _null(members, name) and members[name] != b'""'
+
+
+def _keeps(members: dict[bytes, bytes]) -> bool:
+    """Whether there is anything among the members that the upstream wants back."""
+    return any(_EMPTY.fullmatch(members.get(name, b"null")) is None for name in _KEPT)
 
 
 def _index(members: dict[bytes, bytes]) -> int:
