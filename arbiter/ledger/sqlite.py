@@ -3,8 +3,8 @@
 What becomes of a log (`-wal`) that somebody takes away while it is open: nothing more is written, and whoever notices
 has SQLite move all of it into the file, through a connection that has it open still, and closes every connection that
 this process has. Those that are opened then begin a new log. All must go: SQLite keeps its index of the log for as long
-as one is open, and looks up in the new log what was in the other. A log in whose place there is another with something
-in it is left to people: whose rows are the later ones nobody knows.
+as one is open, and looks up in the new log what was in the other. Where a log that the index does not speak of stands
+in the place of the lost one, nothing is opened: its pages would be taken for those of the other. People take it away.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class Sqlite:
         self._lock = threading.Lock()
         self._readonly = readonly
         self._is_open = True
+        self._is_left = False
         try:
             if path.is_dir():
                 inside = path / "arbiter.db"
@@ -226,7 +227,8 @@ class Sqlite:
         if self._has_lost_log():
             with _opening:
                 if not self._is_open or self._rescue_log() or not self._readonly:
-                    return  # one that could still move the log waits for whoever opens the file next
+                    self._is_left = True  # where it could still move the log, it waits for who opens the file next
+                    return
         with self._lock:
             self._let_go()
 
@@ -239,23 +241,31 @@ class Sqlite:
 
     def _see_no_lost_log(self) -> None:
         """Errors: StoreMoved where others here have a log open that was taken away, and cannot be saved now."""
-        lost = next((one for one in _connections.get(self._file, ()) if one._has_lost_log()), None)
-        if lost is not None and not lost._rescue_log():
-            raise StoreMoved(
-                f"{self._log_path} was removed while it was open, and cannot be moved into {self.path} now"
-            )
+        kin = list(_connections.get(self._file, ()))
+        lost = next((one for one in kin if one._has_lost_log()), None)
+        if lost is None:
+            for one in kin:
+                if one._is_left:  # its log is back
+                    one._let_go()
+        elif not lost._rescue_log():
+            why = "another stands in its place" if self._log_path.exists() else "cannot be moved into the file now"
+            raise StoreMoved(f"{self._log_path} was removed while it was open, and {why}")
 
     def _has_lost_log(self) -> bool:
-        """Whether its log was taken away, and nobody has written another in its place."""
+        """Whether its log was taken away, and nobody who knows of the others goes on in another."""
         try:
             if not self._is_open or self._log is None or _identity(self.path) != self._file:
                 return False
-            found = os.stat(self._log_path)
+            if _identity(self._log_path) == self._log:
+                return False
+            # The head of SQLite's index tells which log it is of, by two random numbers.
+            with self._log_path.open("rb") as log:
+                named = log.read(24)[16:]
+            return not named or named != _head(self.path.with_name(f"{self.path.name}-shm"))[32:]
         except FileNotFoundError:
             return self.path.exists()
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) != self._log and not found.st_size
 
     def _rescue_log(self) -> bool:
         """Have all of a lost log moved into the file, and close whatever is open of it here; False where that cannot be
@@ -267,6 +277,9 @@ class Sqlite:
                 if not one._lock.acquire(timeout=max(0.0, until - clock.monotonic())):
                     return False
                 held.callback(one._lock.release)
+            with contextlib.suppress(FileNotFoundError):
+                if self._log_path.stat().st_size:
+                    return False
             if not any(one._log == self._log and one._moves_log() for one in kin):
                 return False
             for one in kin:
@@ -340,6 +353,20 @@ def _use_log(db: sqlite3.Connection, busy_s: float) -> None:
 def _identity(path: Path) -> tuple[int, int]:
     found = os.stat(path)
     return found.st_dev, found.st_ino
+
+
+def _head(path: Path) -> bytes:
+    """The first 40 bytes of a file that this process has open; b"" where it has not. Errors: OSError.
+
+    They are read through the descriptor that is there: to close one of our own would give up SQLite's locks on it.
+    """
+    wanted = _identity(path)
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found = os.fstat(int(name))
+            if (found.st_dev, found.st_ino) == wanted:
+                return os.pread(int(name), 40, 0)
+    return b""
 
 
 def _make(path: Path) -> None:

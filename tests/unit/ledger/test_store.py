@@ -34,6 +34,7 @@ from arbiter.ledger.store import (
     StoreMoved,
     StoreOld,
 )
+from tests.fakes.gateway import ROOT
 from tests.fakes.rows import BEGAN_MS, attempt_row, request_row
 from tests.fakes.stores import SqlitePlace
 
@@ -448,23 +449,85 @@ def test_a_log_that_somebody_still_reads_is_saved_afterwards(sqlite_place):
     assert is_sound(sqlite_place.path)
 
 
-def test_a_log_in_whose_place_is_another_with_something_in_it_is_left_to_people(sqlite_place):
-    """Nobody knows whose rows are the later ones."""
+@pytest.mark.parametrize("how", ["taken away", "put back"])
+def test_a_log_in_whose_place_is_another_is_left_to_people(sqlite_place, tmp_path, how):
+    """Its pages would be taken for those of the lost one: nothing is opened until it is gone."""
+    path = sqlite_place.path
+    other = SqlitePlace(tmp_path / "other.db")
+    with contextlib.closing(other.open()) as store:
+        store.write([request_row(7)], AT)
+        whose = other.path.with_name("other.db-wal").read_bytes()
     store = sqlite_place.open()
     store.write([request_row(1)], AT)
-    log = sqlite_place.path.with_name(f"{sqlite_place.path.name}-wal")
+    reader = Reader(lambda: open_store(sqlite_place.url, readonly=True))
+    assert reader.counts().requests == 1
+    log = path.with_name(f"{path.name}-wal")
     held = log.with_name("moved")
     take_away(log, "moved")
     before = held.read_bytes()
-    log.write_bytes(b"whose")
+    log.write_bytes(whose)
     with pytest.raises(StoreMoved, match="was replaced by another file"):
         store.write([request_row(2)], AT)
-    assert held.read_bytes() == before
-    log.unlink()
-    held.rename(log)
-    store.write([request_row(2)], AT)  # it is back
     store.close()
-    assert sqlite_place.sql("SELECT COUNT(*) FROM requests") == [(2,)]
+    with pytest.raises(StoreMoved):
+        reader.counts()
+    with pytest.raises(StoreMoved, match="another stands in its place"):
+        sqlite_place.open()
+    assert (held.read_bytes(), log.read_bytes()) == (before, whose)
+    log.unlink()
+    if how == "put back":
+        held.rename(log)
+    store = sqlite_place.open()
+    store.write([request_row(2)], AT)
+    assert reader.counts().requests == 2
+    reader.close()
+    store.close()
+    assert is_sound(path) and not log.exists() and sqlite._connections[sqlite._identity(path)] == []
+
+
+def test_a_log_that_another_gateway_began_anew_is_gone_on_with(sqlite_place):
+    """It was the first to notice: whoever is second opens the file again, and takes nothing for lost."""
+    script = """if True:
+        import sys
+        from arbiter.ledger.opening import open_store
+        from arbiter.ledger.store import Position, StoreMoved
+        from tests.fakes.rows import request_row
+        store = open_store(sys.argv[1])
+        for number in map(int, sys.stdin):
+            try:
+                store.write([request_row(number)], Position("k", number))
+            except StoreMoved:
+                store.close()
+                store = open_store(sys.argv[1])
+                store.write([request_row(number)], Position("k", number))
+            print(number, flush=True)
+        store.close()
+    """
+    log = sqlite_place.path.with_name(f"{sqlite_place.path.name}-wal")
+    store = sqlite_place.open()
+    store.write([request_row(1)], AT)
+    command = [sys.executable, "-c", script, sqlite_place.url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as other:
+
+        def there(number):
+            other.stdin.write(f"{number}\n")
+            other.stdin.flush()
+            assert int(other.stdout.readline()) == number
+
+        there(2)
+        take_away(log, "moved")
+        there(3)
+        with pytest.raises(StoreMoved, match="was replaced by another file"):
+            store.write([request_row(4)], Position("j", 4))
+        store.close()
+        store = sqlite_place.open()
+        store.write([request_row(4)], Position("j", 4))
+        there(5)
+        assert store.counts().requests == 5
+        store.close()
+        other.stdin.close()
+        assert other.wait(20) == 0
+    assert sqlite_place.sql("SELECT COUNT(*) FROM requests") == [(5,)] and is_sound(sqlite_place.path)
 
 
 def test_a_new_sqlite_file_may_be_opened_by_several_at_once(tmp_path):
