@@ -43,7 +43,7 @@ http {{
 """
 
 ARBITER_YAML = """
-server: {{ bind: 127.0.0.1, port: {port}, workers: 1 }}
+server: {{ bind: 127.0.0.1, port: {port}, workers: {workers} }}
 storage: {{ url: "{store}" }}
 state: "lmdb:///{data}/state"
 telemetry: {{ log: {{ level: warn, format: json }} }}
@@ -171,6 +171,7 @@ def arbiter(
     *,
     name: str = "arbiter",
     records: bool = True,
+    workers: int = 1,
 ) -> Iterator[Peer]:
     """The gateway as `arbiter serve` with one worker and its books on; or off, where it `records` nothing."""
     home, port = folder / name, free_port()
@@ -178,7 +179,10 @@ def arbiter(
     config = home / "arbiter.yaml"
     config.write_text(
         ARBITER_YAML.format(
-            port=port, data=home / "data", store=f"sqlite:///{home}/data/arbiter.db" if records else "none"
+            port=port,
+            workers=workers,
+            data=home / "data",
+            store=f"sqlite:///{home}/data/arbiter.db" if records else "none",
         )
         + "".join(
             PROVIDER.format(type=type, answer=answer, mock=mock_port)
