@@ -49,15 +49,13 @@ def remember(state: State, ask: Ask, live: Live) -> None:
 
 
 async def carried_on(
-    opened: native.Opened, format: str, owner: str | None, state: State, doors: Doors, control: Path
+    opened: native.Opened, owner: str | None, state: State, doors: Doors, control: Path
 ) -> native.Opened:
-    """The request with the whole conversation in it, where it goes on from an answer of ours or refers to items of such
-    answers; else as it is.
+    """A Responses request with the whole conversation in it, where it goes on from an answer of ours or refers to items
+    of such answers; else as it is.
 
     Errors: ProtocolUnsupported where not all of that is kept; Unavailable where the store does not answer.
     """
-    if format != native.RESPONSES:
-        return opened
     members = await _named(opened.members, owner, state, doors, control)
     ident = bound_responses.previous_of(members)
     if ident is None or not ident.startswith(OWN_ANSWER) or state.origins([kept_mark(owner, ident)]) == [None]:

@@ -161,13 +161,15 @@ class Call:
         self.answer: Overheard | None = None  # where it holds the title of a conversation
         self.stream: StreamRelay | None = None  # which the client has seen something of
         self.task = asyncio.current_task()
+        received_ms = now_ms()
+        id, trace_id = ids.of_request(received_ms)
         self.row = RequestRow(
-            id=ids.new_id(),
-            trace_id=ids.new_trace_id(),
+            id=id,
+            trace_id=trace_id,
             client_trace_id=told(incoming.client_trace_id),
             endpoint=endpoint,
             format_in=wire.name,
-            received_ms=now_ms(),
+            received_ms=received_ms,
             config_epoch=snapshot.epoch,
             user_agent=told(incoming.user_agent),
         )
@@ -238,10 +240,8 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         row.stream, row.request_kind = ask.stream, "auxiliary"
     else:
         opened = _opened(call, body)
-        if services.control is not None:
-            opened = await earlier.carried_on(
-                opened, call.format.name, caller.owner, services.around.state, call.doors, services.control
-            )
+        if services.control is not None and call.format.name == native.RESPONSES:
+            opened = await earlier.carried_on(opened, caller.owner, services.around.state, call.doors, services.control)
         plan, ask, conversation = _understood(call, caller, opened, book)
     if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
         out = call.answer = Overheard(out, Room(TITLE_BYTES))

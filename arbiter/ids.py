@@ -19,12 +19,14 @@ def new_id() -> str:
     return f"{now_ms():012x}{_unique.getrandbits(80):020x}"
 
 
-def new_trace_id() -> str:
-    """32 hexadecimal digits. The first three tell the second, and come again after some 70 minutes; the rest is luck.
+def of_request(at_ms: int) -> tuple[str, str]:
+    """An id as `new_id` has them, of this moment, and a trace id: 32 hexadecimal digits, too. The first three of those
+    tell the second, and come again after some 70 minutes; the rest is luck.
 
-    Whoever keeps an index of them writes to a few pages of it at a time, and not to one for each.
+    Whoever keeps an index of trace ids writes to a few pages of it at a time, and not to one for each.
     """
-    return f"{now_ms() >> 10 & 0xFFF:03x}{_unique.getrandbits(116):029x}"
+    luck = f"{_unique.getrandbits(196):049x}"
+    return f"{at_ms:012x}{luck[:20]}", f"{at_ms >> 10 & 0xFFF:03x}{luck[20:]}"
 
 
 def draw() -> float:

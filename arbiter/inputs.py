@@ -14,7 +14,10 @@ INSTRUCTIONS = ("system", "instructions", "systemInstruction", "system_instructi
 
 def name_in(members: Mapping[str, Raw]) -> str | None:
     """Return the name of the member that holds the conversation."""
-    return next((name for name in CONVERSATIONS if name in members), None)
+    for name in CONVERSATIONS:
+        if name in members:
+            return name
+    return None
 
 
 def conversation_of(members: Mapping[str, Raw]) -> Raw | None:
@@ -25,4 +28,7 @@ def conversation_of(members: Mapping[str, Raw]) -> Raw | None:
 
 def instructions_of(members: Mapping[str, Raw]) -> Raw | None:
     """Return the instructions that stand beside it, undecoded."""
-    return next((members[name] for name in INSTRUCTIONS if name in members), None)
+    for name in INSTRUCTIONS:
+        if name in members:
+            return members[name]
+    return None

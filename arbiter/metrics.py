@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -72,18 +73,17 @@ class Metrics:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._dirty = True
+        self._written = b""
         self._numbers = _read(file) if file is not None else _Numbers()
         self._numbers.pid = os.getpid()
         self._numbers.gauges = {}
-        self._counters = {name: self._numbers.counters.setdefault(name, {}) for name in COUNTERS}
+        self._counters = {name: defaultdict(int, self._numbers.counters.get(name, {})) for name in COUNTERS}
+        self._numbers.counters.update(self._counters)
         self._histograms = {name: self._numbers.histograms.setdefault(name, {}) for name in HISTOGRAMS}
 
     def count(self, name: str, labels: Labels = (), by: float = 1) -> None:
         """Add `by` to a counter of `COUNTERS`; `labels` are values in its declared order."""
-        values = self._counters[name]
-        values[labels] = values.get(labels, 0) + by
-        self._dirty = True
+        self._counters[name][labels] += by
 
     def observe(self, name: str, labels: Labels, seconds: float) -> None:
         """Add one duration to a histogram of `HISTOGRAMS`."""
@@ -93,23 +93,23 @@ class Metrics:
             row = series[labels] = [0.0] * (len(BUCKETS_S) + 2)
         row[bisect_left(BUCKETS_S, seconds)] += 1
         row[-1] += seconds
-        self._dirty = True
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge of `GAUGES`; the workers' values are added up."""
-        if self._numbers.gauges.get(name) != value:
-            self._numbers.gauges[name] = value
-            self._dirty = True
+        self._numbers.gauges[name] = value
 
     def flush(self) -> None:
         """Write the numbers to the file if they changed. A full disk costs freshness, nothing else."""
-        if self._file is None or not self._dirty:
+        if self._file is None:
+            return
+        numbers = _encode(self._numbers)
+        if numbers == self._written:
             return
         spare = self._file.with_suffix(".new")
         try:
-            spare.write_bytes(_encode(self._numbers))
+            spare.write_bytes(numbers)
             spare.replace(self._file)
-            self._dirty = False
+            self._written = numbers
         except OSError:
             return
 

@@ -375,7 +375,7 @@ class Usage(msgspec.Struct, frozen=True):
     @property
     def is_stated(self) -> bool:
         """Whether anything was counted; a tier alone counts nothing."""
-        return any(value is not None for value in _fields(self)[:-1])
+        return _fields(self)[:-1] != _UNSTATED
 
     def merged(self, later: Usage) -> Usage:
         """Return this with what `later` reports in its place. Reports are cumulative: nothing is added up."""
@@ -392,6 +392,9 @@ class Usage(msgspec.Struct, frozen=True):
 
 def _fields(usage: Usage) -> tuple[Any, ...]:
     return msgspec.structs.astuple(usage)
+
+
+_UNSTATED = _fields(Usage())[:-1]
 
 
 class Finish(enum.StrEnum):

@@ -17,13 +17,14 @@ TICK_S = 0.05  # SPEC 3.4 wants an early-leaving unary client noticed by 350 ms:
 
 
 class Alarm:
-    """One pending call. `off()` drops it and everything it holds; calling `off()` twice is fine."""
+    """One pending call, and whether it `rang`. `off()` drops it and all that it holds; calling `off()` twice is fine."""
 
-    __slots__ = ("call", "due")
+    __slots__ = ("call", "due", "rang")
 
-    def __init__(self, due: float, call: Callable[[], None]) -> None:
+    def __init__(self, due: float, call: Callable[[], object]) -> None:
         self.due = due
-        self.call: Callable[[], None] | None = call
+        self.call: Callable[[], object] | None = call
+        self.rang = False
 
     def off(self) -> None:
         self.call = None
@@ -37,7 +38,7 @@ class Watch:
         self._queues: dict[float, deque[Alarm]] = {}
         self._ticking: asyncio.TimerHandle | None = None
 
-    def after(self, delay_s: float, call: Callable[[], None]) -> Alarm:
+    def after(self, delay_s: float, call: Callable[[], object]) -> Alarm:
         """Ring once, `delay_s` to `delay_s` + one tick from now, unless switched off before; with a delay of 0, never.
 
         That is what 0 means wherever the configuration has a duration.
@@ -68,9 +69,10 @@ class Watch:
         # One delay is one queue, so each queue is in order of its due times. An alarm may set another.
         for queue in list(self._queues.values()):
             while queue and (queue[0].call is None or queue[0].due <= now):
-                call = queue.popleft().call
-                if call is not None:
-                    call()
+                alarm = queue.popleft()
+                if alarm.call is not None:
+                    alarm.rang = True
+                    alarm.call()
             waiting = waiting or bool(queue)
         if self._ticking is None and waiting:
             self._ticking = self._loop.call_later(TICK_S, self._tick)

@@ -75,11 +75,10 @@ def snapshot(headers: Sequence[tuple[str, str]], blot: Callable[[str], str] | No
 
     Shapes: names are in lower case; of a name that comes twice the first value counts. At most `MAX_HEADERS`.
     """
-    found = [pair for pair in headers if pair[0].startswith(_PREFIXES)]
-    if not found:
-        return None
     kept: dict[str, str] = {}
-    for name, value in found:
+    for name, value in headers:
+        if not name.startswith(_PREFIXES):
+            continue
         if name not in kept and len(kept) < MAX_HEADERS and len(name) <= MAX_CHARS and not name.startswith(_STATE):
             kept[name] = (blot(value) if blot is not None else value)[:MAX_CHARS]
     return kept or None

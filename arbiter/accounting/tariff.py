@@ -206,9 +206,10 @@ def charged_pd(usage: Usage, provider: Provider, model: str, overrides: Sequence
     """
     if provider.billing == "subscription":
         return 0
-    mine = [one for one in overrides if _is_for(one, provider.name, model)]
-    if any(one.from_ms is not None or one.until_ms is not None or one.service_tier is not None for one in mine):
-        return None
+    mine = [one for one in overrides if _is_for(one, provider.name, model)] if overrides else ()
+    for one in mine:
+        if one.from_ms is not None or one.until_ms is not None or one.service_tier is not None:
+            return None
     rate = provider.rate(model) if not plain_tier(usage.service_tier) else None
     cost = cost_pd(usage, rate) if rate is not None and usage.is_stated else None
     is_own = bool(mine) or model in provider.rates

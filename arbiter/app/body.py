@@ -24,30 +24,22 @@ async def read_body(proto: Any, incoming: Incoming, limits: Limits, watch: Watch
         if int(declared) > limits.body:
             raise _too_large(limits)
     task = asyncio.current_task()
-    late = False
-
-    def too_slow() -> None:
-        nonlocal late
-        late = True
-        if task is not None:
-            task.cancel()
-
-    alarm = watch.after(limits.slow_sender_s, too_slow)
+    assert task is not None, "a request is a task"
+    late = watch.after(limits.slow_sender_s, task.cancel)
     try:
         # With a length within the limit Granian may collect it; without one it would collect for ever.
         body = await proto() if declared is not None else await _counted(proto, limits)
     except asyncio.CancelledError:
-        if not late:
+        if not late.rang:
             raise
-        if task is not None:
-            task.uncancel()
+        task.uncancel()
         raise SlowSender(f"the request body did not arrive within {limits.slow_sender_s:g} s") from None
     except ArbiterError:
         raise
     except RuntimeError:  # granian's RSGIProtocolClosed: the connection ended before the body did
         raise ClientGone("the client hung up while it sent its request") from None
     finally:
-        alarm.off()
+        late.off()
     encoding = incoming.get("content-encoding")
     return await _decoded(body, encoding, limits) if encoding else body
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote
 
@@ -18,8 +19,10 @@ from arbiter.config.snapshot import Client
 from arbiter.routing.plan import Caller
 
 if TYPE_CHECKING:
+    from arbiter.app.auth import Keys
     from arbiter.app.routes import Route
     from arbiter.app.rsgi import Exchange
+    from arbiter.wire.headers import Incoming
 
 GATEWAY = Caller(Client(own.GATEWAY, ""))
 JSON = [("content-type", "application/json")]
@@ -33,18 +36,12 @@ async def generate(exchange: Exchange, route: Route) -> None:
     """Chat completions, messages, responses, embeddings and what belongs to them: whatever goes to a provider."""
     worker, incoming = exchange.worker, exchange.incoming
     limits = worker.services.snapshot.limits
-    keys = worker.keys
     out: ClientEnd = exchange.out
     if route.addressed is not None:
         incoming.without_key()
         if route.addressed.stream and "sse" not in parse_qs(incoming.query).get("alt", ()):
             out = ArrayEnd(out, limits.event)
     ours = own.told(incoming.fields, worker.own_key)
-
-    def identify() -> Caller:
-        incoming.check_size(limits.headers)
-        return keys.identify(incoming) if ours is None else GATEWAY
-
     assert route.format is not None, "a generating route has a format"
     call = gateway.Call(
         worker.services,
@@ -52,14 +49,20 @@ async def generate(exchange: Exchange, route: Route) -> None:
         route.path,
         route.format,
         incoming,
-        identify,
-        lambda: read_body(exchange.proto, incoming, limits, worker.services.doors.watch),
+        partial(_identified, worker.keys if ours is None else None, incoming, limits.headers),
+        partial(read_body, exchange.proto, incoming, limits, worker.services.doors.watch),
         own=ours,
         method=exchange.method,
         addressed=route.addressed,
     )
     exchange.trace_id = call.row.trace_id
     await gateway.serve(call, out)
+
+
+def _identified(keys: Keys | None, incoming: Incoming, limit_bytes: int) -> Caller:
+    """Who asks; without `keys` it is the gateway itself. Errors: HeadersTooLarge, and those of `Keys.identify`."""
+    incoming.check_size(limit_bytes)
+    return keys.identify(incoming) if keys is not None else GATEWAY
 
 
 def spoken(exchange: Exchange) -> str:

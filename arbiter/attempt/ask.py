@@ -23,13 +23,15 @@ from arbiter.wire.vault import Vault
 # conversation and 25 for a tool: a million tokens and a thousand tools are less than half of this.
 MAX_VALUES = 100_000
 
+_COUNTS = ("/count_tokens", "/input_tokens", ":countTokens")
+
 
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_handed", "_request", "_seems_sealed", "amount", "claim", "client", "edits", "format", "incoming",
-                 "is_of_stored", "limits", "method", "opened", "owner", "path", "stream", "trace_id", "vault",
-                 "window")  # fmt: skip
+    __slots__ = ("_handed", "_request", "_seems_sealed", "amount", "claim", "client", "counts_tokens", "edits",
+                 "format", "incoming", "is_of_stored", "limits", "method", "opened", "owner", "path", "stream",
+                 "trace_id", "vault", "window")  # fmt: skip
 
     def __init__(
         self,
@@ -67,13 +69,10 @@ class Ask:
         self.vault = vault  # of reasoning that clients hand along; None where there is no key for it
         self.edits = edits  # JSON paths that were changed since the client sent it
         self.window = window  # that the model's name asks for, as it stands there (`routing.undeclared`)
+        self.counts_tokens = path.endswith(_COUNTS)
         self._request: Request | None = None
         self._handed: HandedAlong | None = None
         self._seems_sealed: bool | None = None
-
-    @property
-    def counts_tokens(self) -> bool:
-        return self.path.endswith(("/count_tokens", "/input_tokens", ":countTokens"))
 
     @property
     def is_background(self) -> bool:

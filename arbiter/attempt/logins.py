@@ -37,7 +37,10 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
     Errors: Unauthorized where it brought none, ProtocolUnsupported where none may go along, Forbidden where its login
     is somebody else's, or ours is not for it; each only where nobody else is left.
     """
-    if not any(rung.provider.auth != "key" for rung in plan.rungs):
+    for rung in plan.rungs:
+        if rung.provider.auth != "key":
+            break
+    else:
         return plan
     rungs: list[Rung] = []
     fault: ArbiterError | None = None

@@ -66,8 +66,10 @@ class Attempt:
         row.status = exchange.status
         row.reused_connection = exchange.reused
         row.queue_us, row.connect_us, row.headers_us = exchange.queue_us, exchange.connect_us, exchange.headers_us
-        request_id = next((found for name in REQUEST_IDS if (found := exchange.header(name))), None)
-        row.upstream_request_id = _word(request_id, self._book.blot)
+        for name in REQUEST_IDS:
+            if request_id := exchange.header(name):
+                row.upstream_request_id = _word(request_id, self._book.blot)
+                break
         row.rate_limits = ratelimits.snapshot(exchange.headers, self._book.blot)
 
     def whole(self) -> None:
@@ -193,15 +195,14 @@ class Book:
         if row.total_us is not None:
             self.waited_us += row.total_us
             metrics.observe("arbiter_upstream_attempt_duration_seconds", (row.provider,), row.total_us / 1e6)
-        if row.usage_source != "missing":
-            for kind, count in (
-                ("input", row.input_tokens),
-                ("cached", row.cached_tokens),
-                ("cache_write", row.cache_write_tokens),
-                ("output", row.output_tokens),
-            ):
-                if count:
-                    metrics.count("arbiter_tokens_total", (row.provider, kind), count)
+        if row.input_tokens:
+            metrics.count("arbiter_tokens_total", (row.provider, "input"), row.input_tokens)
+        if row.cached_tokens:
+            metrics.count("arbiter_tokens_total", (row.provider, "cached"), row.cached_tokens)
+        if row.cache_write_tokens:
+            metrics.count("arbiter_tokens_total", (row.provider, "cache_write"), row.cache_write_tokens)
+        if row.output_tokens:
+            metrics.count("arbiter_tokens_total", (row.provider, "output"), row.output_tokens)
 
     def serves(self, rung: Rung, fidelity: str) -> None:
         """It is `rung`'s answer that the client gets."""
@@ -249,7 +250,8 @@ def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
     row.finish_reason, row.finish_inferred = _word(facts.finish, blot), facts.finish_inferred
     row.events = facts.events
     row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes
-    row.tool_names = [blot(name[:WORD_CHARS]) for name in facts.tool_names[:TOOL_NAMES]] or None
+    if facts.tool_names:
+        row.tool_names = [blot(name[:WORD_CHARS]) for name in facts.tool_names[:TOOL_NAMES]]
     row.usage_source = facts.usage_source
     row.cleared_tokens, row.compacted = facts.cleared_tokens, facts.compacted
     usage = facts.usage

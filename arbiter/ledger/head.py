@@ -29,6 +29,7 @@ SHORT = 6
 """Bytes of a hash that rows keep, as 12 hexadecimal digits."""
 
 _ABSENT = bytes(16)
+_NOTHING_BESIDE = _ABSENT + _ABSENT
 _ZERO = bytes(32)
 _REMEMBERED = 512
 _ATTRIBUTED = re.compile(rb'\[\{"text":"(%b(?:[^"\\]++|\\.)*+)","type":"text"\}' % re.escape(MARKER), re.DOTALL)
@@ -67,6 +68,8 @@ class Heads:
 
     def unread_bytes(self, members: Mapping[str, Raw], seed: bytes) -> int:
         """How much of a head would have to be hashed, but for instructions among the inputs."""
+        if seed == _NOTHING_BESIDE:
+            return 0
         tools, prompt = members.get(TOOLS), instructions_of(members)
         unread = len(memoryview(tools)) if tools is not None and b"t" + seed[:16] not in self._parts else 0
         return unread + (len(memoryview(prompt)) if prompt is not None and b"i" + seed[16:] not in self._parts else 0)

@@ -78,6 +78,18 @@ class Prefixes:
         self.too_many = Seldom(_log, "more prompts wait to be hashed than there is room for; their rows go without")
         self._seen_tools: dict[str, float] = {}  # when, on the monotonic clock
         self._threads: ThreadPoolExecutor | None = None
+        self._begun: list[Reading] = []
+
+    def begin(self, reading: Reading) -> None:
+        """Read it in the loop's next turn: all that begin until then, one behind the other."""
+        if not self._begun:
+            self.loop.call_soon(self._read_begun)
+        self._begun.append(reading)
+
+    def _read_begun(self) -> None:
+        begun, self._begun = self._begun, []
+        for reading in begun:
+            reading.go()
 
     def reading(self, members: Mapping[str, Raw], before: Mapping[str, Raw] | None = None) -> Reading:
         """The reading of a request with these members, made of those `before`; nothing is done yet."""
@@ -147,11 +159,11 @@ class Reading:
         """The request was sent: read it now, while the upstream thinks."""
         if not self.is_begun:
             self.is_begun = True
-            self._prefixes.loop.call_soon(self._go)
+            self._prefixes.begin(self)
 
     def is_ready(self, then: Callable[[], None]) -> bool:
         """Whether it is over. Where that takes longer than the loop can wait, `then` is called on the loop after it."""
-        self._go()
+        self.go()
         if self.is_over:
             return True
         prefixes = self._prefixes
@@ -173,7 +185,8 @@ class Reading:
         self._finish(self.fold)
         return self.prefix
 
-    def _go(self) -> None:
+    def go(self) -> None:
+        """Read it now, or in a thread where it is long."""
         if self.is_over or self._future is not None:
             return
         # What is wrong with it, `read` finds out as well, and says so. Nor is there a thread once the worker has ended.

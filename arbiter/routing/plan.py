@@ -47,7 +47,9 @@ class Caller:
     @property
     def owner(self) -> str | None:
         """Whose conversations these are: the client's, else the login's; None where nobody tells one from another."""
-        return self.name or (self.login.label if self.login is not None else None)
+        if self.client is not None and self.client.name:
+            return self.client.name
+        return self.login.label if self.login is not None else None
 
 
 ANYONE = Caller()

@@ -44,6 +44,8 @@ ATTRIBUTION = "x-anthropic-billing-header:"
 REMINDERS = ("system-reminder", "environment_context", "environment_details", "user_instructions")
 """Elements that agents put into the user's turn, and that are none of the user's words."""
 
+_TAGS = tuple((f"<{name}>", f"</{name}>") for name in REMINDERS)
+
 _SPELLINGS = tuple(dict.fromkeys(header for agent in AGENTS for header in (*agent.headers, *agent.generic)))
 _ANY_SPELLING = frozenset(_SPELLINGS)
 
@@ -74,6 +76,9 @@ class _Said(NamedTuple):
     role: str
     digest: bytes = b""
     chars: int = 0
+
+
+_SILENT_USER = _Said("user")
 
 
 class _Opener(NamedTuple):
@@ -192,37 +197,30 @@ class Affinity:
 
     def _opener(self, prompt: Raw | None, messages: Raw | None) -> tuple[_Opener, int]:
         """The opener, and how many of the messages decide it; more than there may be where all that follow might."""
-        system: list[_Said] = []
-        user = _Said("user")
-        turns = -1 if prompt is not None else 0
-        for said in self._messages(prompt, messages):
-            turns += 1
-            if said.role == "system":
-                if said.chars:
-                    system.append(said)
-            elif said.role == "user" and said.chars:
-                user = said
-                break
-        else:
-            turns = _MOST_TURNS + 1
-        family = b"".join([said.digest for said in system]) or _NO_FAMILY
-        if len(family) > 16:
-            family = xxh3_128_digest(family)
-        return _Opener(family, user.digest, sum([said.chars for said in system]) + user.chars, user.chars), turns
-
-    def _messages(self, prompt: Raw | None, messages: Raw | None) -> Iterator[_Said]:
-        """The messages of a request from its beginning; system messages only as far as they lead."""
+        family, chars = b"", 0
+        user = _SILENT_USER
         if prompt is not None:
             # As a message of its own, so that a prompt is read in one way wherever it stands.
-            yield self._said(b'{"role":"system","content":%b}' % bytes(prompt))
-        leads = True
+            said = self._said(b'{"role":"system","content":%b}' % bytes(prompt))
+            family, chars = said.digest, said.chars
+        leads = True  # system messages are the prompt as long as they do
+        turns = 0
         for entry in entries(messages):
             said = self._said(entry)
+            turns += 1
             if said.role != "system":
                 leads = False
-                yield said
-            else:
-                yield said if leads else _Said("")
+                if said.role == "user" and said.chars:
+                    user = said
+                    break
+            elif leads:
+                family += said.digest
+                chars += said.chars
+        else:
+            turns = _MOST_TURNS + 1
+        if len(family) > 16:
+            family = xxh3_128_digest(family)
+        return _Opener(family or _NO_FAMILY, user.digest, chars + user.chars, user.chars), turns
 
     def _said(self, entry: bytes) -> _Said:
         # Whoever makes two messages of one hash moves pins, and gets at nothing: a slot holds the client's name.
@@ -317,8 +315,7 @@ def _texts(content: bytes) -> Iterator[str]:
 
 def _canonical(text: str) -> str:
     """`text` without what the client put into it, and without the white space around."""
-    for name in REMINDERS:
-        opening, closing = f"<{name}>", f"</{name}>"
+    for opening, closing in _TAGS if "<" in text else ():
         kept: list[str] = []
         at = 0
         while len(kept) < _MOST_REMINDERS and (start := text.find(opening, at)) >= 0:

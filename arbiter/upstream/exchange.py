@@ -109,6 +109,7 @@ class Exchange:
         "_backlog",
         "_backlog_bytes",
         "_budgets",
+        "_by_name",
         "_carrier",
         "_decoder",
         "_error",
@@ -155,6 +156,7 @@ class Exchange:
         self.on_sent: Callable[[], None] | None = None  # for a carrier that sends later than it begins
         self.connecting = False
         self._budgets = budgets
+        self._by_name: dict[str, str] | None = None
         self._streaming = streaming
         self._active = active
         self._carrier: Carrier | None = None
@@ -174,10 +176,10 @@ class Exchange:
 
     def header(self, name: str, default: str | None = None) -> str | None:
         """The first value of the header called `name` (lower case)."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return default
+        by_name = self._by_name
+        if by_name is None:
+            by_name = self._by_name = dict(self.headers[::-1])
+        return by_name.get(name, default)
 
     async def read(self, limit: int) -> bytes:
         """Return the whole body, of at most `limit` bytes.

@@ -83,7 +83,10 @@ def member(members: Mapping[str, Raw], name: str) -> Raw | None:
     """Return a member of a body under either spelling of its name."""
     if name in members:
         return members[name]
-    return next((raw for spelled, raw in members.items() if "_" in spelled and one_spelling(spelled) == name), None)
+    for spelled, raw in members.items():
+        if "_" in spelled and one_spelling(spelled) == name:
+            return raw
+    return None
 
 
 def to_count(members: Mapping[str, Raw]) -> Mapping[str, Raw]:

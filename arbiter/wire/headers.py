@@ -253,16 +253,12 @@ _crosses: dict[str, bool] = {}  # what was decided per header name; upstreams us
 
 
 def _may_cross(name: str) -> bool:
-    known = _crosses.get(name)
-    if known is None:
-        known = (
-            name in TO_CLIENT_NAMES
-            or name.startswith(TO_CLIENT_PREFIXES)
-            or any(part in name for part in TO_CLIENT_PARTS)
-        )
-        if len(_crosses) < 1024:
-            _crosses[name] = known
-    return known
+    crosses = (
+        name in TO_CLIENT_NAMES or name.startswith(TO_CLIENT_PREFIXES) or any(part in name for part in TO_CLIENT_PARTS)
+    )
+    if len(_crosses) < 1024:
+        _crosses[name] = crosses
+    return crosses
 
 
 _RETRY_AFTER_DIGITS = 6  # more is over a week, which no client would wait
@@ -270,14 +266,27 @@ _RETRY_AFTER_DIGITS = 6  # more is over a week, which no client would wait
 
 def to_client(headers: Iterable[tuple[str, str]]) -> Pairs:
     """The upstream's headers that the client gets; `retry-after` leaves as whole seconds: all Claude Code reads."""
-    out = [pair for pair in headers if _may_cross(pair[0])]
-    if len(out) > TO_CLIENT_PAIRS or sum([len(name) + len(value) + 4 for name, value in out]) > TO_CLIENT_BYTES:
+    out: Pairs = []
+    size, asks_wait = 0, False
+    for pair in headers:
+        name, value = pair
+        crosses = _crosses.get(name)
+        if _may_cross(name) if crosses is None else crosses:
+            out.append(pair)
+            size += len(name) + len(value) + 4
+            asks_wait = asks_wait or name == "retry-after"
+    if len(out) > TO_CLIENT_PAIRS or size > TO_CLIENT_BYTES:
         out = _most_wanted(out)
-    for place, (name, value) in enumerate(out):
-        if name == "retry-after" and (len(value) > _RETRY_AFTER_DIGITS or not value.isdecimal()):
-            seconds = waits.retry_after_s(value, now_ms())
-            out[place] = (name, str(ceil(seconds) if seconds is not None else 1))
+    if asks_wait:
+        out = [(name, _whole_seconds(value) if name == "retry-after" else value) for name, value in out]
     return out
+
+
+def _whole_seconds(value: str) -> str:
+    if len(value) <= _RETRY_AFTER_DIGITS and value.isdecimal():
+        return value
+    seconds = waits.retry_after_s(value, now_ms())
+    return str(ceil(seconds) if seconds is not None else 1)
 
 
 def _most_wanted(pairs: Pairs) -> Pairs:

@@ -36,15 +36,13 @@ def run(work: Awaitable[Any]) -> Any:
     return asyncio.run(main())
 
 
-async def carried_on(
-    socket: Path, opened: native.Opened, *, owner: str | None = "ann", format: str = native.RESPONSES
-) -> Any:
+async def carried_on(socket: Path, opened: native.Opened, *, owner: str | None = "ann") -> Any:
     state = Memory()
     state.remember([kept_mark("ann", IDENT)], Origin("p", "", "m"), 60)
     transport = Transport()
     try:
         doors: Any = SimpleNamespace(transport=transport)
-        return await earlier.carried_on(opened, format, owner, state, doors, socket)
+        return await earlier.carried_on(opened, owner, state, doors, socket)
     finally:
         await transport.close()
 
@@ -116,9 +114,8 @@ def test_a_store_that_does_not_answer_is_a_503(tmp_path: Path) -> None:
         (asked(previous_response_id="resp_of_a_provider"), {}),
         (asked(previous_response_id=IDENT), {"owner": "ben"}),
         (asked(previous_response_id=IDENT), {"owner": None}),
-        (asked(previous_response_id=IDENT), {"format": native.CHAT}),
     ],
-    ids=["nothing", "a provider's", "another's", "nobody's", "another format"],
+    ids=["nothing", "a provider's", "another's", "nobody's"],
 )
 def test_everything_else_is_left_as_it_is(tmp_path: Path, opened: native.Opened, more: dict[str, Any]) -> None:
     """And nobody is asked."""
