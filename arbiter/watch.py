@@ -17,7 +17,7 @@ TICK_S = 0.05  # SPEC 3.4 wants an early-leaving unary client noticed by 350 ms:
 
 
 class Alarm:
-    """One pending call, and whether it `rang`. `off()` drops it and all that it holds; calling `off()` twice is fine."""
+    """One pending call, and whether it `rang`. `off()` drops it and all that it holds; a second `off()` is fine."""
 
     __slots__ = ("call", "due", "rang")
 
