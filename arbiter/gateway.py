@@ -302,11 +302,16 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
     goes_on = call.endpoint not in _NO_TURNS
     row.stream = stream = opened.stream and goes_on
     slot = _place(call, caller, members, book) if call.own is None else None
-    counted = texts_of(members) if call.format.name == native.GEMINI_EMBEDDINGS else to_count(members)
+    counted: Mapping[str, Raw] = members
+    if call.endpoint == "count_tokens":
+        counted = to_count(members)
+    elif call.format.name == native.GEMINI_EMBEDDINGS:
+        counted = texts_of(members)
     if services.prefixes is not None and call.endpoint != "count_tokens":
         book.prompt = Prompt(services.prefixes, members) if goes_on else Apart(counted)
-    conversation = Conversation(services.around.state, slot, opened.model, keeps=goes_on)
-    amount = services.around.amounts.of(counted, caller.name or call.incoming.product)
+    state, name = services.around.state, caller.name
+    conversation = Conversation(state, slot, opened.model, keeps=goes_on)
+    amount = services.around.amounts.of(counted, name or call.incoming.product)
     ask = Ask(
         call.format,
         call.path,
@@ -317,12 +322,12 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
         trace_id=row.trace_id,
         amount=amount,
         owner=caller.owner,
-        client=caller.name,
+        client=name,
         vault=vault_of(call.snapshot.reasoning_keys),
         edits=opened.edits,
     )
-    check_owner(ask, services.around.state)
-    conversation.goes_on_from(maker(ask, services.around.state))
+    check_owner(ask, state)
+    conversation.goes_on_from(maker(ask, state))
     plan = call.router.plan(
         Asked(
             model=opened.model,
@@ -335,7 +340,7 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
         )
     )
     ask.window = plan.window
-    return logins.admitted(plan, caller, call.format.name, services.around.state), ask, conversation
+    return logins.admitted(plan, caller, call.format.name, state), ask, conversation
 
 
 def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -> bytes | None:

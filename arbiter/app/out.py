@@ -41,6 +41,16 @@ class Source(Protocol):
     def resume(self) -> None: ...
 
 
+class Addresses(Protocol):
+    """Both ends of a client's connection, "ip:port" each. Granian spells them out each time that it is asked."""
+
+    @property
+    def client(self) -> str: ...
+
+    @property
+    def server(self) -> str: ...
+
+
 class Out:
     """One answer to one client.
 
@@ -49,17 +59,16 @@ class Out:
     """
 
     __slots__ = (
-        "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone", "_poll",
-        "_proto", "_rest", "_server", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher",
-        "bytes_out", "done", "gone", "last_sent_s", "peer", "started", "status",
+        "_addresses", "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone",
+        "_poll", "_proto", "_rest", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher",
+        "bytes_out", "done", "gone", "last_sent_s", "started", "status",
     )  # fmt: skip
 
     def __init__(
         self,
         proto: Any,
         loop: asyncio.AbstractEventLoop,
-        peer: str,
-        server: str,
+        addresses: Addresses | None,
         watch: Watch,
         keepalive_s: float,
         limits: Limits,
@@ -77,8 +86,7 @@ class Out:
         self._checked = 0
         self._rest: int | None = None  # what of `bytes_out` was not in the socket when least was missing
         self._fd = -1
-        self.peer = peer  # "ip:port"; empty on a unix socket
-        self._server = server
+        self._addresses = addresses  # None on a unix socket
         self._alarms = watch
         self._limits = limits
         self._keepalive_s = keepalive_s
@@ -89,6 +97,11 @@ class Out:
         self.status = 0
         self.bytes_out = 0
         self.last_sent_s = 0.0
+
+    @property
+    def peer(self) -> str:
+        """The client's address, "ip:port"; empty on a unix socket."""
+        return self._addresses.client if self._addresses is not None else ""
 
     def watch(self, on_gone: Callable[[], None]) -> None:
         """Call `on_gone` once when the client hangs up (a half-close counts). Arming it twice does nothing."""
@@ -204,8 +217,8 @@ class Out:
         self._transport = None
 
     def _socket(self) -> int:
-        if self._fd < 0 and self.peer:
-            port = int(self._server.rpartition(":")[2] or 0)
+        if self._fd < 0 and self._addresses is not None:
+            port = int(self._addresses.server.rpartition(":")[2] or 0)
             self._fd = sock.find(self.peer, port)
         return self._fd
 
@@ -223,7 +236,7 @@ class Out:
     def _hold_back_if_slow(self) -> None:
         if self._poll is not None or self._source is None:
             return
-        if not self.peer:
+        if self._addresses is None:
             # A unix socket's peers have no names to tell them apart by, so nobody can say how much this one has taken.
             if self.bytes_out > self._limits.answer:
                 self._stop(Garbled("the stream is over `limits.answer`, which bounds streams on a unix socket"))

@@ -33,11 +33,11 @@ class Exchange:
         self.method: str = scope.method
         self.path: str = scope.path
         self.incoming = Incoming(scope.headers.items(), scope.query_string)
-        peer = "" if worker.on_unix_socket else scope.client
+        addresses = None if worker.on_unix_socket else scope
         services = worker.services
         snapshot = services.snapshot
         watch, keepalive_s = services.doors.watch, snapshot.server.keepalive_s
-        self.out = Out(proto, worker.loop, peer, scope.server, watch, keepalive_s, snapshot.limits)
+        self.out = Out(proto, worker.loop, addresses, watch, keepalive_s, snapshot.limits)
         self.trace_id = ""
 
     def reply(self, status: int, headers: Pairs, body: bytes) -> None:

@@ -46,7 +46,7 @@ class Prompt:
         What cannot be told stays None, and is no reason to fail.
         """
         for reading in self._readings():
-            if not reading.is_ready(partial(self.tell, row, then)):
+            if not reading.is_over and not reading.is_ready(partial(self.tell, row, then)):
                 return
         try:
             if row.usage_source != "provider" and _may_have_cost(row):

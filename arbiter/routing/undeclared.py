@@ -47,5 +47,5 @@ def tokens_of(window: str) -> int:
 
 def betas_of(window: str) -> tuple[str, ...]:
     """What Anthropic's API wants to be told for it."""
-    beta = BETAS.get(window.lower())
+    beta = BETAS.get(window.lower()) if window else None
     return (beta,) if beta is not None else ()

@@ -140,7 +140,11 @@ class Affinity:
         the unattributed. Malformed values are passed over, malformed messages have no text.
         """
         found = self._key(members, fields, session)
-        system = next((members[name] for name in PROMPTS.get(wire, ()) if name in members), None)
+        system = None
+        for name in PROMPTS.get(wire, ()):
+            if name in members:
+                system = members[name]
+                break
         messages = members.get(CONVERSATIONS.get(wire, "messages"))
         begins = _beginning(system, messages)
         # What begins with these bytes, and has that key, goes on with what went on with them before.

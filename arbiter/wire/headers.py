@@ -89,8 +89,7 @@ class Incoming:
     @property
     def product(self) -> str:
         """What the user agent calls itself, without its version."""
-        name = self.fields.get("user-agent", "")[:_PRODUCT].partition("/")[0].partition(" ")[0]
-        return name if name.isascii() and name.isprintable() else ""
+        return _product(self.fields.get("user-agent", "")[:_PRODUCT])
 
     @property
     def client_trace_id(self) -> str | None:
@@ -133,6 +132,12 @@ class Incoming:
 
 def _without_credentials(query: str) -> str:
     return "&".join(pair for pair in query.split("&") if not is_credential(_unquoted(pair.partition("=")[0])))
+
+
+@lru_cache(1024)
+def _product(user_agent: str) -> str:
+    name = user_agent.partition("/")[0].partition(" ")[0]
+    return name if name.isascii() and name.isprintable() else ""
 
 
 def _unquoted(value: str) -> str:
