@@ -31,9 +31,11 @@ http {{
     client_body_temp_path tmp/body; proxy_temp_path tmp/proxy;
     fastcgi_temp_path tmp/fastcgi; uwsgi_temp_path tmp/uwsgi; scgi_temp_path tmp/scgi;
     upstream mock {{ server 127.0.0.1:{mock}; keepalive 2048; keepalive_requests 100000000; keepalive_timeout 600s; }}
+    {more[0]}
     server {{
         listen 127.0.0.1:{port} backlog=4096;
         location = /health {{ return 200; }}
+        {more[1]}
         location / {{
             proxy_pass http://mock; proxy_http_version 1.1; proxy_set_header Connection "";
             proxy_buffering off; proxy_request_buffering off; proxy_read_timeout 600s;
@@ -137,7 +139,8 @@ def mock(folder: Path, core: int | None) -> Iterator[Peer]:
 
 
 @contextlib.contextmanager
-def nginx(folder: Path, core: int | None, mock_port: int) -> Iterator[Peer]:
+def nginx(folder: Path, core: int | None, mock_port: int, *, more: tuple[str, str] = ("", "")) -> Iterator[Peer]:
+    """nginx before the mock; `more` is what else its `http` and its `server` block hold."""
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
         raise RuntimeError("nginx is not here (Debian: apt-get install nginx-light)")
@@ -145,7 +148,7 @@ def nginx(folder: Path, core: int | None, mock_port: int) -> Iterator[Peer]:
     (home / "tmp").mkdir(parents=True)
     config = home / "nginx.conf"
     user = "user root;\n" if os.geteuid() == 0 else ""
-    config.write_text(user + NGINX.format(port=port, mock=mock_port))
+    config.write_text(user + NGINX.format(port=port, mock=mock_port, more=more))
     log = home / "out.log"
     with (
         log.open("wb") as out,
@@ -172,8 +175,12 @@ def arbiter(
     name: str = "arbiter",
     records: bool = True,
     workers: int = 1,
+    more: str = "",
 ) -> Iterator[Peer]:
-    """The gateway as `arbiter serve` with one worker and its books on; or off, where it `records` nothing."""
+    """The gateway as `arbiter serve` with one worker and its books on; or off, where it `records` nothing.
+
+    `more`: further providers, as they stand in its configuration.
+    """
     home, port = folder / name, free_port()
     (home / "data").mkdir(parents=True)
     config = home / "arbiter.yaml"
@@ -189,6 +196,7 @@ def arbiter(
             for answer in sorted(set(answers))
             for type in PROVIDERS
         )
+        + more
     )
     env = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()} | {
         "PYTHONPATH": str(ROOT),

@@ -68,17 +68,20 @@ def server_of(port: int, candidates: Iterable[int]) -> int:
 
 
 class Peak:
-    """The highest resident memory of a process while the block runs."""
+    """The highest resident memory that these processes have together while the block runs."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.bytes = rss_bytes(pid)
+    def __init__(self, *pids: int) -> None:
+        self.pids = pids
+        self.bytes = self._now()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
+    def _now(self) -> int:
+        return sum(rss_bytes(pid) for pid in self.pids)
+
     def _watch(self) -> None:
         while not self._stop.wait(0.1):
-            self.bytes = max(self.bytes, rss_bytes(self.pid))
+            self.bytes = max(self.bytes, self._now())
 
     def __enter__(self) -> Peak:
         self._thread.start()

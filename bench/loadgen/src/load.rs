@@ -38,6 +38,8 @@ pub struct Plan {
     pub think_us: u64,
     pub spread_us: u64,
     pub patience_us: u64,
+    /// Whatever is not over then never will be.
+    pub limit_us: u64,
     /// Requests due before this are made and checked, not timed.
     pub warmup_us: u64,
 }
@@ -147,7 +149,7 @@ impl Load {
             begun: 0,
             running: 0,
             began_us,
-            ends_us: began_us.saturating_add(plan.duration_us),
+            ends_us: began_us.saturating_add(plan.duration_us.min(plan.limit_us)),
             // Two runs that follow each other do not share marks.
             next_mark: std::process::id() % 1000 * 100_000,
             report: Report::new(plan.rate),
@@ -389,17 +391,20 @@ impl Load {
         }
     }
 
-    /// Give up on what nothing came for, and on what still waits long after the end.
+    /// Give up on what nothing came for, on what still waits long after the end, and on everything at the limit.
     fn sweep(&mut self, now: u64) {
         let patience = self.plan.patience_us;
+        let at_limit = now - self.began_us >= self.plan.limit_us;
         for slot in 0..self.conns.len() {
             let conn = &self.conns[slot];
             if conn.busy && now - conn.heard_us > patience {
                 let fault = Fault::say(Kind::Stalled, format!("nothing came for {} s", patience / 1_000_000));
                 self.end(slot, Err(fault));
+            } else if conn.busy && at_limit {
+                self.end(slot, Err(Fault::say(Kind::Stalled, "not over at the limit")));
             }
         }
-        if now > self.ends_us.saturating_add(patience) {
+        if at_limit || now > self.ends_us.saturating_add(patience) {
             for _ in self.waiting.drain(..) {
                 self.report.requests += 1;
                 self.report.complain(Fault::say(Kind::Stalled, "no connection became free for it"));

@@ -22,6 +22,7 @@ arbiter-loadgen load --url URL --model MODEL --format chat|messages|responses|ge
     --spread-ms N         the connections' first requests are spread over so long (0)
     --warmup S            requests due before are checked and not timed (0)
     --timeout S           give up on an answer when nothing comes for so long (60)
+    --limit S             give up on everything that is not over after so long
 
     --body-bytes N        about so long a request (1024)
     --messages N          in so many messages (as many as the size takes)
@@ -116,7 +117,7 @@ pub fn mock(args: &[String]) -> Result<MockOptions, String> {
     Ok(MockOptions { at: SocketAddr::new(ip, words.number("port")?.unwrap_or(0)), answer })
 }
 
-const LOAD_OPTIONS: [&str; 22] = [
+const LOAD_OPTIONS: [&str; 23] = [
     "url",
     "model",
     "format",
@@ -131,6 +132,7 @@ const LOAD_OPTIONS: [&str; 22] = [
     "spread-ms",
     "warmup",
     "timeout",
+    "limit",
     "body-bytes",
     "messages",
     "tools",
@@ -205,6 +207,7 @@ pub fn load(args: &[String]) -> Result<LoadOptions, String> {
             think_us: think_ms * 1000,
             spread_us: spread_ms * 1000,
             patience_us: words.seconds_us("timeout")?.unwrap_or(60_000_000),
+            limit_us: words.seconds_us("limit")?.unwrap_or(u64::MAX),
             warmup_us: words.seconds_us("warmup")?.unwrap_or(0),
         },
         json: words.has("json"),
