@@ -78,6 +78,22 @@ def spoken(exchange: Exchange) -> str:
     return CHAT
 
 
+def told(exchange: Exchange) -> str | None:
+    """The format whose client it is that asks at a path where nothing is, as far as path and headers tell."""
+    incoming, path = exchange.incoming, exchange.path
+    if incoming.get("anthropic-version") is not None:
+        return MESSAGES
+    if path.startswith(_GOOGLES_MOUNTS) or any(name in incoming.fields for name in GOOGLES_HEADERS):
+        incoming.without_key()
+        return GEMINI
+    if path.startswith("/anthropic/"):
+        return MESSAGES
+    return CHAT if path.startswith(("/v1/", "/openai/")) else None
+
+
+_GOOGLES_MOUNTS = tuple(f"{mount}{version}/" for mount in ("", "/gemini", "/v1") for version in GOOGLES_OWN)
+
+
 async def models(exchange: Exchange, route: Route) -> None:
     """The models and aliases that this caller may name."""
     worker, incoming = exchange.worker, exchange.incoming

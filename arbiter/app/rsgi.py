@@ -87,7 +87,7 @@ class App:
                     exchange.incoming.check_size(worker.services.snapshot.limits.headers)
                     await admin.answer(exchange)
                 else:
-                    exchange.not_found()
+                    _no_path(exchange)
                 return
             route = methods.get(exchange.method)
             if route is None:
@@ -114,7 +114,12 @@ def _nothing_there(exchange: Exchange, methods: dict[str, routes.Route]) -> None
     path, allow = exchange.path, ", ".join(sorted(methods))
     speaks = endpoints.GEMINI if routes.is_googles(methods) else endpoints.spoken(exchange)
     if path in _ROUTES and speaks != endpoints.GEMINI:
-        exchange.reply(405, [("content-type", "application/json"), ("allow", allow)], _WRONG_METHOD)
+        named = next((route.format.name for route in methods.values() if route.format is not None), None)
+        asked = named if named in FORMATS else endpoints.CHAT if named is not None else endpoints.told(exchange)
+        if asked is None:
+            exchange.reply(405, [("content-type", "application/json"), ("allow", allow)], _WRONG_METHOD)
+        else:
+            _refuse(exchange, WrongMethod(f"this path is asked with {allow}", allow), asked, _WRONG_METHOD)
         return
     asks_verb = speaks == endpoints.GEMINI and exchange.method == "POST" and ":" in path and path not in _ROUTES
     if not methods or (asks_verb and "POST" not in methods):
@@ -126,11 +131,22 @@ def _nothing_there(exchange: Exchange, methods: dict[str, routes.Route]) -> None
     _refuse(exchange, error, speaks)
 
 
-def _refuse(exchange: Exchange, error: ArbiterError, speaks: str | None = None) -> None:
-    """An error outside of a model call, in the shape that the client's words tell."""
+def _no_path(exchange: Exchange) -> None:
+    """Nothing is there. Whoever can be told for a vendor's client is told in that vendor's shape besides."""
+    speaks = endpoints.told(exchange)
+    if speaks is None:
+        exchange.not_found()
+    else:
+        _refuse(exchange, NotFound("there is nothing at this path"), speaks, _NOT_FOUND)
+
+
+def _refuse(exchange: Exchange, error: ArbiterError, speaks: str | None = None, besides: bytes = b"") -> None:
+    """An error outside of a model call, in the shape that the client's words tell, with the members of `besides`."""
     wire = FORMATS[speaks or endpoints.spoken(exchange)]
     trace_id = exchange.trace_id = exchange.trace_id or new_id()
     status, headers, body = wire.write_error(error, trace_id)
+    if besides:
+        body = body.rstrip()[:-1] + b"," + besides[1:]  # two JSON objects, of which neither is empty
     if error.code is ErrorClass.UNAUTHORIZED:
         headers.append(("www-authenticate", "Bearer"))
     exchange.reply(status, [*headers, ("x-arbiter-error-source", "gateway")], body)

@@ -155,9 +155,21 @@ def text(snapshot: Snapshot, file: str) -> str:
 
 
 def _warnings(snapshot: Snapshot) -> list[str]:
-    """What is doubtful in the file, and what is wrong with the logins that it needs."""
+    """What is doubtful in the file, what is wrong with the logins that it needs, and who is hardly ever asked."""
     faults = login_file.faults(snapshot.logins, snapshot.data_dir, snapshot.fingerprint_key)
-    return [*snapshot.warnings, *faults]
+    return [*snapshot.warnings, *faults, *_unlisted(snapshot)]
+
+
+def _unlisted(snapshot: Snapshot) -> Iterator[str]:
+    """Providers of which no name is listed: they serve, and a newcomer does not find out by what."""
+    named = {member.provider for alias in snapshot.aliases.values() for member in alias.members}
+    named |= {member.provider for member in snapshot.routing.fallback} | {snapshot.routing.default_provider}
+    for provider in snapshot.providers.values():
+        if not (provider.models or provider.auto_models or provider.name in named):
+            yield (
+                f"providers.{provider.name}: without `models`, an alias or routing.default_provider it is asked for "
+                f"{provider.name}/MODEL alone, and GET /models lists nothing of it"
+            )
 
 
 def _models(snapshot: Snapshot) -> str:

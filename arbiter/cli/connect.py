@@ -163,6 +163,7 @@ def _listening(config: Path | None) -> str:
 
 
 def _undo(arguments: argparse.Namespace, folder: Path) -> int:
+    was_connected = (folder / records.RECORD).exists()
     record = records.read(folder)
     found, notes = [], []
     for written in record.files:
@@ -176,8 +177,13 @@ def _undo(arguments: argparse.Namespace, folder: Path) -> int:
         notes += [f"{change.path}: {changes.spelled(place)} was changed since, and stays" for place in change.kept]
     if not arguments.print:
         changes.undo(found, record, folder)
-    if not record.files:
+    if not was_connected:
         notes.append(f"nothing to undo: {arguments.agent} was not connected from here")
+    elif not record.files:
+        notes.append(
+            f"no file was written for {arguments.agent}, so none is put back: variables that were exported end with "
+            "their shell, and what a command did is taken back in the agent"
+        )
     verb = "would be put back" if arguments.print else "put back"
     _Report(arguments, verb, record.choices.key).show([change for _, change in found], None, Steps(), notes)
     return FAILED if failed else OK

@@ -48,6 +48,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     options.add_store(command)
 
 
+UNPRICED = (
+    "Without a price: `arbiter prices check` names the declared models that have none, a row of `models` or `arbiter "
+    "prices refresh` gives them one, and `arbiter reprice` prices what was asked before."
+)
+
+
 def run(arguments: argparse.Namespace) -> int:
     with options.parameters():
         filters = cost.parse(options.asked(arguments, cost.PARAMETERS), clock.now_ms())
@@ -82,6 +88,8 @@ def _told(found: Report, filters: cost.Filters) -> Iterator[str]:
         if found.more:
             yield f"{show.counted(found.more, 'row')} more: --limit N shows N of them"
         yield "\n" + _sources(total)
+        if total.unpriced:
+            yield UNPRICED
     for left in found.prepaid:
         yield _left(left)
 

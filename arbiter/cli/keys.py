@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from arbiter import clock
-from arbiter.cli import CommandError, UsageError, complain, options, reasoning_keys
+from arbiter.cli import CommandError, UsageError, complain, moments, options, reasoning_keys
 from arbiter.cli.table import Column, render, soft
 from arbiter.cli.tell import tell
 from arbiter.config import keyring, units
@@ -28,16 +28,19 @@ from arbiter.config.words import check_identifier, check_name
 
 ENTROPY_BYTES = 32
 IN_FILE = "in the file"
-HEAD = (
-    Column("id"),
-    soft("client"),
-    Column("state"),
-    Column("created", spare=2),
-    Column("expires"),
-    soft("agent", spare=1),
-    soft("group", spare=3),
-    soft("may use"),
-)
+
+
+def _head() -> tuple[Column, ...]:
+    return (
+        Column("id"),
+        soft("client"),
+        Column("state"),
+        Column(f"created ({moments.zone()})", spare=2),
+        Column("expires"),
+        soft("agent", spare=1),
+        soft("group", spare=3),
+        soft("may use"),
+    )
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -140,7 +143,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         options.print_json(entries)
     elif entries:
-        print(render(HEAD, map(_row, entries)), end="")
+        print(render(_head(), map(_row, entries)), end="")
     else:
         print("No client has a key; `arbiter keys new NAME` makes one.")
     return 0
@@ -278,13 +281,18 @@ def _state(client: Client, now_ms: int) -> str:
     return "expired" if client.expires_ms is not None and client.expires_ms <= now_ms else "good"
 
 
+def _local(written: str | None) -> str | None:
+    at_ms = units.moment_ms(written) if written is not None else None
+    return written if at_ms is None else moments.minute(at_ms)
+
+
 def _row(entry: dict[str, Any]) -> tuple[Any, ...]:
     return (
         entry["id"] or IN_FILE,
         entry["name"],
         entry["state"],
-        entry["created"],
-        entry["expires"],
+        _local(entry["created"]),
+        _local(entry["expires"]),
         entry["agent"],
         entry["group"],
         ", ".join(entry["allow"]),

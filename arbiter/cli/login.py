@@ -75,7 +75,10 @@ def _provider(snapshot: Snapshot, name: str) -> Provider:
     if provider is None:
         raise UsageError(f"there is no provider {name!r}; there is {', '.join(snapshot.providers)}")
     if provider.oauth is None:
-        raise CommandError(f"the provider {name!r} is not asked on a login: it has no `auth: oauth`")
+        raise CommandError(
+            f"the provider {name!r} is not asked on a login of the gateway's: it has no `auth: oauth`"
+            + (" (callers bring their own: auth: passthrough)" if provider.takes_logins else "; docs/logins.md has one")
+        )
     return provider
 
 
@@ -190,7 +193,7 @@ def _status(provider: Provider, file: LoginFile, *, as_json: bool) -> int:
         shown = _shown(provider, login, why)
         options.print_json({"ok": login is not None and why is None, **shown, "open_to_others": mode is not None})
     elif login is None:
-        print(f"nobody is logged in at {provider.name}")
+        print(f"nobody is logged in at {provider.name}; arbiter login {provider.name}")
     elif why is not None:
         print(f"the login of {provider.name} is dead: {why}; --reconnect brings in another")
     else:

@@ -17,6 +17,7 @@ from arbiter.cli import FAILED, CommandError, options
 from arbiter.cli.price_table import price_table
 from arbiter.config import units
 from arbiter.config.address import data_dir
+from arbiter.config.decode import nearest
 from arbiter.config.load import NoConfig, Source
 from arbiter.config.pricing import STORED
 from arbiter.config.rates import FEES, Pricing, Rate
@@ -27,6 +28,10 @@ from arbiter.ledger.price_files import Stored
 from arbiter.ledger.tariffs import tariff
 
 DAY_S = 86_400
+UNKNOWN = (
+    "A row of `models` in the configuration sets a price; `arbiter prices refresh` fetches newer lists, and "
+    "`priced_as` says which vendor's a provider's are."
+)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -122,6 +127,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     print(price_table((one.name, one.quote.rate if one.quote is not None else Rate()) for one in shown))
     width = max(len(one.name) for one in shown)
     print("\n".join(f"{one.name:<{width}}  {one.source}" for one in shown))
+    if any(one.quote is None for one in shown):
+        print(UNKNOWN)
     return 0
 
 
@@ -139,7 +146,11 @@ def _wanted(snapshot: Snapshot, model: str | None) -> Iterator[tuple[str, str, s
         known, one = snapshot.models[model]
         yield known.name, one.upstream, f"{known.name}/{one.id}"
     else:
-        raise CommandError(f'"{model}" is no declared model; say whose it is: PROVIDER/{model}')
+        owners = ", ".join(snapshot.providers)
+        raise CommandError(
+            f'"{model}" is no declared model{nearest(model, snapshot.models)}; of any other say whose it is, '
+            f"PROVIDER/{model}: {owners}"
+        )
 
 
 def _shown(prices: Tariff, provider: str, model: str, name: str, tier: str | None) -> Shown:
@@ -222,7 +233,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     age, most = show.counted(age_s // DAY_S, "day"), units.duration(pricing.max_age_s)
     print(f"{name}: of {day}, {age} old; prices.max_age is {most}")
     if unknown:
-        print(f"no price is known of {', '.join(unknown)}")
+        print(f"no price is known of {', '.join(unknown)}\n{UNKNOWN}")
     if is_stale:
         raise CommandError("the price list is out of date: arbiter prices refresh, or a newer release")
     return 0

@@ -59,7 +59,10 @@ def _by_words(arguments: argparse.Namespace, filters: Filters) -> int:
         filters = msgspec.structs.replace(filters, session=options.session(store, arguments))
         found = store.read(lambda database: search.find(database, filters))
     if found.state == "off":
-        raise CommandError("there is no index to search: set `search.index: true`, and reload the gateway")
+        raise CommandError(
+            "there is no index to search: set `search.index: true`, and reload the gateway"
+            + (f"; {UNCAPTURED}" if _is_uncaptured(arguments) else "")
+        )
     if arguments.json:
         options.print_json(search.as_json(found))
         return 0
@@ -69,9 +72,21 @@ def _by_words(arguments: argparse.Namespace, filters: Filters) -> int:
             print("There are more: narrow the search, or ask for more with --limit.")
     else:
         print(f"Nothing{moments.since(filters.since_ms)} matches.")
+    if _is_uncaptured(arguments):
+        print(f"Titles, notes and names of tools were searched alone: {UNCAPTURED}.")
     if found.state == "building":
         print("The index is still being built: what was stored before it may be missing yet.")
     return 0
+
+
+UNCAPTURED = "what is said is not kept; with `storage: { capture: { content: true } }` it is from then on"
+
+
+def _is_uncaptured(arguments: argparse.Namespace) -> bool:
+    """Whether the configuration keeps nothing of what is said; a store that was named by itself does not say."""
+    if arguments.db is not None:
+        return False
+    return not Source(arguments.config, dict(os.environ)).load().storage.capture.content
 
 
 def _by_meaning(arguments: argparse.Namespace, filters: Filters) -> dict[str, Any] | None:

@@ -42,6 +42,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     options.add_store(command)
 
 
+NOBODYS = "Whose they are is told by keys, one for each client: `arbiter keys new NAME`."
+WHENCE = (
+    "A request belongs to a session where its agent names one (Claude Code, Codex, opencode and others do), or the "
+    "header X-Arbiter-Session-Id does; `arbiter requests` has all."
+)
+
+
 def run(arguments: argparse.Namespace) -> int:
     filters = Filters(
         since_ms=options.since_ms(arguments),
@@ -60,8 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
             print(options.MORE)
         if any(one.totals.is_approximate for one in found):
             print(show.APPROXIMATE)
+        if not any(one.session.client for one in found):
+            print(NOBODYS)
     else:
-        print(options.none("session", filters.since_ms, filters != Filters(since_ms=filters.since_ms)))
+        is_filtered = filters != Filters(since_ms=filters.since_ms)
+        print(options.none("session", filters.since_ms, is_filtered))
+        if not is_filtered:
+            print(WHENCE)
     return 0
 
 

@@ -25,6 +25,7 @@ _S = TypeVar("_S", bound=Section)
 _INT = re.compile(r"[+-]?[0-9]{1,18}")
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._/-]{0,60}")
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_BARE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _SHOWABLE = re.compile(r"[\x20-\x7e]{0,60}")
 _TAG = "tag:yaml.org,2002:"
 _UNITS: dict[str, tuple[Callable[[str], float | None], Callable[[Any], str], float, str]] = {
@@ -62,12 +63,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 class Decoder:
-    """Reads one file. `lines` maps each path it met to its line."""
+    """Reads one file. `lines` maps each path it met to its line; `bare` are the paths whose values are a variable's
+    name behind a `$`, which means nothing here."""
 
     def __init__(self, file: str, env: Mapping[str, str]) -> None:
         self.file = file
         self.env = env
         self.lines: dict[str, int] = {}
+        self.bare: list[str] = []
         self._nodes = 0
 
     def read(self, text: str, type_: type[_S]) -> _S | None:
@@ -197,6 +200,8 @@ class Decoder:
         kind = node.tag.removeprefix(_TAG) if node.tag.startswith(_TAG) else "tag"
         if kind not in {"str", "value", "merge", *_KINDS}:
             raise self.error(path, f"expected {expected}, got a value with a tag (!…); put quotes around it")
+        if _BARE.fullmatch(node.value):
+            self.bare.append(path)
         text = expand(node.value, self.env, lambda message: self.error(path, message), extra.get("unset", ""))
         expanded = text != node.value
         # A value that came from a variable, or that is a secret by its place, is never repeated in a message.

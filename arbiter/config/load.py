@@ -51,7 +51,7 @@ from arbiter.config.snapshot import (
     Titles,
 )
 from arbiter.config.source import ConfigError, read_text, variable
-from arbiter.config.whole import check_whole
+from arbiter.config.whole import check_whole, doubts
 from arbiter.config.words import (
     check_forwarded,
     check_header,
@@ -64,7 +64,7 @@ from arbiter.config.words import (
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
 DEFAULT_PATH = "arbiter.yaml"
-NO_CLIENTS = "auth.mode is require and there are no clients: every request will be refused"
+NO_CLIENTS = "auth.mode is require and there are no clients: every request will be refused (`arbiter keys new`)"
 _WHERE = frozenset({"bind", "port", "socket", "workers"})
 _SMALLEST = """the smallest useful file is:
 
@@ -212,6 +212,7 @@ class _Resolver:
         self.config = config
         self.error = decoder.error
         self.stands = decoder.lines.__contains__  # whether a key is in the file
+        self.bare = decoder.bare
         self.base = base  # relative paths of secret and certificate files start at the configuration file
         self.env = env
         self.flags = flags
@@ -267,7 +268,8 @@ class _Resolver:
         # As the environment gives them, values may hold bytes that are not UTF-8.
         canonical = json.dumps(resolved, sort_keys=True, ensure_ascii=True).encode()
         epoch = hashlib.sha256(canonical).hexdigest()[:12]
-        return replace(snapshot, epoch=epoch, warnings=(*self.warnings, *spoken.doubts(providers)))
+        warnings = (*self.warnings, *doubts(snapshot, self.bare), *spoken.doubts(providers))
+        return replace(snapshot, epoch=epoch, warnings=warnings)
 
     def _cap_s(self) -> float:
         raw = self.env.get("ARBITER_PROVIDER_TIMEOUT_MS") or "0"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from arbiter.config.address import Fault
+from collections.abc import Iterable, Iterator
+
+from arbiter.config.address import Fault, is_loopback
 from arbiter.config.aliases import targets
 from arbiter.config.decode import join, nearest
 from arbiter.config.snapshot import Snapshot
@@ -12,6 +14,20 @@ def check_whole(snapshot: Snapshot, error: Fault) -> None:
     """Errors: what `error(path, message)` makes."""
     _check_overrides(snapshot, error)
     _check_own(snapshot, error)
+
+
+def doubts(snapshot: Snapshot, bare: Iterable[str]) -> Iterator[str]:
+    """What is probably not meant; `bare` are the places with a variable in them that nobody reads."""
+    for path in dict.fromkeys(bare):
+        yield f"{path}: begins with $ and is taken as it stands; an environment variable is written ${{NAME}}"
+    server, mode = snapshot.server, snapshot.auth.mode
+    pays = any(not (provider.type == "echo" or provider.takes_logins) for provider in snapshot.providers.values())
+    if pays and mode != "require" and server.socket is None and not is_loopback(server.bind):
+        yield (
+            f"server.bind is {server.bind} and auth.mode is {mode}: whoever reaches this address is served at your "
+            "expense; `auth: { mode: require }` wants a key (`arbiter keys new NAME`), and 127.0.0.1 is reached from "
+            "this machine alone"
+        )
 
 
 def _check_overrides(snapshot: Snapshot, error: Fault) -> None:

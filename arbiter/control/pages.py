@@ -116,6 +116,8 @@ class Pages:
             return self.render("off.html", 503)
         try:
             entry = self._store.request(opened) if opened is not None else None
+            if entry is None and opened is not None and (place := self._of_trace(opened)) is not None:
+                return RedirectResponse(f"{place}?{request.url.query}".rstrip("?"), 302)
             captured: dict[str, Any] = {"content": None}
             if entry is not None:
                 captured = contents.for_detail(self._store, self._snapshot(), entry.request.id)
@@ -131,6 +133,17 @@ class Pages:
             return self.render("wrong.html", 400, reason=str(error))
         status = 404 if opened is not None and entry is None else 200
         return self.render("page.html", status, entry=entry, opened=opened, **captured, **listing)
+
+    def _of_trace(self, opened: str) -> str | None:
+        """Where the request is that has this for its trace id, or the requests that do; None where there are none."""
+        assert self._store is not None
+        try:
+            found = self._store.requests(msgspec.structs.replace(query.parse({"trace": opened}, 0), limit=2)).entries
+        except BadParameter:
+            return None
+        if len(found) == 1:
+            return f"{HOME}requests/{found[0].request.id}"
+        return f"{HOME}?{urlencode({'trace': opened})}" if found else None
 
     def rows(self, request: Request) -> Response:
         """The list alone, as it refreshes itself; 204 when it would be what `seen` says is there already."""

@@ -100,6 +100,6 @@ def test_a_model_is_under_every_mount_and_only_there(gateway: Gateway) -> None:
         assert (found.status, found.json["error"]["code"]) == (404, "not_found")
         for path in ("/v2/models/model-01", "/v1/chat/models/model-01"):
             found = await ask(gateway.port, path, method="GET", headers=headers)
-            assert (found.status, found.json) == (404, {"code": 404, "detail": "Not Found"}), path
+            assert (found.status, found.json["code"], found.json["detail"]) == (404, 404, "Not Found"), path
 
     run(main)

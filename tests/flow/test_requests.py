@@ -570,15 +570,53 @@ def test_a_wrong_method_names_the_right_one_and_an_unknown_path_is_json(front: F
             ):
                 found = await ask(front.port, prefix + path, method=method)
                 assert (found.status, found.header("allow")) == (405, allow)
-                assert found.json == {"code": 405, "detail": "Method Not Allowed"}
+                assert (found.json["code"], found.json["detail"]) == (405, "Method Not Allowed")
+                is_told = prefix or path != "/models"
+                assert ("error" in found.json) == bool(is_told), prefix + path
                 assert found.header("content-type") == "application/json"
                 assert len(found.trace_id or "") == 32
-        for path in ("/nothing", "/v1/chat/completions/", "/v1/engines", "/V1/models", "/%00"):
+        for path in ("/nothing", "/chat/completions/", "/engines", "/V1/models", "/%00"):
             for method in ("GET", "POST"):
                 found = await ask(front.port, path, method=method)
                 assert (found.status, found.json) == (404, {"code": 404, "detail": "Not Found"}), path
                 assert found.header("content-type") == "application/json"
                 assert len(found.trace_id or "") == 32
+
+    run(main)
+
+
+def test_at_a_path_that_is_not_there_each_vendors_client_reads_an_error(front: Front) -> None:
+    """In its own shape, as far as the path or a header tells whose it is, beside the members of SPEC 1.2."""
+    anthropics, googles = [("anthropic-version", "2023-06-01")], [("x-goog-api-key", "k")]
+
+    async def main() -> None:
+        for path, headers, what in (
+            ("/v1/engines", [], "openai"),
+            ("/openai/v1/chat/completions/", [], "openai"),
+            ("/v1/complete", anthropics, "anthropic"),
+            ("/complete", anthropics, "anthropic"),
+            ("/anthropic/v1/complete", [], "anthropic"),
+            ("/v1beta/cachedContents", [], "google"),
+            ("/gemini/v1alpha/files?key=of-somebody", [], "google"),
+            ("/v1/files", googles, "google"),
+        ):
+            for method in ("GET", "POST"):
+                found = await ask(front.port, path, method=method, headers=headers)
+                error = found.json["error"]
+                assert (found.status, found.json["code"], found.json["detail"]) == (404, 404, "Not Found"), path
+                assert error["message"] == "there is nothing at this path"
+                told = {
+                    "openai": (error.get("type"), error.get("code")) == ("invalid_request_error", "not_found"),
+                    "anthropic": (found.json.get("type"), error.get("type")) == ("error", "not_found_error"),
+                    "google": (error.get("status"), error.get("code")) == ("NOT_FOUND", 404),
+                }
+                assert told == {name: name == what for name in told}, (path, found.body)
+                assert found.header("x-arbiter-error-source") == "gateway" and len(found.trace_id or "") == 32
+        head = await ask(front.port, "/v1/engines", method="HEAD")
+        assert (head.status, head.body) == (404, b"")
+        wrong = await ask(front.port, "/v1/messages", method="GET")
+        assert (wrong.status, wrong.json["type"]) == (405, "error")
+        assert wrong.json["error"]["type"] == "invalid_request_error"
 
     run(main)
 

@@ -94,6 +94,18 @@ def test_check_shows_what_departs_from_the_defaults(config: Path, capsys: pytest
     ]
 
 
+def test_check_tells_of_a_provider_that_no_name_leads_to(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is asked for by an alias, by default or by its vendor's names is not one of them."""
+    config.write_text(
+        "providers:\n  lone: { type: openai, key: k }\n  named: { type: openai, key: k }\n"
+        "  claude: { type: anthropic, auth: passthrough }\n  other: { type: openai, key: k }\n"
+        "aliases: { a: { pin: named/x } }\nrouting: { default_provider: other }\n"
+    )
+    assert main(["check", "--json"]) == 0
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning.startswith("providers.lone: without `models`") and "lone/MODEL" in warning
+
+
 def test_check_speaks_json_too(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config", str(config), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -48,7 +48,8 @@ def test_sums_say_what_they_are_sums_of(db, arbiter):
         "qwen3-coder": ["2", "-", "4k", "1.6k", "0", "128", "-", "-", "-", "2"],
     }
     assert lines[8].split()[0] == "all"
-    assert lines[-1] == (
+    assert "`arbiter prices check`" in lines[-1] and "`arbiter reprice`" in lines[-1]
+    assert lines[-2] == (
         "Prices: catalog (~$12.8456, 81% of it, 2 attempts); override ($3.00, 19% of it, 1 attempt); "
         "unpriced (2 attempts); subscription (1 attempt)."
     )

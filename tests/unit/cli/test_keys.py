@@ -86,6 +86,24 @@ def test_whom_nobody_knows_cannot_be_revoked(config: Path, file: Path, capsys: p
     assert "remove it from `clients` there" in capsys.readouterr().err
 
 
+def test_times_in_the_list_are_local_as_in_every_table(
+    config: Path, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs get moments of UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        new(capsys, "dev", "--expires", "2031-12-31T20:30:00Z")
+        assert main(["keys", "list"]) == 0
+        head, _, row = capsys.readouterr().out.splitlines()
+        assert "created (JST)" in head and "2032-01-01 05:30" in row and "Z" not in row
+        (one,) = listed(capsys)
+        assert one["expires"] == "2031-12-31T20:30:00Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_keys_of_the_configuration_are_listed_and_not_doubled(
     config: Path, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,24 @@ def test_no_words_are_wrong(db, words):
     assert (done.returncode, done.stdout, done.stderr) == (0, "Nothing matches.\n", "")
 
 
+def test_where_nothing_that_is_said_is_kept_it_says_so_and_how_it_would_be(db, tmp_path):
+    """With the configuration at hand; a store alone does not say."""
+    file = tmp_path / "arbiter.yaml"
+    text = f"providers: {{ a: {{ type: echo }} }}\nsearch: {{ index: true }}\nstorage: {{ url: 'sqlite:///{db}'%s }}\n"
+    hint = "Titles, notes and names of tools were searched alone: what is said is not kept; with `storage: { capture:"
+    for capture, is_told in (("", True), (", capture: { content: true }", False)):
+        file.write_text(text % capture)
+        for words in ("quokka", "nothing-of-it"):
+            done = arbiter("search", "--config", file, words)
+            assert done.returncode == 0, done.stderr
+            assert (hint in done.stdout) == is_told
+    file.write_text((text % "").replace("index: true", "index: false"))
+    SqliteStore(tmp_path / "empty.db").close()
+    file.write_text(file.read_text().replace(str(db), str(tmp_path / "empty.db")))
+    done = arbiter("search", "--config", file, "word")
+    assert done.returncode == 1 and "search.index: true" in done.stderr and "capture: { content: true }" in done.stderr
+
+
 def test_without_an_index_it_says_what_to_do(tmp_path):
     SqliteStore(tmp_path / "other.db").close()
     done = arbiter("search", "--db", tmp_path / "other.db", "word")

@@ -57,6 +57,25 @@ def test_sessions_are_a_table_without_the_columns_that_say_nothing(db: str, caps
     assert "≥$" in first and first.endswith("open")
 
 
+def test_without_sessions_or_without_keys_it_says_where_they_come_from(
+    tmp_path: Path, db: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What names a session, and what names a client; where a filter finds nothing neither would help."""
+    place = SqlitePlace(tmp_path / "b.db")
+    place.open().close()
+    other = str(place.path)
+    told = run(capsys, "sessions", "--db", other)
+    assert told.startswith("No session yet.\n") and "X-Arbiter-Session-Id" in told
+    assert run(capsys, "sessions", "--db", other, "--agent", "codex") == "No session matches.\n"
+    store = place.open()
+    batch = Batch([request_row(1, session=ROOT, client=None)], [], [])
+    Sessions(lambda: 3_600_000).take(batch, store)
+    store.write(batch.requests, Position("j", 1), batch.also)
+    store.close()
+    assert "`arbiter keys new NAME`" in run(capsys, "sessions", "--db", other)
+    assert "`arbiter keys new NAME`" not in run(capsys, "sessions", "--db", db)
+
+
 def test_sessions_are_filtered(db: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["client"] for one in rows(capsys, db, "--label", "issue=123")] == ["other"]
     assert [one["session"] for one in rows(capsys, db, "--agent", "claude-code")] == [ROOT]

@@ -308,6 +308,18 @@ def test_the_page_shows_each_request_and_opens_to_its_attempts(running):
     assert "No such request" in running.page("/admin/ui/requests/nobody", 404)
 
 
+def test_a_page_asked_for_by_a_trace_id_is_the_requests_page(running):
+    """People have the id of a header or of a log line; a part of one that several begin with leads to their list."""
+    for asked, place in (
+        (f"{2:032x}", "/admin/ui/requests/r00000002"),
+        (f"{2:032x}?fragment=1", "/admin/ui/requests/r00000002?fragment=1"),
+        ("r00000001-1", "/admin/ui/requests/r00000001"),
+        ("0" * 12, "/admin/ui/?trace=" + "0" * 12),
+    ):
+        status, headers, _ = running.get(f"/admin/ui/requests/{asked}")
+        assert (status, headers.get("location")) == (302, place)
+
+
 def test_the_list_says_what_went_wrong_beside_the_status(running):
     page = running.page()
     assert ">502 transport<" in page and ">200 ok<" in page and ">interrupted<" in page

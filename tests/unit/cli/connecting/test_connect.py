@@ -23,6 +23,16 @@ def test_every_agent_is_tried() -> None:
     assert set(AGENTS) - set(EXISTING) == {"copilot", "cline"}  # which have no files to edit
 
 
+def test_an_agent_without_files_is_not_told_that_it_was_never_connected(home: Path, connect: Any) -> None:
+    """Nothing can be put back; what it was told, ends elsewhere."""
+    for agent in ("copilot", "cline"):
+        assert connect(agent, "--key", KEY, "--model", "big")[0] == 0
+        code, _, err = connect(agent, "--undo", url=None)
+        assert code == 0 and f"no file was written for {agent}" in err and "not connected" not in err
+        code, _, err = connect(agent, "--undo", url=None)
+        assert code == 0 and f"{agent} was not connected from here" in err
+
+
 # --------------------------------------------------------------------------------------------------------- round trips
 
 
