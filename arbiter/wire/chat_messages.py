@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter.errors import PartUnsupported, ProtocolUnsupported
+from arbiter.errors import PartUnsupported
 from arbiter.model import (
     Audio,
     File,
@@ -34,6 +34,7 @@ from arbiter.wire.chat_proofs import DETAILS, Gathered, members_of_call
 from arbiter.wire.openai_models import Dialect
 from arbiter.wire.openai_names import sent_call_id, sent_name
 from arbiter.wire.openai_parts import bare, file_data, file_name, image_url, joined, sayable
+from arbiter.wire.results import result_of
 
 BRIDGE = {"role": "assistant", "content": "OK."}
 """What stands between results and the user's words where a server lets only an assistant follow a tool."""
@@ -55,7 +56,7 @@ def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[s
     waiting: list[dict[str, Any]] = []  # what stands between a call and its result
     for i, message in enumerate(messages):
         if message.role == "tool":
-            result = _result_of(message)
+            result = result_of(next(iter(message.parts()), None))
             open_calls.discard(result.call_id)
             yield _build_result(result, message, held, dialect)
             continue
@@ -74,13 +75,6 @@ def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[s
     if held:
         yield {"role": "user", "content": held}
     yield from waiting
-
-
-def _result_of(message: Message) -> ToolResult:
-    result = message.content[0] if message.content else None
-    if type(result) is not ToolResult:
-        raise ProtocolUnsupported("a message of role tool without a tool result")
-    return result
 
 
 def _with_name(built: dict[str, Any], message: Message) -> dict[str, Any]:
@@ -128,6 +122,8 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
     refusals: list[str] = []
     for part in message.content:
         if type(part) is ToolCall:
+            if proof is None and not calls and dialect.unsigned is not None:
+                proof = f"{{{dialect.unsigned}}}"
             calls.append(build_call(_sent(part, dialect), proof if dialect.signs else None))
             proof = None
         elif type(part) is Thinking:

@@ -1,7 +1,8 @@
 """Earlier reasoning in a chat request that goes to a chat upstream: spelt as that server takes it (SPEC 4.7a).
 
 What it takes says `openai_servers`. A message that needs no change keeps every byte; in others the text of a thought
-moves, as the JSON string that it was, into the member that the server reads, or goes where it reads none.
+moves, as the JSON string that it was, into the member that the server reads, or goes where it reads none. What Google
+adds to messages and their calls (`extra_content`) goes where nobody knows it, and is put where Google must have it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from msgspec import Raw
 from arbiter.wire import marked
 from arbiter.wire.bound import Stripped
 from arbiter.wire.json import encode
-from arbiter.wire.marked import Cutter
+from arbiter.wire.marked import Cutter, Member
 from arbiter.wire.openai_models import Dialect
 
 _TEXTS = (b"reasoning_content", b"reasoning")
 _DETAILS = b"reasoning_details"
+_EXTRA = b"extra_content"
 _BEGINS = b'"reasoning'
+_ADDS = b'"extra_content"'
 _CALLS = b'"tool_calls"'
+_TOOL_CALLS = b"tool_calls"
+_THOUGHTS = (*_TEXTS, _DETAILS)
+_FOREIGN = (*_THOUGHTS, _EXTRA)
 _BLANK = b" \t\r\n"
 
 
@@ -41,7 +47,7 @@ def respelled(members: Mapping[str, Raw], takes: Dialect, *, moved: bool) -> tup
     after: list[bytes] = []
     for turn in before:
         kept = turn
-        if (_BEGINS in turn or (fills and _CALLS in turn)) and marked.is_object(turn):
+        if any(word in turn for word in (_BEGINS, _ADDS, _CALLS)) and marked.is_object(turn):
             kept, is_left_out = _turn(cutter, turn, takes, fills=fills)
             left_out += is_left_out
         after.append(kept)
@@ -54,20 +60,25 @@ def _may_change(raw: bytes, takes: Dialect, *, fills: bool) -> bool:
     """Whether a message may have to change. False is certain; it is the answer for nearly every request."""
     found = raw.count(_BEGINS)
     own = raw.count(b'"%b"' % takes.reasoning.encode()) if takes.reasoning is not None else 0
-    return found > own or (fills and _CALLS in raw)
+    adds = takes.spells == "its own" and _ADDS in raw and not takes.signs
+    return found > own or adds or ((fills or takes.unsigned is not None) and _CALLS in raw)
 
 
 def _turn(cutter: Cutter, turn: bytes, takes: Dialect, *, fills: bool) -> tuple[bytes, bool]:
     """Return a message, and whether something was thought in it that it no longer tells."""
     members = cutter.members_of(turn)
+    before = [one.text for one in members]
     values = {one.name: one.value.strip(_BLANK) for one in members}
     if marked.word(values.get(b"role", b"")) != "assistant":
         return turn, False
     name = takes.reasoning.encode() if takes.reasoning is not None else None
     is_alone = takes.spells == "its own"
-    must_have = fills and values.get(b"tool_calls", b"null") not in (b"null", b"[]")
+    must_have = fills and values.get(_TOOL_CALLS, b"null") not in (b"null", b"[]")
     value = _value(cutter, values, name, is_wanted=is_alone or must_have, must_have=must_have) if name else None
-    dropped = [one for one in members if is_alone and one.name in (*_TEXTS, _DETAILS) and one.name != name]
+    if is_alone:
+        members = [_calls(cutter, one, takes) if one.name == _TOOL_CALLS else one for one in members]
+    foreign = _FOREIGN if not takes.signs else _THOUGHTS
+    dropped = [one for one in members if is_alone and one.name in foreign and one.name != name]
     kept: list[bytes] = []
     for one in members:
         # A new member stands where the first of those stood that it takes the place of.
@@ -79,9 +90,11 @@ def _turn(cutter: Cutter, turn: bytes, takes: Dialect, *, fills: bool) -> tuple[
             kept.append(one.text)
     if value is not None and name is not None:
         kept.append(_spelled(name, value))
-    if kept == [one.text for one in members]:
+    if kept == before:
         return turn, False
-    return marked.joined(turn, kept), name is None and any(_is_thought(values[one.name]) for one in dropped)
+    return marked.joined(turn, kept), name is None and any(
+        _is_thought(values[one.name]) for one in dropped if one.name != _EXTRA
+    )
 
 
 def _value(
@@ -96,6 +109,24 @@ def _value(
     if text is not None:
         return text
     return b'""' if must_have and own in (None, b"null") else own
+
+
+def _calls(cutter: Cutter, calls: Member, takes: Dialect) -> Member:
+    """Return a message's calls without what Google adds to each, or with it where they are Google's."""
+    is_signed = _ADDS in calls.value
+    if is_signed == takes.signs or not marked.is_array(calls.value):
+        return calls
+    built = [_plain(cutter, one) if is_signed else one for one in cutter.pieces_of(calls.value)]
+    if takes.unsigned is not None and built and marked.is_object(built[0]):
+        inside = built[0].rstrip(_BLANK)[:-1].rstrip(_BLANK)
+        built[0] = b"%b,%b}" % (inside, takes.unsigned.encode())
+    return calls.with_value(marked.joined(calls.value, built))
+
+
+def _plain(cutter: Cutter, call: bytes) -> bytes:
+    if _ADDS not in call or not marked.is_object(call):
+        return call
+    return marked.joined(call, [one.text for one in cutter.members_of(call) if one.name != _EXTRA])
 
 
 def _is_text(value: bytes | None) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import nesting
-from arbiter.errors import PartUnsupported, ProtocolUnsupported
+from arbiter.errors import PartUnsupported
 from arbiter.model import (
     Audio,
     File,
@@ -39,11 +39,10 @@ from arbiter.model import (
 from arbiter.wire.gemini_names import sent_name
 from arbiter.wire.gemini_parts import FORMAT
 from arbiter.wire.inline import flat
+from arbiter.wire.results import UNANSWERED, contents, orphaned, result_of
 from arbiter.wire.signatures import googles
 
 NOTHING = "."
-UNANSWERED = "There is no result: the call was interrupted."
-ORPHANED = "The result of a tool call that is no longer part of this conversation:"
 MADE_ELSEWHERE = "skip_thought_signature_validator"
 """What Google takes for the signature of a call that another model made. Source: its page on thought signatures."""
 
@@ -84,7 +83,7 @@ class _Turns:
         self._heard = True
         if message.role == "tool":
             for part in message.parts():
-                self._take_result(part)
+                self._take_result(result_of(part))
         elif message.role == "user":
             self._take_words(parts_of(message.parts()) or [{"text": NOTHING}])
         else:
@@ -122,21 +121,18 @@ class _Turns:
         if built:
             self._add("model", built)
 
-    def _take_result(self, part: Part) -> None:
-        if type(part) is not ToolResult:
-            raise ProtocolUnsupported("a message of role tool without a tool result")
-        content = (Text(part.content),) if isinstance(part.content, str) else part.content
-        waiting = self._waiting.get(part.call_id)
+    def _take_result(self, result: ToolResult) -> None:
+        waiting = self._waiting.get(result.call_id)
         if not waiting:
-            # A history that was cut, or a second result of one call: refused if it claimed to be a result.
-            self._take_words(parts_of((Text(ORPHANED), *content)))
+            self._take_words(parts_of(orphaned(result)))
             return
         place = waiting.popleft()
         call = self._calls[place]
-        texts = [one.text for one in content if type(one) is Text]
-        others = parts_of(one for one in content if type(one) is not Text)
+        said = contents(result)
+        texts = [one.text for one in said if type(one) is Text]
+        others = parts_of(one for one in said if type(one) is not Text)
         text = "\n\n".join(texts) or ("Attached below." if others else "")
-        response = {"error" if part.is_error else "output": text}
+        response = {"error" if result.is_error else "output": text}
         self._results[place] = {"functionResponse": {"id": call.id, "name": sent_name(call.name), "response": response}}
         if others:
             self._held += [{"text": f"Attached to the result of {sent_name(call.name)}:"}, *others]

@@ -21,12 +21,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from arbiter.errors import ProtocolUnsupported
 from arbiter.model import Message, Part, Text, Thinking, ToolCall, ToolResult
 from arbiter.wire.messages_blocks import NOTHING, block_of, blocks_of
-
-UNANSWERED = "There is no result: the call was interrupted."
-ORPHANED = "The result of a tool call that is no longer part of this conversation:"
+from arbiter.wire.results import UNANSWERED, orphaned, result_of
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 128
@@ -83,7 +80,7 @@ class _Turns:
         self._heard = True
         if message.role == "tool":
             for part in message.parts():
-                self._take_result(part)
+                self._take_result(result_of(part))
         elif message.role == "user":
             self._take_words(message.content)
         else:
@@ -122,17 +119,13 @@ class _Turns:
         self._open.setdefault(call.id, deque()).append(sent)
         return replace(call, id=sent, name=_FOREIGN.sub("_", call.name[:_MAX_NAME]) or "unnamed")
 
-    def _take_result(self, part: Part) -> None:
-        if type(part) is not ToolResult:
-            raise ProtocolUnsupported("a message of role tool without a tool result")
-        waiting = self._open.get(part.call_id)
+    def _take_result(self, result: ToolResult) -> None:
+        waiting = self._open.get(result.call_id)
         if waiting:
             sent = waiting.popleft()
-            self._results[sent] = block_of(replace(part, call_id=sent))
-            return
-        # A history that was cut, or a second result of one call: refused if it claimed to be a result.
-        content = (Text(part.content),) if isinstance(part.content, str) else part.content
-        self._take_words((Text(ORPHANED), *content), optional=True)
+            self._results[sent] = block_of(replace(result, call_id=sent))
+        else:
+            self._take_words(orphaned(result), optional=True)
 
     def _take_words(self, content: str | tuple[Part, ...], *, optional: bool = False) -> None:
         bare = content if isinstance(content, str) else None

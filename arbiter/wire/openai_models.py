@@ -34,7 +34,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     `wants_reasoning` that a turn with calls must have it; `spells` whose word for it a message has: that of whoever
     thought, or this one, alone or besides (`openai_servers`). `encrypts`: OpenAI's Responses gives its reasoning
     encrypted where it is asked to. `signs`: in chats its server may send members that it wants back
-    (`wire.chat_proofs`). `cap` is what it writes at most, in tokens.
+    (`wire.chat_proofs`); `unsigned` is the member of a call, as JSON, that it takes for one which was made elsewhere.
+    `cap` is what it writes at most, in tokens.
     """
 
     known: bool = True
@@ -49,6 +50,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     spells: Literal["the maker's", "its own", "its own besides"] = "the maker's"
     encrypts: bool = False
     signs: bool = True
+    unsigned: str | None = None
     sampling: bool = True  # `temperature` and `top_p`
     parallel: bool = True  # `parallel_tool_calls`
     top_k: bool = True

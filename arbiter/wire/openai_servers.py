@@ -9,8 +9,10 @@ that they do not know. What they do know is in the last column:
     Fireworks   Extra inputs are not permitted, field: 'messages[1].reasoning'     `reasoning_content`
     Mistral     extra_forbidden, ["body","messages",1,"assistant",…], a 422        none
     OpenAI      (its reference has none)                                           none
+    Google      Invalid JSON payload received. Unknown name …: Cannot find field.  none; signatures in `extra_content`
 
-DeepSeek, Moonshot and Z.ai read `reasoning_content`, and the first two refuse turns with calls that have none. A server
+DeepSeek, Moonshot and Z.ai read `reasoning_content`, and the first two refuse turns with calls that have none. Gemini 3
+refuses a call without a signature, but takes a word of Google's for that of a call which was made elsewhere. A server
 that is none of these is sent what the client sent, as long as the conversation was always its own: vLLM reads only
 `reasoning`, others only `reasoning_content`, and a client brings back what it got. Once it has been elsewhere, a model
 whose maker takes none is sent none, and one whose maker must have it gets it.
@@ -31,10 +33,14 @@ from arbiter.wire.openai_models import Dialect, dialect
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """`reasoning` is the one member for earlier reasoning, None where there is none; `of` the models that take it."""
+    """`reasoning` is the one member for earlier reasoning, None where there is none; `of` the models that take it.
+    `signs` and `unsigned` are those of `Dialect`, `wants` the models that must have a signature."""
 
     reasoning: str | None
     of: re.Pattern[str] = re.compile("")
+    signs: bool = False
+    unsigned: str | None = None
+    wants: re.Pattern[str] = re.compile("")
 
 
 _CONTENT = Server(reasoning="reasoning_content")
@@ -51,6 +57,12 @@ SERVERS: Mapping[str, Server] = {
     "api.z.ai": _CONTENT,
     "codestral.mistral.ai": _NONE,
     "eu.api.openai.com": _NONE,
+    "generativelanguage.googleapis.com": Server(
+        reasoning=None,
+        signs=True,
+        unsigned='"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}',
+        wants=re.compile(r"gemini-(?![12]\b|2\.|exp)"),
+    ),
     "open.bigmodel.cn": _CONTENT,
     "us.api.openai.com": _NONE,
 }
@@ -64,9 +76,16 @@ def taken(model: str, server: str, *, moved: bool = False) -> Dialect:
     found = dialect(model)
     vendor = SERVERS.get(server)
     if vendor is not None:
-        member = vendor.reasoning if vendor.of.match(model.lower().rpartition("/")[2]) else None
-        wants = found.wants_reasoning and member == found.reasoning
-        return replace(found, reasoning=member, wants_reasoning=wants, spells="its own", signs=False)
+        name = model.lower().rpartition("/")[2]
+        member = vendor.reasoning if vendor.of.match(name) else None
+        return replace(
+            found,
+            reasoning=member,
+            wants_reasoning=found.wants_reasoning and member == found.reasoning,
+            spells="its own",
+            signs=vendor.signs,
+            unsigned=vendor.unsigned if vendor.wants.match(name) else None,
+        )
     if moved and server not in TAKES_ALL:
         if found.reasoning is None:
             return replace(found, spells="its own")

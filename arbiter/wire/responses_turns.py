@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from arbiter.errors import PartUnsupported, ProtocolUnsupported
+from arbiter.errors import PartUnsupported
 from arbiter.model import (
     File,
     Image,
@@ -32,6 +32,7 @@ from arbiter.wire.openai_names import sent_name, short_call_id
 from arbiter.wire.openai_parts import bare, file_data, file_name, image_url
 from arbiter.wire.responses_items import FORMAT
 from arbiter.wire.responses_parse import short_name
+from arbiter.wire.results import result_of
 
 MAX_CALL_ID = 64
 
@@ -60,7 +61,7 @@ class Conversation:
     def _items(self, message: Message) -> Iterator[Any]:
         if message.role == "tool":
             for part in message.parts():
-                yield self._result(part)
+                yield self._result(result_of(part))
         elif message.role == "assistant":
             yield from self._said(message)
         else:
@@ -100,17 +101,15 @@ class Conversation:
         built["input" if call.is_free else "arguments"] = call.arguments
         return built
 
-    def _result(self, part: Part) -> dict[str, Any]:
-        if type(part) is not ToolResult:
-            raise ProtocolUnsupported("a message of role tool without a tool result")
-        content = _content(part.content)
-        if part.is_error:  # there is no member for it; the model would take the failure for an answer
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        content = _content(result.content)
+        if result.is_error:  # there is no member for it; the model would take the failure for an answer
             if isinstance(content, str):
                 content = f"Error: {content}"
             else:
                 content.insert(0, {"type": "input_text", "text": "Error:"})
-        kind = "custom_tool_call_output" if part.call_id in self._free else "function_call_output"
-        return {"type": kind, "call_id": short_call_id(part.call_id, MAX_CALL_ID), "output": content}
+        kind = "custom_tool_call_output" if result.call_id in self._free else "function_call_output"
+        return {"type": kind, "call_id": short_call_id(result.call_id, MAX_CALL_ID), "output": content}
 
 
 def _message(text: str) -> dict[str, Any]:

@@ -243,6 +243,9 @@ class DeepSeek(Thinker):
                 raise Refused(self.unknown(place, unknown[0], message[unknown[0]]))
             calls = [call["id"] for call in message.get("tool_calls", ())]
             done += len(calls)
+            for call in message.get("tool_calls", ()):
+                if call.keys() - {"id", "type", "function"}:
+                    raise Refused(self.unknown(place, "tool_calls", call))
             if calls and self.must_have and not isinstance(message.get("reasoning_content"), str):
                 raise Refused("The `reasoning_content` in the thinking mode must be passed back to the API.")
             if calls and self.MEMBER and self.has_made(calls[0]) and message.get(self.MEMBER) != self.minted[calls[0]]:
@@ -364,21 +367,22 @@ class Router(DeepSeek):
 class Compat(DeepSeek):
     PREFIX = "compat"
     MEMBERS: ClassVar[set[str]] = {"role", "content", "tool_calls", "extra_content"}
+    ELSEWHERE: ClassVar[Any] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
     def judge(self, body: dict[str, Any], account: str) -> int:
         done = 0
-        known = list(self.minted.values())
+        known = [self.ELSEWHERE, *self.minted.values()]
         for place, message in enumerate(body["messages"]):
             if message["role"] != "assistant":
                 continue
             if message.keys() - self.MEMBERS:
                 raise Refused(f'Invalid JSON payload received. Unknown name "{message.keys() - self.MEMBERS}"')
             for one in (message, *message.get("tool_calls", ())):
-                if one.get("extra_content", known[0] if known else None) not in known:
+                if one.get("extra_content", self.ELSEWHERE) not in known:
                     raise Refused(f"messages[{place}]: Corrupted thought signature.")
             for call in message.get("tool_calls", ()):
                 done += 1
-                if self.has_made(call["id"]) and call.get("extra_content") != self.minted[call["id"]]:
+                if call.get("extra_content") != self.minted.get(call["id"], self.ELSEWHERE):
                     raise Refused("Function call is missing a thought_signature in functionCall parts.")
         return done
 

@@ -17,13 +17,14 @@ from tests.fakes.client import ask, run
 from tests.fakes.gateway import ADMIN, Gateway
 from tests.fakes.origin import Origin
 from tests.fakes.strict_chats import Cerebras, Fireworks, Groq, Mistral, OpenAI
-from tests.fakes.thinkers import DONE, STEPS, DeepSeek
+from tests.fakes.thinkers import DONE, STEPS, Compat, DeepSeek
 
 SERVERS: dict[str, tuple[DeepSeek, str, str]] = {
     "cerebras": (Cerebras(), "api.cerebras.ai", "zai-glm-4.7"),
     "deepseek": (DeepSeek(), "api.deepseek.com", "deepseek-v4-pro"),
     "fireworks": (Fireworks(), "api.fireworks.ai", "accounts/fireworks/models/kimi-k2p6"),
     "local": (DeepSeek(), "", "deepseek-v4-flash"),
+    "google": (Compat(), "generativelanguage.googleapis.com", "gemini-3-pro-preview"),
     "groq": (Groq(), "api.groq.com", "openai/gpt-oss-120b"),
     "mistral": (Mistral(), "api.mistral.ai", "mistral-large-latest"),
     "openai": (OpenAI(), "api.openai.com", "gpt-4o"),
@@ -39,6 +40,9 @@ PAIRS = [
     ("groq", "deepseek"),
     ("cerebras", "fireworks"),
     ("fireworks", "groq"),
+    ("google", "groq"),
+    ("google", "openai"),
+    ("deepseek", "google"),
 ]
 LANES = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 AGENTS = [(ChatAgent, ""), (ChatAgent, "-rebuilt"), (MessagesAgent, ""), (ResponsesAgent, "")]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbiter.model import Message, Request, Target, Thinking, ToolCall
+from arbiter.model import Message, RedactedThinking, Request, Target, Thinking, ToolCall
 from arbiter.wire import native
 from arbiter.wire.chat_build import build_request
 from arbiter.wire.chat_thoughts import respelled
@@ -24,6 +24,10 @@ CONTENT, REASONING, BOTH = (
     {"reasoning_content": "hm", "reasoning": "x"},
 )
 DETAILS = {"reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s"}]}
+EXTRA = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+SIGNED = [CALLS[0] | EXTRA]
+UNSIGNED = [CALLS[0] | {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}]
+GOOGLE = "generativelanguage.googleapis.com"
 HIDDEN = {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}
 
 
@@ -74,6 +78,13 @@ def told(model: str, server: str, *turns: dict[str, Any], moved: bool = False) -
         ("gpt-oss-120b", "api.cerebras.ai", False, HIDDEN, {}, 0),
         ("magistral-medium", "api.mistral.ai", False, HIDDEN, {}, 1),
         ("gpt-5", "api.openai.com", False, {"reasoning_content": "", "reasoning_details": []}, {}, 0),
+        # Google's signatures are beside a message and its calls.
+        ("gpt-oss-120b", "api.groq.com", False, {"tool_calls": SIGNED} | EXTRA, {"tool_calls": CALLS}, 0),
+        ("gpt-5", "proxy.test", True, {"tool_calls": SIGNED} | EXTRA, {"tool_calls": CALLS}, 0),
+        ("gpt-5", "proxy.test", False, {"tool_calls": SIGNED} | EXTRA, EXTRA, 0),
+        ("gemini-3-pro", GOOGLE, False, {"tool_calls": SIGNED} | EXTRA, EXTRA, 0),
+        ("gemini-3-pro", GOOGLE, False, {"tool_calls": CALLS * 2} | CONTENT, {"tool_calls": UNSIGNED + CALLS}, 1),
+        ("gemini-2.5-pro", GOOGLE, False, {"tool_calls": CALLS} | BOTH, {}, 1),
     ],
 )  # fmt: skip
 def test_the_target_decides_which_member_is_sent(
@@ -101,7 +112,8 @@ _TURNS = st.fixed_dictionaries(
         "reasoning_content": st.sampled_from([None, "", "hm"]),
         "reasoning": st.sampled_from([None, "", "ah"]),
         "reasoning_details": st.sampled_from([None, [], DETAILS["reasoning_details"], HIDDEN["reasoning_details"]]),
-        "tool_calls": st.sampled_from([None, [], CALLS]),
+        "tool_calls": st.sampled_from([None, [], CALLS, CALLS + SIGNED]),
+        "extra_content": st.sampled_from([None, EXTRA["extra_content"]]),
     },
 )
 
@@ -109,10 +121,11 @@ _TURNS = st.fixed_dictionaries(
 @given(st.lists(_TURNS, max_size=4), st.sampled_from(sorted(SERVERS)), st.booleans())
 def test_no_vendor_is_sent_a_member_that_it_does_not_know(turns: list[Any], server: str, moved: bool) -> None:
     """And what was respelled once needs no respelling: a conversation that grows keeps its beginning."""
-    for model in ("gpt-oss-120b", "deepseek-v4-pro", "gpt-5", "m"):
+    for model in ("gpt-oss-120b", "deepseek-v4-pro", "gpt-5", "gemini-3-flash", "m"):
         member = taken(model, server).reasoning
         found, _ = told(model, server, *turns, moved=moved)
         assert all({name for name in one if name.startswith("reasoning")} <= {member} for one in found)
+        assert server == GOOGLE or "extra_content" not in json.dumps(found)
         assert told(model, server, *found, moved=moved) == (found, 0)
 
 
@@ -138,3 +151,12 @@ def test_a_request_that_is_built_anew_spells_as_the_target_does(
     body = json.loads(build_request(request, Target(server=server, moved=moved)))
     found = {name: value for name, value in body["messages"][1].items() if name.startswith("reasoning")}
     assert found == ({expected: "hm"} if expected is not None else {})
+
+
+def test_a_call_that_is_built_anew_for_google_says_that_it_was_made_elsewhere() -> None:
+    proof = RedactedThinking(json.dumps(EXTRA), place="call")
+    calls = ToolCall("c1", "f", "{}"), ToolCall("c2", "f", "{}")
+    for parts, expected in ((calls, UNSIGNED[0]), ((proof, *calls), SIGNED[0])):
+        request = Request(model="gemini-3-pro", messages=(Message("user", "a"), Message("assistant", parts)))
+        body = json.loads(build_request(request, Target(server=GOOGLE)))
+        assert body["messages"][1]["tool_calls"] == [expected, CALLS[0] | {"id": "c2"}]

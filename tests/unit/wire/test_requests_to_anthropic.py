@@ -15,7 +15,7 @@ from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Message, Request, Target, Text, ToolCall, ToolResult
 from arbiter.wire import anthropic_messages as messages
 from arbiter.wire import openai_chat as chat
-from arbiter.wire.messages_turns import ORPHANED, UNANSWERED
+from arbiter.wire.results import ORPHANED, UNANSWERED
 
 UNMARKED = Target(prompt_cache="off")
 
