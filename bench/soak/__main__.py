@@ -1,0 +1,268 @@
+"""Run the gateway under mixed load for a long time, and see that nothing grows: memory, descriptors, waiting, loss.
+
+    python -m bench.soak --minutes 20     what is printed goes into docs/performance.md
+    python -m bench.soak --smoke          under a minute, for CI: the same checks
+
+The load comes in slices: short and long requests, streams of two formats, the crossing between them, an upstream whose
+every third answer is a failure that another one makes good, clients that leave in mid-stream, bodies that are no JSON
+and models that do not exist. Between two slices the gateway rests, and is looked at: the memory that its processes have
+for themselves, their open files, what is still in flight, what waits in the journal. At the end its books are compared
+with what was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.path import peers, process
+
+MAY_GROW_BYTES = 8 << 20
+"""From the second quarter of the slices to the last, of each process: allocators breathe."""
+MAY_OPEN = 8
+"""More files at rest than after the first slice: the store's and LMDB's come and go."""
+REST_S = 2.0
+
+CONFIG = """
+server: {{ bind: 127.0.0.1, port: {port}, workers: 1 }}
+storage: {{ url: "sqlite:///{data}/arbiter.db" }}
+state: "lmdb:///{data}/state"
+telemetry: {{ log: {{ level: error, format: json }} }}
+providers:
+  chat: {{ type: openai, endpoint: "http://127.0.0.1:{mock}/v1", key: bench, models: [u1024, s50-10, s2000-10] }}
+  messages: {{ type: anthropic, endpoint: "http://127.0.0.1:{mock}", key: bench, models: [s50-10.r20] }}
+  limps: {{ type: openai, endpoint: "http://127.0.0.1:{mock}/v1", key: bench, models: [u1024.status503.every3] }}
+aliases:
+  mended: {{ group: [limps/u1024.status503.every3, chat/u1024] }}
+"""
+
+
+@dataclass(frozen=True)
+class Load:
+    """One stream of requests at a steady rate, whose every answer is checked."""
+
+    name: str
+    path: str
+    format: str
+    model: str
+    answer: str
+    per_s: float
+    body_bytes: int = 1024
+
+
+LOADS = (
+    Load("chat, 1 KB", peers.CHAT, "chat", "chat/u1024", "u1024", 60),
+    Load("chat, 200 KB", peers.CHAT, "chat", "chat/u1024", "u1024", 5, 200_000),
+    Load("chat, streams", peers.CHAT, "chat", "chat/s50-10", "s50-10", 15),
+    Load("Messages, streams with reasoning", peers.MESSAGES, "messages", "messages/s50-10.r20", "s50-10.r20", 15),
+    Load("Messages on Chat, streams", peers.MESSAGES, "messages", "chat/s50-10", "s50-10", 10),
+    Load("chat, every third fails over", peers.CHAT, "chat", "mended", "u1024", 15),
+)
+
+
+@dataclass
+class Look:
+    """The gateway at rest: anonymous memory and open files of each process, and what is unfinished."""
+
+    memory: dict[str, int]
+    files: dict[str, int]
+    in_flight: float
+    waiting: float
+
+
+@dataclass
+class Found:
+    looks: list[Look] = field(default_factory=list)
+    reports: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {one.name: [] for one in LOADS})
+    trouble: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def anonymous_bytes(pid: int) -> int:
+    """What a process has for itself: not the store's and LMDB's pages, which the kernel lends."""
+    status = (process.PROC / str(pid) / "status").read_text()
+    found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
+    assert found is not None
+    return int(found.group(1)) << 10
+
+
+def gauge(port: int, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    return float(found.group(1)) if found else 0.0
+
+
+def look(gateway: peers.Peer, names: dict[int, str]) -> Look:
+    """Once it rests: nothing in flight and nothing waiting, or ten seconds later as it is then."""
+    time.sleep(REST_S)
+    give_up = time.monotonic() + 10
+    while True:
+        in_flight = gauge(gateway.port, "arbiter_requests_in_flight")
+        waiting = gauge(gateway.port, "arbiter_journal_depth")
+        if not (in_flight or waiting) or time.monotonic() > give_up:
+            break
+        time.sleep(0.5)
+    return Look(
+        {name: anonymous_bytes(pid) for pid, name in names.items()},
+        {name: len(list((process.PROC / str(pid) / "fd").iterdir())) for pid, name in names.items()},
+        in_flight,
+        waiting,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ the troublesome
+
+
+async def _trouble(port: int, body: bytes, path: str, reads: int) -> int:
+    """One request whose answer is read up to `reads` pieces, and left; its status, 0 where none came."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        head = f"POST {path} HTTP/1.1\r\nhost: soak\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        first = await asyncio.wait_for(reader.readline(), 20)
+        status = int(first.split()[1]) if first else 0
+        for _ in range(reads if status == 200 else 0):
+            await asyncio.wait_for(reader.read(2048), 20)
+        return status
+    finally:
+        writer.transport.abort()
+
+
+async def trouble(port: int, seconds: float, found: Found) -> None:
+    """Ten troublesome clients a second: who leaves in mid-stream, who sends no JSON, who asks for what nobody has."""
+    stream = json.dumps({"model": "chat/s2000-10", "stream": True, "messages": [{"role": "user", "content": "go on"}]})
+    nobody = stream.replace("chat/s2000-10", "nobody/nothing")
+    cases = [(stream, 200, 8), (stream, 200, 1), ("{no json", 400, 0), (nobody, 404, 0)]
+    until = time.monotonic() + seconds
+    asked = 0
+    while time.monotonic() < until:
+        body, status, reads = cases[asked % len(cases)]
+        asked += 1
+        said = await _trouble(port, body.encode(), peers.CHAT, reads)
+        if said != status:
+            found.faults.append(f"a troublesome request got {said} in place of {status}")
+        await asyncio.sleep(0.1)
+    found.trouble += asked
+
+
+# --------------------------------------------------------------------------------------------------- the slices
+
+
+def slice_of(tool: Path, core: int | None, gateway: peers.Peer, seconds: float, found: Found) -> None:
+    """Everything at once for so many seconds."""
+    running = [
+        (
+            load,
+            subprocess.Popen(
+                [
+                    str(tool), "load", "--url", f"http://127.0.0.1:{gateway.port}{load.path}", "--format", load.format,
+                    "--model", load.model, "--answer", load.answer, "--body-bytes", str(load.body_bytes),
+                    "--rate", str(load.per_s), "--arrivals", "poisson", "--seed", str(len(found.looks)),
+                    "--connections", "256", "--duration", str(seconds), "--json",
+                ],
+                stdout=subprocess.PIPE, text=True, preexec_fn=peers.on_core(core),
+            ),
+        )
+        for load in LOADS
+    ]  # fmt: skip
+    asyncio.run(trouble(gateway.port, seconds, found))
+    for load, child in running:
+        said, _ = child.communicate(timeout=seconds + 120)
+        report = json.loads(said)
+        found.reports[load.name].append(report)
+        if report["errors"]:
+            found.faults.append(f"{load.name}: {report['errors']} wrong ({report['complaint']})")
+
+
+def stored(data: Path) -> dict[str, int]:
+    """How many requests the books have, by how they ended."""
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(f"file:{data}/arbiter.db?mode=ro", uri=True)) as books:
+        return dict(books.execute("SELECT outcome, count(*) FROM requests GROUP BY outcome").fetchall())
+
+
+def judge(found: Found, books: dict[str, int]) -> None:
+    """Put what is wrong among the faults. Latency is printed and not judged: it depends on the machine."""
+    asked = sum(report["requests"] for reports in found.reports.values() for report in reports) + found.trouble
+    if sum(books.values()) != asked:
+        found.faults.append(f"{asked} requests were asked, {sum(books.values())} are in the books: {books}")
+    first, last = found.looks[0], found.looks[-1]
+    quarter = max(1, len(found.looks) // 4)
+    for name in first.memory:
+        early = statistics.median(one.memory[name] for one in found.looks[quarter : 2 * quarter])
+        late = statistics.median(one.memory[name] for one in found.looks[-quarter:])
+        if late - early > MAY_GROW_BYTES:
+            found.faults.append(f"{name} grew from {early / 1e6:.1f} to {late / 1e6:.1f} MB")
+        if last.files[name] > first.files[name] + MAY_OPEN:
+            found.faults.append(f"{name} has {last.files[name]} files open, {first.files[name]} after the first slice")
+    for number, one in enumerate(found.looks):
+        if one.in_flight or one.waiting:
+            found.faults.append(f"at rest {number}: {one.in_flight:.0f} in flight, {one.waiting:.0f} rows waiting")
+
+
+def table(found: Found, books: dict[str, int]) -> str:
+    thirds = max(1, len(found.looks) // 3)
+    lines = ["| load | requests | p50 ms, first third | last third | p99 ms, first third | last third |"]
+    lines.append("|---|" + "---|" * 5)
+    for name, reports in found.reports.items():
+        cells = [name, f"{sum(report['requests'] for report in reports):,}"]
+        for point in ("p50", "p99"):
+            for part in (reports[:thirds], reports[-thirds:]):
+                cells.append(f"{statistics.median(report['first_us'][point] for report in part) / 1e3:.2f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    points = sorted({0, len(found.looks) // 4, len(found.looks) // 2, 3 * len(found.looks) // 4, len(found.looks) - 1})
+    lines += ["", "| at rest after slice | " + " | ".join(str(n + 1) for n in points) + " |"]
+    lines.append("|---|" + "---|" * len(points))
+    looks = [found.looks[n] for n in points]
+    for name in looks[0].memory:
+        lines.append(f"| {name}, MB of its own | " + " | ".join(f"{one.memory[name] / 1e6:.1f}" for one in looks) + " |")
+        lines.append(f"| {name}, open files | " + " | ".join(str(one.files[name]) for one in looks) + " |")
+    ends = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(books.items()))
+    lines += ["", f"In the books: {sum(books.values()):,} requests ({ends}); {found.trouble:,} were troublesome."]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--smoke", action="store_true", help="four slices of six seconds")
+    options = parser.parse_args()
+    slices, seconds = (4, 6.0) if options.smoke else (max(4, round(options.minutes * 2)), 28.0)
+    found = Found()
+    with tempfile.TemporaryDirectory(prefix="bench-soak-") as tmp, contextlib.ExitStack() as stack:
+        folder = Path(tmp)
+        tool = peers.loadgen()
+        mock = stack.enter_context(peers.mock(folder, None))
+        gateway = stack.enter_context(peers.arbiter(folder, None, mock.port, (), config=CONFIG))
+        rest = (pid for pid in gateway.pids if pid != gateway.serving)
+        names = dict(zip(rest, ("supervisor", "control"), strict=True)) | {gateway.serving or 0: "worker"}
+        slice_of(tool, None, gateway, min(seconds, 5), found)  # first connections, caches, lazy imports
+        look(gateway, names)
+        for number in range(slices):
+            slice_of(tool, None, gateway, seconds, found)
+            found.looks.append(look(gateway, names))
+            print(f"slice {number + 1} of {slices} done", file=sys.stderr, flush=True)
+        books = stored(folder / "arbiter" / "data")
+    judge(found, books)
+    print(table(found, books))
+    for fault in found.faults:
+        print(f"FAULT {fault}", file=sys.stderr)
+    return 1 if found.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
