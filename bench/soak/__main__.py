@@ -224,7 +224,8 @@ def table(found: Found, books: dict[str, int]) -> str:
             for part in (reports[:thirds], reports[-thirds:]):
                 cells.append(f"{statistics.median(report['first_us'][point] for report in part) / 1e3:.2f}")
         lines.append("| " + " | ".join(cells) + " |")
-    points = sorted({0, len(found.looks) // 4, len(found.looks) // 2, 3 * len(found.looks) // 4, len(found.looks) - 1})
+    end = len(found.looks) - 1
+    points = sorted({round(end * part / 4) for part in range(5)})
     lines += ["", "| at rest after slice | " + " | ".join(str(n + 1) for n in points) + " |"]
     lines.append("|---|" + "---|" * len(points))
     looks = [found.looks[n] for n in points]
