@@ -17,16 +17,18 @@ import asyncio
 import contextlib
 import json
 import re
+import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench import tools
 from bench.path import peers, process
 
 MAY_GROW_BYTES = 8 << 20
@@ -35,17 +37,10 @@ MAY_OPEN = 8
 """More files at rest than after the first slice: the store's and LMDB's come and go."""
 REST_S = 2.0
 
-CONFIG = """
-server: {{ bind: 127.0.0.1, port: {port}, workers: 1 }}
-storage: {{ url: "sqlite:///{data}/arbiter.db" }}
-state: "lmdb:///{data}/state"
-telemetry: {{ log: {{ level: error, format: json }} }}
-providers:
-  chat: {{ type: openai, endpoint: "http://127.0.0.1:{mock}/v1", key: bench, models: [u1024, s50-10, s2000-10] }}
-  messages: {{ type: anthropic, endpoint: "http://127.0.0.1:{mock}", key: bench, models: [s50-10.r20] }}
-  limps: {{ type: openai, endpoint: "http://127.0.0.1:{mock}/v1", key: bench, models: [u1024.status503.every3] }}
+LIMPING = "u1024.status503.every3"
+MENDED = f"""
 aliases:
-  mended: {{ group: [limps/u1024.status503.every3, chat/u1024] }}
+  mended: {{ group: [openai-{LIMPING}, openai-u1024] }}
 """
 
 
@@ -63,18 +58,20 @@ class Load:
 
 
 LOADS = (
-    Load("chat, 1 KB", peers.CHAT, "chat", "chat/u1024", "u1024", 60),
-    Load("chat, 200 KB", peers.CHAT, "chat", "chat/u1024", "u1024", 5, 200_000),
-    Load("chat, streams", peers.CHAT, "chat", "chat/s50-10", "s50-10", 15),
-    Load("Messages, streams with reasoning", peers.MESSAGES, "messages", "messages/s50-10.r20", "s50-10.r20", 15),
-    Load("Messages on Chat, streams", peers.MESSAGES, "messages", "chat/s50-10", "s50-10", 10),
+    Load("chat, 1 KB", peers.CHAT, "chat", "openai-u1024", "u1024", 60),
+    Load("chat, 200 KB", peers.CHAT, "chat", "openai-u1024", "u1024", 5, 200_000),
+    Load("chat, streams", peers.CHAT, "chat", "openai-s50-10", "s50-10", 15),
+    Load("Messages, streams with reasoning", peers.MESSAGES, "messages", "anthropic-s50-10.r20", "s50-10.r20", 15),
+    Load("Messages on Chat, streams", peers.MESSAGES, "messages", "openai-s50-10", "s50-10", 10),
     Load("chat, every third fails over", peers.CHAT, "chat", "mended", "u1024", 15),
 )
+ENDLESS = "s2000-10"
+ANSWERS = [*{load.answer for load in LOADS}, LIMPING, ENDLESS]
 
 
 @dataclass
 class Look:
-    """The gateway at rest: anonymous memory and open files of each process, and what is unfinished."""
+    """The gateway at rest: memory and open files of each process (without kept connections), and what is unfinished."""
 
     memory: dict[str, int]
     files: dict[str, int]
@@ -106,21 +103,19 @@ def gauge(port: int, name: str) -> float:
 
 
 def look(gateway: peers.Peer, names: dict[int, str]) -> Look:
-    """Once it rests: nothing in flight and nothing waiting, or ten seconds later as it is then."""
+    """Once it rests: nothing in flight and nothing waiting, or half a minute later as it is then."""
     time.sleep(REST_S)
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 30
     while True:
         in_flight = gauge(gateway.port, "arbiter_requests_in_flight")
         waiting = gauge(gateway.port, "arbiter_journal_depth")
         if not (in_flight or waiting) or time.monotonic() > give_up:
             break
         time.sleep(0.5)
-    return Look(
-        {name: anonymous_bytes(pid) for pid, name in names.items()},
-        {name: len(list((process.PROC / str(pid) / "fd").iterdir())) for pid, name in names.items()},
-        in_flight,
-        waiting,
-    )
+    files = {name: len(list((process.PROC / str(pid) / "fd").iterdir())) for pid, name in names.items()}
+    # How many connections to the upstream are kept for the next burst depends on how high the last one was.
+    files["worker"] -= round(gauge(gateway.port, "arbiter_upstream_connections"))
+    return Look({name: anonymous_bytes(pid) for pid, name in names.items()}, files, in_flight, waiting)
 
 
 # ------------------------------------------------------------------------------------------------ the troublesome
@@ -143,8 +138,9 @@ async def _trouble(port: int, body: bytes, path: str, reads: int) -> int:
 
 async def trouble(port: int, seconds: float, found: Found) -> None:
     """Ten troublesome clients a second: who leaves in mid-stream, who sends no JSON, who asks for what nobody has."""
-    stream = json.dumps({"model": "chat/s2000-10", "stream": True, "messages": [{"role": "user", "content": "go on"}]})
-    nobody = stream.replace("chat/s2000-10", "nobody/nothing")
+    turn = {"role": "user", "content": "go on"}
+    stream = json.dumps({"model": f"openai-{ENDLESS}", "stream": True, "messages": [turn]})
+    nobody = stream.replace("openai-", "nobody-")
     cases = [(stream, 200, 8), (stream, 200, 1), ("{no json", 400, 0), (nobody, 404, 0)]
     until = time.monotonic() + seconds
     asked = 0
@@ -161,36 +157,29 @@ async def trouble(port: int, seconds: float, found: Found) -> None:
 # --------------------------------------------------------------------------------------------------- the slices
 
 
-def slice_of(tool: Path, core: int | None, gateway: peers.Peer, seconds: float, found: Found) -> None:
+def asked(load: Load, port: int, seconds: float, seed: int) -> dict[str, Any]:
+    """One load for so many seconds: its report."""
+    return tools.load(
+        f"http://127.0.0.1:{port}{load.path}", load.model, "--format", load.format, "--answer", load.answer,
+        "--body-bytes", load.body_bytes, "--rate", load.per_s, "--arrivals", "poisson", "--seed", seed,
+        "--connections", 256, "--duration", seconds, timeout_s=seconds + 120,
+    )  # fmt: skip
+
+
+def slice_of(port: int, seconds: float, found: Found) -> None:
     """Everything at once for so many seconds."""
-    running = [
-        (
-            load,
-            subprocess.Popen(
-                [
-                    str(tool), "load", "--url", f"http://127.0.0.1:{gateway.port}{load.path}", "--format", load.format,
-                    "--model", load.model, "--answer", load.answer, "--body-bytes", str(load.body_bytes),
-                    "--rate", str(load.per_s), "--arrivals", "poisson", "--seed", str(len(found.looks)),
-                    "--connections", "256", "--duration", str(seconds), "--json",
-                ],
-                stdout=subprocess.PIPE, text=True, preexec_fn=peers.on_core(core),
-            ),
-        )
-        for load in LOADS
-    ]  # fmt: skip
-    asyncio.run(trouble(gateway.port, seconds, found))
-    for load, child in running:
-        said, _ = child.communicate(timeout=seconds + 120)
-        report = json.loads(said)
-        found.reports[load.name].append(report)
-        if report["errors"]:
-            found.faults.append(f"{load.name}: {report['errors']} wrong ({report['complaint']})")
+    with ThreadPoolExecutor(len(LOADS)) as pool:
+        running = {load: pool.submit(asked, load, port, seconds, len(found.looks)) for load in LOADS}
+        asyncio.run(trouble(port, seconds, found))
+        for load, promised in running.items():
+            report = promised.result()
+            found.reports[load.name].append(report)
+            if report["errors"]:
+                found.faults.append(f"{load.name}: {report['errors']} wrong ({report['complaint']})")
 
 
 def stored(data: Path) -> dict[str, int]:
     """How many requests the books have, by how they ended."""
-    import sqlite3
-
     with contextlib.closing(sqlite3.connect(f"file:{data}/arbiter.db?mode=ro", uri=True)) as books:
         return dict(books.execute("SELECT outcome, count(*) FROM requests GROUP BY outcome").fetchall())
 
@@ -230,7 +219,8 @@ def table(found: Found, books: dict[str, int]) -> str:
     lines.append("|---|" + "---|" * len(points))
     looks = [found.looks[n] for n in points]
     for name in looks[0].memory:
-        lines.append(f"| {name}, MB of its own | " + " | ".join(f"{one.memory[name] / 1e6:.1f}" for one in looks) + " |")
+        megabytes = " | ".join(f"{one.memory[name] / 1e6:.1f}" for one in looks)
+        lines.append(f"| {name}, MB of its own | {megabytes} |")
         lines.append(f"| {name}, open files | " + " | ".join(str(one.files[name]) for one in looks) + " |")
     ends = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(books.items()))
     lines += ["", f"In the books: {sum(books.values()):,} requests ({ends}); {found.trouble:,} were troublesome."]
@@ -246,15 +236,14 @@ def main() -> int:
     found = Found()
     with tempfile.TemporaryDirectory(prefix="bench-soak-") as tmp, contextlib.ExitStack() as stack:
         folder = Path(tmp)
-        tool = peers.loadgen()
-        mock = stack.enter_context(peers.mock(folder, None))
-        gateway = stack.enter_context(peers.arbiter(folder, None, mock.port, (), config=CONFIG))
+        mock_port, _ = stack.enter_context(tools.mock())
+        gateway = stack.enter_context(peers.arbiter(folder, None, mock_port, ANSWERS, more=MENDED))
         rest = (pid for pid in gateway.pids if pid != gateway.serving)
         names = dict(zip(rest, ("supervisor", "control"), strict=True)) | {gateway.serving or 0: "worker"}
-        slice_of(tool, None, gateway, min(seconds, 5), found)  # first connections, caches, lazy imports
+        slice_of(gateway.port, min(seconds, 5), found)  # first connections, caches, lazy imports
         look(gateway, names)
         for number in range(slices):
-            slice_of(tool, None, gateway, seconds, found)
+            slice_of(gateway.port, seconds, found)
             found.looks.append(look(gateway, names))
             print(f"slice {number + 1} of {slices} done", file=sys.stderr, flush=True)
         books = stored(folder / "arbiter" / "data")
