@@ -42,7 +42,9 @@ _log = Log(__name__)
 
 _MEASURE_EVERY_S = 1.0
 _GC_THRESHOLD = (10_000, 20, 50)
-_SWITCH_S, _PYTHONS_SWITCH_S = 0.0005, sys.getswitchinterval()
+# Threads that compute (prompts hashed, long requests read, content captured) keep the interpreter's lock for long.
+# At Python's own interval of 5 ms the loop waited so long in one of ten turns (p90 3.6 ms, and 0.9 ms at this one).
+_SWITCH_S = 0.0005
 _LAST_WORDS_S = 2.0  # SPEC 11.3: this long before the drain ends, what still streams is ended by us
 
 
@@ -99,6 +101,7 @@ class Worker:
         """Begin. Errors: a required plugin that fails, which keeps this process from serving."""
         ids.seed()
         linux.tune_allocator()
+        sys.setswitchinterval(_SWITCH_S)
         await self._plugins.startup(self.services.snapshot)
         self.measure()
         # What is here now stays: the collector need not look through it again, nor after every few requests. Requests
@@ -120,6 +123,7 @@ class Worker:
         if services.capture is not None:
             await asyncio.to_thread(services.capture.close)
         services.doors.watch.close()
+        services.doors.aside.close()
         await self._logins.aclose()
         await self._service_accounts.aclose()
         await services.doors.echo.close()
@@ -308,9 +312,6 @@ class Worker:
 def _capture(snapshot: Snapshot, secrets: frozenset[str]) -> Capture | None:
     storage = snapshot.storage
     is_on = storage.url != "none" and storage.capture.is_on
-    # A thread that makes blocks computes for milliseconds; at Python's own interval of 5 ms the loop waited for it so
-    # long in one of ten turns (p90 3.6 ms, and 0.9 ms at this one).
-    sys.setswitchinterval(_SWITCH_S if is_on else _PYTHONS_SWITCH_S)
     if not is_on:
         return None
     return Capture(snapshot.state_dir, storage.capture, secrets, snapshot.limits.event)

@@ -15,6 +15,7 @@ from arbiter.model import Request
 from arbiter.wire import native, unsealed
 from arbiter.wire.format import FORMATS, Wire
 from arbiter.wire.headers import Incoming
+from arbiter.wire.json import LONG_BYTES
 from arbiter.wire.places import place_of
 from arbiter.wire.restored import HandedAlong
 from arbiter.wire.vault import Vault
@@ -29,8 +30,8 @@ _COUNTS = ("/count_tokens", "/input_tokens", ":countTokens")
 class Ask:
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_handed", "_request", "_seems_sealed", "amount", "claim", "client", "counts_tokens", "edits",
-                 "format", "incoming", "is_of_stored", "limits", "method", "opened", "owner", "path", "stream",
+    __slots__ = ("_handed", "_is_long", "_request", "_seems_sealed", "amount", "claim", "client", "counts_tokens",
+                 "edits", "format", "incoming", "is_of_stored", "limits", "method", "opened", "owner", "path", "stream",
                  "trace_id", "vault", "window")  # fmt: skip
 
     def __init__(
@@ -73,11 +74,19 @@ class Ask:
         self._request: Request | None = None
         self._handed: HandedAlong | None = None
         self._seems_sealed: bool | None = None
+        self._is_long: bool | None = None
 
     @property
     def is_background(self) -> bool:
         """Whether the answer is made also where nobody waits for it."""
         return self.format.name == native.RESPONSES and bytes(self.opened.members.get("background", b"")) == b"true"
+
+    @property
+    def is_long(self) -> bool:
+        """Whether to read all of it would hold up others."""
+        if self._is_long is None:
+            self._is_long = sum([len(memoryview(raw)) for raw in self.opened.members.values()]) > LONG_BYTES
+        return self._is_long
 
     @property
     def is_bound_to_format(self) -> bool:

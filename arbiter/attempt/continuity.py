@@ -137,7 +137,23 @@ class Continuity:
         self._pinned = pinned
         self._rungs = plan.rungs
         self._marks: list[bytes] | None = None
-        self._makers: list[Home | None] = []
+        self._makers: list[Home | None] | None = None
+
+    def knows(self, rung: Rung) -> bool:
+        """Whether nothing need be read to judge `rung`."""
+        return self._marks is not None or self._is_pinned_to(rung)
+
+    def read(self) -> None:
+        """Read what the request carries. In any thread."""
+        self._marks = self._kind.marks(self._ask)
+
+    def look_up(self) -> None:
+        """Find out who made it, where that is not known yet."""
+        if self._marks is None:
+            self.read()
+        if self._makers is None:
+            origins = self._state.origins(self._marks) if self._marks else []
+            self._makers = [self._maker(origin) for origin in origins]
 
     def fits(self, rung: Rung, account: Account) -> bool:
         """Whether `rung` would take the conversation as it is, on that account."""
@@ -155,7 +171,9 @@ class Continuity:
 
     def adapted(self, rung: Rung) -> Ask | None:
         """The request without the closed turns' thinking that `rung` would refuse; None where an open tool loop holds
-        such thinking, where it is more than thinking, or where `rung` is sent requests as they came."""
+        such thinking, where it is more than thinking, or where `rung` is sent requests as they came.
+
+        In any thread, once it was looked up who made what."""
         if rung.provider.takes_logins:
             return None
         foreign = {mark for account in rung.provider.accounts for mark in self._foreign(rung, account)}
@@ -165,10 +183,8 @@ class Continuity:
         return self._ask.edited(stripped.members, stripped.changed)
 
     def _foreign(self, rung: Rung, account: Account) -> set[bytes]:
-        if self._marks is None:
-            self._marks = self._kind.marks(self._ask)
-            origins = self._state.origins(self._marks) if self._marks else []
-            self._makers = [self._maker(origin) for origin in origins]
+        self.look_up()
+        assert self._marks is not None and self._makers is not None, "they were looked up"
         home = self._kind.home(rung, account.label or "")
         return {mark for mark, maker in zip(self._marks, self._makers, strict=True) if maker not in (None, home)}
 

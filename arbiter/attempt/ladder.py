@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
 import msgspec
@@ -18,14 +18,16 @@ import msgspec
 from arbiter.attempt import lanes, turn_state, windows
 from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.artefacts import Artefacts, artefacts_of
+from arbiter.attempt.aside import Aside
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Attempt, Books
 from arbiter.attempt.climb import Climb, Step, at_once
-from arbiter.attempt.continuity import guard
+from arbiter.attempt.continuity import Continuity, guard
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.lanes import Lane
 from arbiter.attempt.live import Live, StreamRelay
+from arbiter.attempt.made_lanes import MadeLanes
 from arbiter.attempt.measured import Measured
 from arbiter.attempt.own_logins import OwnLogins
 from arbiter.attempt.service_accounts import ServiceAccounts
@@ -93,6 +95,7 @@ class Doors:
     blot: Blotter
     logins: OwnLogins | None = None
     services: ServiceAccounts | None = None
+    aside: Aside = field(default_factory=Aside)
 
     async def account(self, provider: Provider, account: Account) -> Account:
         """What `account` is sent as now. Errors: where it lives no longer than its token, what `OwnLogins.account`
@@ -137,7 +140,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     fits = continuity.fits if continuity is not None else None
     artefacts = artefacts_of(ask, plan, is_guarded=continuity is not None)
     small = windows.too_small(plan, ask) if len(plan.rungs) > 1 else {}
-    made_lanes = _Lanes(state, conversation)
+    made_lanes = MadeLanes(state, conversation, doors.aside)
 
     def tell(rung: Rung) -> ArbiterError | None:
         try:
@@ -167,6 +170,12 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
     step = at_once(plan, conversation, minds_cooldowns=minds) if fits is None and not small else None
     steps: Climb | None = None
     if step is None:
+        # What the first step will be judged by.
+        first = plan.rungs[0]
+        if ask.is_long:
+            if continuity is not None and not continuity.knows(first):
+                await doors.aside.run(continuity.read)
+            await made_lanes.prepare(first, first.provider.accounts[0], ask)
         steps = begin(None)
         step = steps.next()
     adapted: list[tuple[Rung, Ask]] | None = None
@@ -180,7 +189,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             assert steps is not None, "it said that there is none"
             if adapted is None and continuity is not None and not steps.is_over:
                 # Nobody is left who takes the conversation as it is.
-                adapted = [(rung, made) for rung in steps.unfit if (made := continuity.adapted(rung)) is not None]
+                adapted = await _adapted(continuity, steps.unfit, ask, doors.aside)
             if not adapted or steps.is_over:
                 verdict = steps.verdict()
                 book.explain(steps.passed)
@@ -200,6 +209,8 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         may_nudge = silent is None
         lane: Lane | None = None
         try:
+            if ask.is_long:
+                await made_lanes.prepare(step.rung, step.account, ask)
             lane = made_lanes.of(step.rung, step.account, ask)
             live = await _try(
                 step, lane, waited_us, ask, book, doors, around, conversation, may_nudge=may_nudge, artefacts=artefacts
@@ -269,24 +280,16 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         return live
 
 
-class _Lanes:
-    """The lanes of one climb. The last is kept: whether a target can be told a request is asked just before it is."""
-
-    def __init__(self, state: State, conversation: Conversation) -> None:
-        self._state = state
-        self._conversation = conversation
-        self._last: tuple[Rung, Account, Ask, bool, Lane] | None = None
-
-    def of(self, rung: Rung, account: Account, ask: Ask) -> Lane:
-        """Errors: what `lanes.choose` has."""
-        lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(self._state, rung)
-        last = self._last
-        if last is not None and last[0] is rung and last[1] is account and last[2] is ask and last[3] == lacks:
-            return last[4]
-        moved = self._conversation.has_been_elsewhere(rung)
-        lane = lanes.choose(ask, rung, account.label or "", lacks=lacks, moved=moved)
-        self._last = (rung, account, ask, lacks, lane)
-        return lane
+async def _adapted(continuity: Continuity, unfit: list[Rung], ask: Ask, aside: Aside) -> list[tuple[Rung, Ask]]:
+    """The targets that would take the request without what they refuse, and what of it is left for each."""
+    continuity.look_up()
+    found = []
+    for rung in unfit:
+        adapt = partial(continuity.adapted, rung)
+        made = await aside.run(adapt) if ask.is_long else adapt()
+        if made is not None:
+            found.append((rung, made))
+    return found
 
 
 async def _try(

@@ -111,6 +111,15 @@ class Lane(Protocol):
         """
 
 
+def holds_up(ask: Ask, rung: Rung, *, lacks: bool = False) -> bool:
+    """Whether to `choose` would hold up everybody else on the loop: where a long request is read, and not only sent."""
+    if ask.is_of_stored or not ask.is_long:
+        return False
+    if ask.format.name in EMBEDDINGS:
+        return ask.format.name != embeddings.name
+    return ask.seems_sealed or not _is_native(ask, rung, spoken(ask.format.name, rung, lacks=lacks))
+
+
 def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False, moved: bool = False) -> Lane:
     """The lane for this request to this rung, on the account of that label; `lacks`: there is no endpoint for Responses
     behind its base URL; `moved`: others have answered in the conversation, too.
@@ -129,13 +138,16 @@ def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False, move
     wire = spoken(ask.format.name, rung, lacks=lacks)
     if ask.opened.edits and wire == native.RESPONSES:
         ask = ask.edited(bound_responses.without_bare_thoughts(ask.opened.members), ())
-    is_same = wire in (ask.format.name, "any")
-    if is_same and (provider.relay == "native" or ask.is_bound_to_format):
+    if _is_native(ask, rung, wire):
         return NativeLane(ask, rung, moved=moved)
     if ask.is_bound_to_format:
         what = "count tokens" if ask.counts_tokens else f"answer {ask.path}, which is forwarded as it is or not at all"
         raise ProtocolUnsupported(f"the provider {provider.name!r} cannot {what}")
     return TranslatedLane(ask, rung, wire, account, moved=moved)
+
+
+def _is_native(ask: Ask, rung: Rung, wire: str) -> bool:
+    return wire in (ask.format.name, "any") and (rung.provider.relay == "native" or ask.is_bound_to_format)
 
 
 def spoken(asked: str, rung: Rung, *, lacks: bool = False) -> str:

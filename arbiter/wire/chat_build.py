@@ -17,7 +17,7 @@ from arbiter.wire.attribution import without_attribution
 from arbiter.wire.chat_messages import build_messages, type_of
 from arbiter.wire.chat_parse import FORMAT
 from arbiter.wire.disguises import Disguises, as_functions
-from arbiter.wire.json import encode
+from arbiter.wire.json import encode_sliced
 from arbiter.wire.openai_models import Dialect, dialect, effort
 from arbiter.wire.openai_names import renamed, sent_name, sent_user
 from arbiter.wire.openai_schema import is_strict, whole_schema
@@ -78,7 +78,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         body["stream"] = True
         if request.include_usage:  # OpenAI refuses it beside a unary answer, which always has its usage
             body["stream_options"] = {"include_usage": True}
-    return encode(body)
+    return encode_sliced(body, "messages")
 
 
 def disguised(request: Request) -> Disguises:

@@ -38,7 +38,7 @@ from arbiter.model import (
 from arbiter.wire import chat_proofs
 from arbiter.wire.chat_parts import FORMAT as FORMAT
 from arbiter.wire.chat_parts import CacheControl, parse_part
-from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
+from arbiter.wire.json import ABSENT, blame, check_text, decode, decode_sliced, encode, present
 from arbiter.wire.vault import MARK, is_sealed
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -182,6 +182,7 @@ class _Request(msgspec.Struct):
 
 
 _REQUEST = msgspec.json.Decoder(_Request)
+_TURNS = msgspec.json.Decoder(list[_Message])
 _CALL = msgspec.json.Decoder(_Call)
 _TOOL = msgspec.json.Decoder(_Tool)
 _STR = msgspec.json.Decoder(str)
@@ -196,7 +197,11 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     """
     body = encode(members)
     check_text(body)
-    return _parse(decode(_REQUEST, body))
+    sliced = decode_sliced(members, "messages", _REQUEST, _TURNS)
+    if sliced is None:
+        return _parse(decode(_REQUEST, body))
+    sliced[0].messages = sliced[1]
+    return _parse(sliced[0])
 
 
 def _parse(body: _Request) -> Request:

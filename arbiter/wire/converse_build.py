@@ -36,7 +36,7 @@ from arbiter.model import (
 )
 from arbiter.wire.converse_models import Ways, ways_of
 from arbiter.wire.disguises import Disguises
-from arbiter.wire.json import encode
+from arbiter.wire.json import encode_sliced
 from arbiter.wire.messages_blocks import NOTHING
 from arbiter.wire.messages_build import members_of
 from arbiter.wire.messages_models import abilities_of
@@ -103,7 +103,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         built["serviceTier"] = {"type": tier}
     if shape is not None and shape.kind == "json_schema" and shape.schema is not None:
         built["outputConfig"] = {"textFormat": _shape(shape)}
-    return encode(built)
+    return encode_sliced(built, "messages")
 
 
 def disguised(request: Request) -> Disguises:

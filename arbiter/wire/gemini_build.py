@@ -22,7 +22,7 @@ from arbiter.wire.gemini_parse import tier_out
 from arbiter.wire.gemini_parts import FORMAT
 from arbiter.wire.gemini_turns import parts_of, turns_of
 from arbiter.wire.instructions import apart
-from arbiter.wire.json import encode
+from arbiter.wire.json import encode_sliced
 
 MAX_STOPS = 5
 
@@ -75,7 +75,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     tier = tier_out(request.service_tier)
     if tier is not None:
         body["serviceTier"] = tier
-    return encode(body)
+    return encode_sliced(body, "contents")
 
 
 def _conversation(request: Request) -> tuple[list[Any], list[dict[str, Any]]]:

@@ -6,7 +6,7 @@ What is said of a fault names its place, the type that belongs there and the typ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -22,11 +22,18 @@ ABSENT = msgspec.Raw()
 """The default of a member that stays raw. (msgspec reads `Raw | None` as if only null were allowed.)"""
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 Members = Mapping[str, msgspec.Raw]
 """A JSON object one level deep: member names to the raw JSON of their values."""
 
 NO_MEMBERS: Members = MappingProxyType({})
+
+LONG_BYTES = 256 << 10
+"""What is more is worked on in a thread beside the loop. What takes long there is done in several calls, each for so
+much or for one entry: no other thread has its turn before a call of the decoder or the encoder is over."""
+SLICE_BYTES = 128 << 10
+_MANY = 64  # entries
 
 _AT_BYTE = re.compile(r" \(byte (\d+)\)\Z")
 
@@ -58,6 +65,48 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, prefix: s
         raise blame(prefix, "", "nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _malformed(bytes(raw), str(error), prefix) from None
+
+
+def decode_sliced(
+    members: Members, name: str, whole: msgspec.json.Decoder[T], entries: msgspec.json.Decoder[list[E]]
+) -> tuple[T, list[E]] | None:
+    """Decode a request without the entries of its member `name`, and these, in several calls where it is long.
+
+    Shapes: None where it is not long, and where anything is wrong: decoded in one call it can be told what.
+    """
+    raw = members.get(name)
+    if raw is None or len(memoryview(raw)) <= LONG_BYTES:
+        return None
+    found: list[E] = []
+    try:
+        rest = whole.decode(encode({**members, name: msgspec.Raw(b"[]")}))
+        for piece in _slices(bytes(raw)):
+            found += entries.decode(piece)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return rest, found
+
+
+def _slices(array: bytes) -> Iterator[bytes]:
+    """An array as arrays of some SLICE_BYTES, or of one longer entry. What is none comes as it is."""
+    if array[:1] != b"[":
+        yield array
+        return
+    start = before = 1
+    for end in nesting.cuts(array, len(array)):
+        if end - start > SLICE_BYTES and before > start:
+            yield b"[%b]" % array[start : before - 1]
+            start = before
+        before = end + 1
+    yield b"[%b]" % array[start : before - 1]
+
+
+def encode_sliced(body: Mapping[str, object], name: str) -> bytes:
+    """As `encode`; where the member `name` has many entries, each of them in a call of its own."""
+    entries = body.get(name)
+    if not isinstance(entries, list) or len(entries) < _MANY:
+        return encode(body)
+    return encode({**body, name: msgspec.Raw(b"[%b]" % b",".join([encode(one) for one in entries]))})
 
 
 def check_text(raw: bytes, prefix: str = "") -> None:

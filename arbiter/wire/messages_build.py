@@ -18,7 +18,7 @@ from arbiter.model import Message, OpaqueTool, OutputShape, Request, Target, Too
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import Disguises, as_functions
 from arbiter.wire.instructions import apart
-from arbiter.wire.json import encode
+from arbiter.wire.json import encode_sliced
 from arbiter.wire.messages_blocks import blocks_of, mark, opened, type_of
 from arbiter.wire.messages_marks import owner, place
 from arbiter.wire.messages_models import UNKNOWN_MAX_OUTPUT, Abilities, abilities_of
@@ -41,7 +41,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
 
     Errors: as `members_of`.
     """
-    return encode(members_of(request, target))
+    return encode_sliced(members_of(request, target), "messages")
 
 
 def members_of(request: Request, target: Target = _NOBODY, *, blocks: bool = False) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
-from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
+from arbiter.wire.json import ABSENT, blame, check_text, decode, decode_sliced, encode, present
 from arbiter.wire.messages_opaque import is_needless, told
 from arbiter.wire.vault import UNSIGNED, is_sealed
 
@@ -149,6 +149,7 @@ class _Request(msgspec.Struct, Generic[B]):
 
 
 _REQUEST = msgspec.json.Decoder(_Request[_Block])
+_TURNS = msgspec.json.Decoder(list[_Message[_Block]])
 _LOOSE_REQUEST = msgspec.json.Decoder(_Request[Raw])
 _LOOSE_BLOCK = msgspec.json.Decoder(_LooseBlock)
 _CONTENT = msgspec.json.Decoder(str | list[Raw])
@@ -170,7 +171,11 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     # Long conversations are decoded in one go, in half the time, as long as every block is of a type that we know and
     # nothing is wrong. Else block by block: that keeps the bytes of what is unknown, and tells which block has a fault.
     try:
-        return _parse(_REQUEST.decode(body))
+        sliced = decode_sliced(members, "messages", _REQUEST, _TURNS)
+        if sliced is None:
+            return _parse(_REQUEST.decode(body))
+        sliced[0].messages = sliced[1]
+        return _parse(sliced[0])
     except (msgspec.DecodeError, RecursionError, _Strange):
         return _parse(decode(_LOOSE_REQUEST, body))
 

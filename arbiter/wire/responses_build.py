@@ -19,7 +19,7 @@ from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import OpaqueTool, OutputShape, Request, Target, Tool
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import Disguises
-from arbiter.wire.json import encode
+from arbiter.wire.json import encode_sliced
 from arbiter.wire.openai_models import Dialect, dialect, effort
 from arbiter.wire.openai_names import renamed, sent_name, sent_user
 from arbiter.wire.openai_schema import is_strict, whole_schema
@@ -72,7 +72,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     body["store"] = bool(request.store)
     if request.stream:
         body["stream"] = True
-    return encode(body)
+    return encode_sliced(body, "input")
 
 
 def disguised(request: Request) -> Disguises:

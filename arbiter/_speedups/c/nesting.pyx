@@ -340,14 +340,19 @@ cdef const char* half_pair(const char* begin, const char* at, const char* end) n
 
 def half(bytes data not None):
     cdef const char* begin = PyBytes_AS_STRING(data)
-    cdef const char* found = half_pair(begin, begin, begin + len(data))
+    cdef const char* found
+    cdef Py_ssize_t size = len(data)
+    with nogil:
+        found = half_pair(begin, begin, begin + size)
     return -1 if found == NULL else found - begin
 
 
 def whole(bytes data not None):
     cdef const char* begin = PyBytes_AS_STRING(data)
     cdef const char* end = begin + len(data)
-    cdef const char* at = half_pair(begin, begin, end)
+    cdef const char* at
+    with nogil:
+        at = half_pair(begin, begin, end)
     if at == NULL:
         return data
     cdef bytes masked = PyBytes_FromStringAndSize(begin, end - begin)

@@ -1,0 +1,63 @@
+"""The lanes of one climb, made once, and beside the loop where that would hold up everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from arbiter.attempt import lanes
+from arbiter.attempt.aside import Aside
+from arbiter.attempt.ask import Ask
+from arbiter.attempt.conversation import Conversation
+from arbiter.attempt.lanes import Lane
+from arbiter.config.snapshot import Account
+from arbiter.errors import ArbiterError
+from arbiter.routing.plan import Rung
+from arbiter.state.base import State
+
+
+class MadeLanes:
+    """Keeps the last one: whether a target can be told a request is asked just before it is."""
+
+    def __init__(self, state: State, conversation: Conversation, aside: Aside) -> None:
+        self._state = state
+        self._conversation = conversation
+        self._aside = aside
+        self._last: tuple[Rung, Account, Ask, bool, Lane | ArbiterError] | None = None
+
+    async def prepare(self, rung: Rung, account: Account, ask: Ask) -> None:
+        """Have the lane made beside the loop, where that would hold up others."""
+        lacks = self._lacks(rung, ask)
+        if self._known(rung, account, ask, lacks) is None and lanes.holds_up(ask, rung, lacks=lacks):
+            made = await self._aside.run(self._making(rung, account, ask, lacks))
+            self._last = (rung, account, ask, lacks, made)
+
+    def of(self, rung: Rung, account: Account, ask: Ask) -> Lane:
+        """Errors: what `lanes.choose` has."""
+        lacks = self._lacks(rung, ask)
+        lane = self._known(rung, account, ask, lacks)
+        if lane is None:
+            lane = self._making(rung, account, ask, lacks)()
+            self._last = (rung, account, ask, lacks, lane)
+        if isinstance(lane, ArbiterError):
+            raise lane
+        return lane
+
+    def _lacks(self, rung: Rung, ask: Ask) -> bool:
+        return lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(self._state, rung)
+
+    def _known(self, rung: Rung, account: Account, ask: Ask, lacks: bool) -> Lane | ArbiterError | None:
+        last = self._last
+        if last is not None and last[0] is rung and last[1] is account and last[2] is ask and last[3] == lacks:
+            return last[4]
+        return None
+
+    def _making(self, rung: Rung, account: Account, ask: Ask, lacks: bool) -> Callable[[], Lane | ArbiterError]:
+        moved = self._conversation.has_been_elsewhere(rung)
+
+        def make() -> Lane | ArbiterError:
+            try:
+                return lanes.choose(ask, rung, account.label or "", lacks=lacks, moved=moved)
+            except ArbiterError as error:
+                return error
+
+        return make
