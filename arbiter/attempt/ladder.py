@@ -260,6 +260,8 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             step = steps.next()
             continue
         state.served(step.rung.provider.name)
+        if (tokens := doors.tokens(step.rung.provider)) is not None:
+            tokens.served(step.rung.provider)
         if suspects:
             _refuse(state, step, suspects)
         if may_nudge and _is_to_be_nudged(live):

@@ -8,7 +8,7 @@ then, the task goes on all the same.
 
 A vendor that says no to a refresh token is not asked about it again: that is written down, and every worker and the
 next run know. Whatever else goes wrong passes: the old access token serves for as long as it is good, and the vendor is
-asked again after a while.
+asked again after a while. How long a request waits, and how often a 401 is worth a new token, is in `renewals`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from arbiter.attempt.renewals import Renewals
 from arbiter.clock import monotonic, now_ms
 from arbiter.config.snapshot import Account, OAuth, Provider
 from arbiter.errors import KeyRefused, UpstreamError
@@ -51,7 +53,7 @@ class OwnLogins:
         self._data_dir = data_dir
         self._transport = transport
         self._known: dict[str, _Known] = {}
-        self._renewing: dict[str, asyncio.Task[Account]] = {}
+        self._renewals = Renewals()
         self._quiet: dict[str, tuple[float, float]] = {}  # by provider: until when it is not asked, and for how long
         self._faults: dict[str, str] = {}  # by provider: what was last told of its file
         self.adopt(key, blot)
@@ -66,19 +68,30 @@ class OwnLogins:
 
         Errors: KeyRefused where there is no login, or a dead one; UpstreamError where none can be had now.
         """
-        known = self._look(provider)
-        if known.login is not None and known.login.is_fresh(now_ms(), _oauth(provider).refresh_before_s):
+        known, now = self._look(provider), now_ms()
+        if known.login is not None and known.login.is_fresh(now, _oauth(provider).refresh_before_s):
             return known.account
+        if known.login is not None and known.login.is_good(now):
+            return await self._renewals.soon(provider.name, partial(self._renew, provider, None), known.account)
         return await self._renewed(provider, None)
 
     async def renewed(self, provider: Provider, refused: Account) -> Account:
-        """The same after `provider` refused what it was sent. Errors: as of `account`."""
-        return await self._renewed(provider, refused)
+        """The same after `provider` refused what it was sent. Errors: as of `account`; KeyRefused, too, where that had
+        been renewed for the same reason just now."""
+        if self._look(provider).account.sent == refused.sent:
+            self._renewals.check(provider.name)
+        account = await self._renewed(provider, refused)
+        self._renewals.replaced(provider.name, account)
+        return account
+
+    def served(self, provider: Provider) -> None:
+        """`provider` took what it was sent."""
+        self._renewals.served(provider.name)
 
     async def aclose(self) -> None:
         """Wait for what is under way: a rotation that nobody wrote down would end the login."""
-        if self._renewing:
-            await asyncio.wait(list(self._renewing.values()), timeout=_STOP_S)
+        if self._renewals.under_way:
+            await asyncio.wait(self._renewals.under_way, timeout=_STOP_S)
 
     # ------------------------------------------------------------------ inside
 
@@ -107,21 +120,11 @@ class OwnLogins:
 
     async def _renewed(self, provider: Provider, refused: Account | None) -> Account:
         while True:
-            task = self._renewing.get(provider.name)
-            is_ours = task is None
-            if task is None:
-                task = asyncio.ensure_future(self._renew(provider, refused))
-                self._renewing[provider.name] = task
-                task.add_done_callback(lambda done: self._over(provider.name, done))
+            task, is_ours = self._renewals.joined(provider.name, partial(self._renew, provider, refused))
             account = await asyncio.shield(task)
             # Whoever began it need not have known that this very token was refused.
             if is_ours or refused is None or account.sent != refused.sent:
                 return account
-
-    def _over(self, name: str, done: asyncio.Task[Account]) -> None:
-        self._renewing.pop(name, None)
-        if not done.cancelled():
-            done.exception()  # whoever asked may be gone
 
     async def _renew(self, provider: Provider, refused: Account | None) -> Account:
         file = self._file(provider)

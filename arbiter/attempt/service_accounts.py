@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
+from arbiter.attempt.renewals import Renewals
 from arbiter.clock import now_ms
 from arbiter.config.snapshot import Account, OAuth, Provider, ServiceAccount
 from arbiter.errors import KeyRefused, UpstreamError
@@ -46,7 +48,7 @@ class ServiceAccounts:
         self._transport = transport
         self._blot = blot
         self._known: dict[str, _Known] = {}
-        self._asking: dict[str, asyncio.Task[Account]] = {}
+        self._renewals = Renewals()
 
     def adopt(self, blot: Blotter) -> None:
         """Go on under another configuration."""
@@ -56,38 +58,37 @@ class ServiceAccounts:
     async def account(self, provider: Provider) -> Account:
         """The account to ask `provider` on. Errors: KeyRefused where Google knows no such account; UpstreamError where
         it could not be asked."""
-        known = self._of(provider)
-        if known is not None and now_ms() < known.ends_ms - EARLY_MS:
+        known, now = self._of(provider), now_ms()
+        if known is not None and now < known.ends_ms - EARLY_MS:
             return known.account
-        return await self._asked(provider)
+        ask = partial(self._ask, provider)
+        if known is not None and now < known.ends_ms:
+            return await self._renewals.soon(provider.name, ask, known.account)
+        return await asyncio.shield(self._renewals.joined(provider.name, ask)[0])
 
     async def renewed(self, provider: Provider, refused: Account) -> Account:
-        """The same after `provider` refused what it was sent. Errors: as of `account`."""
+        """The same after `provider` refused what it was sent. Errors: as of `account`; KeyRefused, too, where that had
+        been renewed for the same reason just now."""
         known = self._of(provider)
         if known is not None and known.account is refused:
+            self._renewals.check(provider.name)
             del self._known[provider.name]
-        return await self.account(provider)
+        account = await self.account(provider)
+        self._renewals.replaced(provider.name, account)
+        return account
+
+    def served(self, provider: Provider) -> None:
+        """`provider` took what it was sent."""
+        self._renewals.served(provider.name)
 
     async def aclose(self) -> None:
         """Ask for nothing more."""
-        for task in list(self._asking.values()):
+        for task in self._renewals.under_way:
             task.cancel()
 
     def _of(self, provider: Provider) -> _Known | None:
         known = self._known.get(provider.name)
         return known if known is not None and known.service == provider.service else None
-
-    async def _asked(self, provider: Provider) -> Account:
-        task = self._asking.get(provider.name)
-        if task is None:
-            task = self._asking[provider.name] = asyncio.ensure_future(self._ask(provider))
-            task.add_done_callback(lambda done: self._over(provider.name, done))
-        return await asyncio.shield(task)
-
-    def _over(self, name: str, done: asyncio.Task[Account]) -> None:
-        self._asking.pop(name, None)
-        if not done.cancelled():
-            done.exception()  # whoever asked may be gone
 
     async def _ask(self, provider: Provider) -> Account:
         service, known = provider.service, self._of(provider)

@@ -324,6 +324,53 @@ def test_what_passes_is_asked_again_and_the_old_token_serves_meanwhile(house):
     house.serve(main)
 
 
+def test_a_token_endpoint_that_hangs_holds_nobody_up(house):
+    """The old access token serves meanwhile, and the new one as soon as it is there."""
+
+    async def main() -> None:
+        await house.bring(expires_at=4102444800)
+        now_ms = round(time.time() * 1000)
+        house.file.write_text(
+            json.dumps(house.login() | {"obtained_ms": now_ms - 3_600_000, "expires_ms": now_ms + 250_000})
+        )
+        house.vendor.hold = asyncio.Event()
+        await house.start()
+        house.vendor.access.add("access-0001-of-the-tests")
+        held = [asyncio.ensure_future(house.talk()) for _ in range(4)]
+        await house.vendor.origin.until(lambda: len(house.vendor.refreshes) == 1)
+        house.vendor.access = {"access-0001-of-the-tests", "access-0002-of-the-tests"}
+        assert {got.status for got in await asyncio.gather(*held)} == {200}
+        assert {one.header("authorization") for one in house.vendor.asked} == {"Bearer access-0001-of-the-tests"}
+        house.vendor.hold.set()
+        while house.vendor.asked[-1].header("authorization") != "Bearer access-0002-of-the-tests":
+            assert (await house.talk()).status == 200
+        assert len(house.vendor.refreshes) == 1
+        await house.stop()
+
+    house.serve(main)
+
+
+def test_a_vendor_that_refuses_every_token_is_not_asked_for_one_with_each_request(pair):
+    """SPEC 6.5: each worker finds out once, and again after a while."""
+
+    async def main() -> None:
+        await pair.bring(expires_at=1)
+        await pair.start()
+        assert (await pair.talk()).status == 200
+        error = {"type": "error", "error": {"type": "authentication_error", "message": "no"}}
+        said = json.dumps(error).encode()
+        pair.vendor.api = answer(said, status="401 x", headers=[("content-type", "application/json")])
+        for _ in range(4):
+            answers = await asyncio.gather(*(pair.talk() for _ in range(25)))
+            assert {got.status for got in answers} == {502}
+        assert 2 <= len(pair.vendor.refreshes) < 20
+        pair.vendor.api = None
+        assert (await pair.talk()).status == 200
+        await pair.stop()
+
+    pair.serve(main)
+
+
 def test_a_kill_after_the_rotation_loses_nothing(pair):
     """What came is on disk before it is used: the next run goes on with it, and the used one is not sent again."""
 
