@@ -29,6 +29,7 @@ from arbiter.model import (
     ToolCall,
     ToolResult,
 )
+from arbiter.wire.answered import in_turns
 from arbiter.wire.chat_parse import FORMAT
 from arbiter.wire.chat_proofs import DETAILS, Gathered, members_of_call
 from arbiter.wire.openai_models import Dialect
@@ -54,7 +55,7 @@ def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[s
     open_calls: set[str] = set()
     held: list[Any] = []  # pictures and files out of tool results
     waiting: list[dict[str, Any]] = []  # what stands between a call and its result
-    for i, message in enumerate(messages):
+    for i, message in enumerate(in_turns(messages)):
         if message.role == "tool":
             result = result_of(next(iter(message.parts()), None))
             open_calls.discard(result.call_id)

@@ -51,7 +51,10 @@ def sent_call_id(call_id: str, dialect: Dialect) -> str:
 
 
 def short_call_id(call_id: str, most: int) -> str:
-    """Return the id of a call in at most so many characters, which are at least 40."""
+    """Return the id of a call in at most so many characters, which are at least 40, and one that is none where it is
+    empty."""
+    if not call_id:
+        return "call"
     return call_id if len(call_id) <= most else f"call_{_digest(call_id)[: MAX_CALL_ID - 5]}"
 
 

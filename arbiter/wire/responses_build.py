@@ -41,7 +41,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if any(one.strip() for one in request.stop):
         raise ProtocolUnsupported("stop: OpenAI Responses has no stop sequences", param="stop")
     takes = dialect(request.model)
-    conversation = Conversation(request.tools)
+    conversation = Conversation(request.tools, is_whole=request.previous_id is None)
     instructions, items = conversation.build(without_attribution(request.messages))
     body: dict[str, Any] = {"model": request.model}
     if instructions:

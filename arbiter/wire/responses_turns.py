@@ -1,7 +1,8 @@
 """The input of an OpenAI Responses request, outwards: messages -> a flat list of items.
 
 Nothing is moved: each message becomes its items where it stands, in the order of its parts, so a conversation that grew
-has the same bytes up to where it grew (SPEC 2.4). Instructions at the head are `instructions`.
+has the same bytes up to where it grew (SPEC 2.4). Instructions at the head are `instructions`. A call that nobody
+answered gets a result behind it that says so, and a result without its call is told as text: either would be refused.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from arbiter.model import (
     ToolCall,
     ToolResult,
 )
+from arbiter.wire.answered import Matched
 from arbiter.wire.openai_names import sent_name, short_call_id
 from arbiter.wire.openai_parts import bare, file_data, file_name, image_url
 from arbiter.wire.responses_items import FORMAT
 from arbiter.wire.responses_parse import short_name
-from arbiter.wire.results import result_of
+from arbiter.wire.results import missing, orphaned, result_of
 
 MAX_CALL_ID = 64
 
@@ -40,9 +42,11 @@ _IN_CONTENT = ("input_", "output_")  # how the types of parts begin; items have 
 
 
 class Conversation:
-    """Builds the items of one request, whose `tools` say what was called."""
+    """Builds the items of one request, whose `tools` say what was called. `is_whole`: none of it stands elsewhere."""
 
-    def __init__(self, tools: tuple[Tool | OpaqueTool, ...]) -> None:
+    def __init__(self, tools: tuple[Tool | OpaqueTool, ...], *, is_whole: bool = True) -> None:
+        self._is_whole = is_whole
+        self._place = 0  # of the next part, among all of them
         self._grouped = {tool.name: tool for tool in tools if isinstance(tool, Tool) and tool.namespace is not None}
         self._free: set[str] = set()  # calls whose input was free text, by id
 
@@ -56,14 +60,24 @@ class Conversation:
             said = bare(messages[0].content, FORMAT)
             if isinstance(said, str):
                 instructions, messages = said, messages[1:]
-        return instructions, [item for message in messages for item in self._items(message)]
+        matched = Matched(messages)
+        return instructions, [item for message in messages for item in self._items(message, matched)]
 
-    def _items(self, message: Message) -> Iterator[Any]:
+    def _items(self, message: Message, matched: Matched) -> Iterator[Any]:
+        place, parts = self._place, message.parts()
+        self._place += len(parts)
         if message.role == "tool":
-            for part in message.parts():
-                yield self._result(result_of(part))
+            for n, part in enumerate(parts, place):
+                result = result_of(part)
+                if self._is_whole and matched.is_orphan(n):
+                    yield {"role": "user", "content": _content(orphaned(result))}
+                else:
+                    yield self._result(result)
         elif message.role == "assistant":
             yield from self._said(message)
+            for n, part in enumerate(parts, place):
+                if type(part) is ToolCall and matched.is_unanswered(n):
+                    yield self._result(missing(part.id))
         else:
             yield {"role": message.role, "content": _content(message.content)}
 

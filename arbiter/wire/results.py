@@ -28,3 +28,8 @@ def contents(result: ToolResult) -> tuple[Part, ...]:
 def orphaned(result: ToolResult) -> tuple[Part, ...]:
     """Return what is told in place of a result whose call is not there, or has one: it would be refused as a result."""
     return (Text(ORPHANED), *contents(result))
+
+
+def missing(call_id: str) -> ToolResult:
+    """Return what stands in the place of a result that never came, where a result says itself that it failed."""
+    return ToolResult(call_id, UNANSWERED, is_error=True)

@@ -150,3 +150,20 @@ def test_a_type_that_is_none_goes_to_the_upstream_as_it_is(kind: Any, deeper: bo
     body = chat.build_request(Request(model="gpt-5.2", messages=(Message("user", "Go"),), output=shape))
     assert raw in body and b'"strict":true' not in body
     assert closed(raw) == raw
+
+
+def test_many_turns_of_the_assistant_are_one_to_a_chat() -> None:
+    said = [calls(f"c{n}") for n in range(MANY)]
+    answered = results(*(f"c{n}" for n in reversed(range(MANY))))
+    request = Request(model="some-model", messages=(Message("user", "Go"), *said, *answered, *results("c0")))
+    built = json.loads(chat.build_request(request))["messages"]
+    assert len(built) == MANY + 3 and len(built[1]["tool_calls"]) == MANY
+
+
+def test_many_calls_of_one_id_are_numbered_for_a_chat() -> None:
+    request = Request(
+        model="some-model", messages=(Message("user", "Go"), calls(*["x"] * MANY), *results(*["x"] * MANY))
+    )
+    built = json.loads(chat.build_request(request))["messages"]
+    assert len({call["id"] for call in built[1]["tool_calls"]}) == MANY
+    assert [one["tool_call_id"] for one in built[2:5]] == ["x", "x_2", "x_3"]

@@ -160,6 +160,7 @@ TURN = [
         "content": [{"type": "thinking", "thinking": "Hm", "signature": "s"}, {"type": "text", "text": "a"}],
     },
     {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_a", "name": "f", "input": {}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_a", "content": "c"}]},
     {
         "role": "assistant",
         "content": [{"type": "thinking", "thinking": "", "signature": "s"}, {"type": "text", "text": "b"}],
