@@ -14,10 +14,10 @@ from msgspec import Raw
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import OutputShape, Request, Target, Tool
 from arbiter.wire.attribution import without_attribution
-from arbiter.wire.chat_messages import build_messages, type_of
+from arbiter.wire.chat_messages import build_messages
 from arbiter.wire.chat_parse import FORMAT
 from arbiter.wire.disguises import Disguises, as_functions
-from arbiter.wire.json import encode_sliced
+from arbiter.wire.json import encode_sliced, type_of
 from arbiter.wire.openai_models import Dialect, dialect, effort
 from arbiter.wire.openai_names import renamed, sent_name, sent_user
 from arbiter.wire.openai_schema import is_strict, whole_schema
@@ -104,7 +104,7 @@ def _build_tools(request: Request) -> list[Any]:
         elif tool.format == FORMAT:
             built.append(Raw(tool.raw))
         elif not tool.needless:
-            what = type_of(tool.raw)
+            what = type_of(tool.raw) or "unknown"
             raise ProtocolUnsupported(
                 f"tools[{i}]: a tool of type {what} cannot be told to this upstream, which speaks OpenAI Chat",
                 param=f"tools[{i}]",

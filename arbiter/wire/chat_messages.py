@@ -32,6 +32,7 @@ from arbiter.model import (
 from arbiter.wire.answered import in_turns
 from arbiter.wire.chat_parse import FORMAT
 from arbiter.wire.chat_proofs import DETAILS, Gathered, members_of_call
+from arbiter.wire.json import type_of
 from arbiter.wire.openai_models import Dialect
 from arbiter.wire.openai_names import sent_call_id, sent_name
 from arbiter.wire.openai_parts import bare, file_data, file_name, image_url, joined, sayable
@@ -218,20 +219,8 @@ class _Source(msgspec.Struct, frozen=True):
     type: str = ""
 
 
-class _Typed(msgspec.Struct):
-    type: str | None = None  # of a tool of Anthropic's it may be null
-
-
-class _Sourced(_Typed):
+class _Sourced(msgspec.Struct):
     source: _Source = _Source()
-
-
-_TYPED = msgspec.json.Decoder(_Typed)
-
-
-def type_of(raw: bytes) -> str:
-    """Return the type that a raw part or tool gives itself."""
-    return _TYPED.decode(raw).type or "unknown"
 
 
 def _kind_of(raw: bytes) -> str:
@@ -240,4 +229,4 @@ def _kind_of(raw: bytes) -> str:
         source = msgspec.json.decode(raw, type=_Sourced).source.type
     except msgspec.ValidationError:
         source = ""
-    return f"of type {type_of(raw)}" + (f" with a source of type {source}" if source else "")
+    return f"of type {type_of(raw) or 'unknown'}" + (f" with a source of type {source}" if source else "")

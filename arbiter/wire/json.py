@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,13 @@ encode = msgspec.json.Encoder().encode
 
 ABSENT = msgspec.Raw()
 """The default of a member that stays raw. (msgspec reads `Raw | None` as if only null were allowed.)"""
+
+
+class _Typed(msgspec.Struct):
+    type: Any = None
+
+
+_decode_typed = msgspec.json.Decoder(_Typed).decode
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -44,6 +51,12 @@ def present(raw: msgspec.Raw) -> bytes | None:
         return None
     value = bytes(raw)
     return None if value in (b"", b"null") else value
+
+
+def type_of(raw: bytes) -> str | None:
+    """Return the type that a raw object gives itself (a part, an item, a tool): a word, or None where it gives none."""
+    told = _decode_typed(raw).type
+    return told if isinstance(told, str) and told else None
 
 
 def one_line(raw: bytes) -> bytes:

@@ -31,6 +31,7 @@ from arbiter.model import (
 )
 from arbiter.wire import marked
 from arbiter.wire.inline import flat, text_in
+from arbiter.wire.json import type_of
 from arbiter.wire.messages_parse import FORMAT
 from arbiter.wire.signatures import is_foreign
 
@@ -121,17 +122,6 @@ def opened(raw: bytes) -> Any:
     return members
 
 
-def type_of(raw: bytes) -> str:
-    """Return the type that a raw part or tool gives itself."""
-    return _TYPED.decode(raw).type or "unknown"
-
-
-class _Typed(msgspec.Struct):
-    type: str | None = None
-
-
-_TYPED = msgspec.json.Decoder(_Typed)
-
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -148,7 +138,7 @@ def _opaque(part: Opaque) -> Any:
         return opened(part.raw)
     if part.text is not None:
         return block_of(Text(part.text))
-    raise ProtocolUnsupported(_UNTOLD.format(type_of(part.raw)))
+    raise ProtocolUnsupported(_UNTOLD.format(type_of(part.raw) or "unknown"))
 
 
 def _result(result: ToolResult) -> dict[str, Any]:

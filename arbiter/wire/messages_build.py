@@ -18,8 +18,8 @@ from arbiter.model import Message, OpaqueTool, OutputShape, Request, Target, Too
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import Disguises, as_functions
 from arbiter.wire.instructions import apart
-from arbiter.wire.json import encode_sliced
-from arbiter.wire.messages_blocks import blocks_of, mark, opened, type_of
+from arbiter.wire.json import encode_sliced, type_of
+from arbiter.wire.messages_blocks import blocks_of, mark, opened
 from arbiter.wire.messages_marks import owner, place
 from arbiter.wire.messages_models import UNKNOWN_MAX_OUTPUT, Abilities, abilities_of
 from arbiter.wire.messages_parse import FORMAT
@@ -140,7 +140,7 @@ def _build_tools(request: Request, can: Abilities | None) -> list[Any]:
             if tool.format == FORMAT:
                 built.append(opened(tool.raw))
             elif not tool.needless:
-                what = f"a tool of type {type_of(tool.raw)}"
+                what = f"a tool of type {type_of(tool.raw) or 'unknown'}"
                 raise ProtocolUnsupported(
                     f"tools[{i}]: {what} cannot be told to this upstream, which speaks Anthropic Messages",
                     param=f"tools[{i}]",

@@ -19,12 +19,12 @@ from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import OpaqueTool, OutputShape, Request, Target, Tool
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import Disguises
-from arbiter.wire.json import encode_sliced
+from arbiter.wire.json import encode_sliced, type_of
 from arbiter.wire.openai_models import Dialect, dialect, effort
 from arbiter.wire.openai_names import renamed, sent_name, sent_user
 from arbiter.wire.openai_schema import is_strict, whole_schema
 from arbiter.wire.responses_parse import ENCRYPTED, FORMAT, LOGPROBS, short_name
-from arbiter.wire.responses_turns import Conversation, type_of
+from arbiter.wire.responses_turns import Conversation
 
 _NOBODY = Target()
 
@@ -100,8 +100,8 @@ def _tool(tool: Tool | OpaqueTool, place: int) -> list[Any]:
         if tool.needless:
             return []
         raise ProtocolUnsupported(
-            f"tools[{place}]: a tool of type {type_of(tool.raw)} cannot be told to this upstream, which speaks OpenAI "
-            "Responses",
+            f"tools[{place}]: a tool of type {type_of(tool.raw) or 'unknown'} cannot be told to this upstream, which "
+            "speaks OpenAI Responses",
             param=f"tools[{place}]",
         )
     name = short_name(tool) if tool.namespace is not None else sent_name(tool.name)

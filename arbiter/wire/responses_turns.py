@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from arbiter.errors import PartUnsupported
@@ -30,6 +29,7 @@ from arbiter.model import (
     ToolResult,
 )
 from arbiter.wire.answered import Matched
+from arbiter.wire.json import type_of
 from arbiter.wire.openai_names import sent_name, short_call_id
 from arbiter.wire.openai_parts import bare, file_data, file_name, image_url
 from arbiter.wire.responses_items import FORMAT
@@ -94,7 +94,7 @@ class Conversation:
             elif type(part) is Thinking:
                 if part.item is not None:
                     yield Raw(part.item)  # whoever made it wants it back; of others nothing can be told here
-            elif type(part) is Opaque and part.format == FORMAT and not type_of(part.raw).startswith(_IN_CONTENT):
+            elif type(part) is Opaque and part.format == FORMAT and not _is_in_content(part.raw):
                 yield Raw(part.raw)
             elif type(part) is Opaque and part.format != FORMAT and part.text is not None:
                 if part.text:
@@ -147,7 +147,7 @@ def _part(part: Part) -> Any:
         return {"type": "refusal", "refusal": part.text}
     if type(part) is Opaque and part.format == FORMAT:
         return Raw(part.raw)
-    what = type_of(part.raw) if type(part) is Opaque else type(part).__name__
+    what = type_of(part.raw) or "item_reference" if type(part) is Opaque else type(part).__name__
     raise PartUnsupported(f"a part of type {what} cannot be told to this upstream, which speaks OpenAI Responses", part)
 
 
@@ -161,13 +161,6 @@ def _file(file: File) -> dict[str, str]:
     return built if file.filename is None else {"filename": file.filename, **built}
 
 
-class _Typed(msgspec.Struct):
-    type: str | None = None
-
-
-_TYPED = msgspec.json.Decoder(_Typed)
-
-
-def type_of(raw: bytes) -> str:
-    """Return the type that a raw item, part or tool gives itself."""
-    return _TYPED.decode(raw).type or "item_reference"
+def _is_in_content(raw: bytes) -> bool:
+    """Whether a raw part stands in a content; if not, it is an item."""
+    return (type_of(raw) or "").startswith(_IN_CONTENT)

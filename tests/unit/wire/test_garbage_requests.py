@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbiter.errors import ClientError
+from arbiter.errors import ClientError, ProtocolUnsupported
 from arbiter.model import Target
 from arbiter.wire import native
-from arbiter.wire.format import FORMATS
+from arbiter.wire.format import FORMATS, UPSTREAMS
 from arbiter.wire.gemini_names import Addressed
 
 MARK = {"type": "ephemeral", "ttl": "1h"}
@@ -222,11 +222,22 @@ def bodies(draw: st.DrawFn, whole: dict[str, Any]) -> bytes:
 def test_a_request_is_built_or_refused(wire: str, data: st.DataObject) -> None:
     body = data.draw(bodies(WHOLE[wire]))
     target = Target(prompt_cache=data.draw(st.sampled_from(["auto", "client", "arbiter", "off"])))
-    for upstream in FORMATS.values():
+    for upstream in UPSTREAMS.values():
         try:
             request = FORMATS[wire].parse_request(native.open_body(body).members)
             upstream.disguised(request)
             built = upstream.build_request(request, target)
         except ClientError:
             continue
-        native.open_body(built, addressed=Addressed("m") if upstream.name == "google-gemini" else None)
+        is_addressed = upstream.name in ("google-gemini", "bedrock-converse")
+        native.open_body(built, addressed=Addressed("m") if is_addressed else None)
+
+
+@pytest.mark.parametrize("upstream", [name for name in UPSTREAMS if name != "google-gemini"])
+@pytest.mark.parametrize("kind", [True, 7, {}, [], None, ""])
+def test_a_part_whose_type_is_no_word_is_refused(upstream: str, kind: Any) -> None:
+    contents = [{"role": "model", "parts": [{"type": kind, "ttl": "1h"}]}]
+    opened = native.open_body(json.dumps({"contents": contents}).encode(), addressed=Addressed("m"))
+    request = FORMATS["google-gemini"].parse_request(opened.members)
+    with pytest.raises(ProtocolUnsupported, match="cannot be told"):
+        UPSTREAMS[upstream].build_request(request)
