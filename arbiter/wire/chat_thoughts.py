@@ -8,10 +8,12 @@ adds to messages and their calls (`extra_content`) goes where nobody knows it, a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 
 import msgspec
 from msgspec import Raw
 
+from arbiter._speedups import nesting
 from arbiter.wire import marked
 from arbiter.wire.bound import Stripped
 from arbiter.wire.json import encode
@@ -27,6 +29,12 @@ _CALLS = b'"tool_calls"'
 _TOOL_CALLS = b"tool_calls"
 _THOUGHTS = (*_TEXTS, _DETAILS)
 _FOREIGN = (*_THOUGHTS, _EXTRA)
+_OTHERS = {
+    None: (b"reasoning",),
+    "reasoning": (b"reasoning_",),
+    "reasoning_content": (b'reasoning"', b"reasoning_details"),
+}
+"""How the names begin that others have for what a server calls so."""
 _BLANK = b" \t\r\n"
 
 
@@ -58,10 +66,13 @@ def respelled(members: Mapping[str, Raw], takes: Dialect, *, moved: bool) -> tup
 
 def _may_change(raw: bytes, takes: Dialect, *, fills: bool) -> bool:
     """Whether a message may have to change. False is certain; it is the answer for nearly every request."""
-    found = raw.count(_BEGINS)
-    own = raw.count(b'"%b"' % takes.reasoning.encode()) if takes.reasoning is not None else 0
-    adds = takes.spells == "its own" and _ADDS in raw and not takes.signs
-    return found > own or adds or ((fills or takes.unsigned is not None) and _CALLS in raw)
+    words = [*_OTHERS[takes.reasoning]]
+    if takes.spells == "its own" and not takes.signs:
+        words.append(_EXTRA)
+    if fills or takes.unsigned is not None:
+        words.append(_TOOL_CALLS)
+    view = memoryview(raw)
+    return any(nesting.begins(view, one, two) for one, two in zip_longest(words[::2], words[1::2], fillvalue=words[0]))
 
 
 def _turn(cutter: Cutter, turn: bytes, takes: Dialect, *, fills: bool) -> tuple[bytes, bool]:
