@@ -19,6 +19,7 @@ COMMANDS = (
     "demo",
     "connect",
     "check",
+    "bench",
     "route",
     "keys",
     "login",

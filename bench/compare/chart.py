@@ -93,7 +93,7 @@ def svg(result: Mapping[str, Any]) -> str:
         text(
             MARGIN,
             MARGIN + 32,
-            f"{facts['date']}, {facts['machine']}; all processes of each",
+            f"{facts['date']}, {facts['machine']}; all processes of each, logarithmic scale",
             "faint",
         ),
     ]
