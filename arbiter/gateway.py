@@ -43,7 +43,7 @@ from arbiter.errors import (
 )
 from arbiter.inputs import conversation_of
 from arbiter.kept import TITLE_BYTES, heard, report, tell_words
-from arbiter.ledger.book import Book, clipped, told
+from arbiter.ledger.book import Book, clipped, told, told_once
 from arbiter.ledger.capture import Capture
 from arbiter.ledger.journal import Journal, NullJournal
 from arbiter.ledger.prefix import Prefixes
@@ -166,12 +166,12 @@ class Call:
         self.row = RequestRow(
             id=id,
             trace_id=trace_id,
-            client_trace_id=told(incoming.client_trace_id),
+            client_trace_id=told_once(incoming.client_trace_id or "") or None,
             endpoint=endpoint,
             format_in=wire.name,
             received_ms=received_ms,
             config_epoch=snapshot.epoch,
-            user_agent=told(incoming.user_agent),
+            user_agent=told(incoming.user_agent or "") or None,
         )
         if own is not None:
             self.row.kind, self.row.request_kind, self.row.about = own
@@ -311,7 +311,7 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
         book.prompt = Prompt(services.prefixes, members) if goes_on else Apart(counted)
     state, name = services.around.state, caller.name
     conversation = Conversation(state, slot, opened.model, keeps=goes_on)
-    amount = services.around.amounts.of(counted, name or call.incoming.product)
+    amount = services.around.amounts.of(counted, name or told(call.incoming.product))
     ask = Ask(
         call.format,
         call.path,
@@ -351,7 +351,7 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
     if call.endpoint == "compact":
         row.request_kind = row.request_kind or "compaction"
     if (labels := labels_of(fields)) is not None:
-        row.labels = {name: told(value) or value for name, value in labels.items()}
+        row.labels = {name: told_once(value) for name, value in labels.items()}
     found = None
     if call.endpoint != "embeddings":
         found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.owner)

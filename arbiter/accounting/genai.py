@@ -71,8 +71,9 @@ class GenaiPrices:
     def vendors(self) -> Iterable[str]:
         return self._by_id
 
-    def newest(self, today: datetime.date) -> datetime.date | None:
-        """The latest change of a price that it dates, up to today: it is no older than that."""
+    def newest(self, known: datetime.date) -> datetime.date | None:
+        """The latest change of a price that it dates, up to the day on which it was `known`: it is no older than that.
+        What it dates later was scheduled, and says nothing of its age when that day has come."""
         dates = [
             condition.constraint.start_date
             for provider in self._providers
@@ -80,7 +81,7 @@ class GenaiPrices:
             for condition in (model.prices if isinstance(model.prices, list) else ())
             if isinstance(condition.constraint, StartDateConstraint)
         ]
-        return max((date for date in dates if date <= today), default=None)
+        return max((date for date in dates if date <= known), default=None)
 
     def __len__(self) -> int:
         return sum(len(provider.models) for provider in self._providers)

@@ -93,7 +93,10 @@ class Keys:
             raise Unauthorized(ended)
         if self._mode == "require":
             sent = "none that it knows" if incoming.credentials() else "none"
-            raise Unauthorized(f"this gateway needs a key of its own, and {sent} was sent: {SENT_AS}")
+            raise Unauthorized(
+                f"this gateway needs a key of its own, and {sent} was sent: {SENT_AS}; whoever runs it makes one with "
+                "`arbiter keys new NAME`"
+            )
         return ANYONE
 
 

@@ -269,14 +269,19 @@ def _word(text: str | None, blot: Blotter) -> str | None:
     return blot(text[:WORD_CHARS]) if text is not None else None
 
 
-def told(word: str | None) -> str | None:
+@functools.lru_cache(4096)
+def told(word: str) -> str:
     """What a caller wrote (a model's name, a user agent) without what looks like a credential: people mistake one
-    setting for another."""
-    return word if not word or _is_number(word) else _told(word)
+    setting for another. The same few come with nearly every request."""
+    return _redact(word)
 
 
-_is_number = re.compile(r"[0-9a-f-]+").fullmatch  # as trace ids are, of which each comes once
-_told = functools.lru_cache(4096)(_redact)  # the same few come with nearly every request
+_is_number = re.compile(r"[0-9a-f-]*").fullmatch
+
+
+def told_once(word: str) -> str:
+    """The same of what comes once, as trace ids do."""
+    return word if _is_number(word) else _redact(word)
 
 
 def clipped(message: str) -> str:

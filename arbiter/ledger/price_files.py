@@ -14,6 +14,7 @@ from msgspec import Meta
 from arbiter import clock
 from arbiter.accounting.listed import PriceList
 from arbiter.accounting.price_formats import BadPrices, parse
+from arbiter.config import spoken
 from arbiter.config.rates import Pricing
 from arbiter.config.units import LATEST_MS
 from arbiter.log import Log
@@ -100,8 +101,8 @@ def age(pricing: Pricing) -> tuple[str, int]:
     from arbiter.accounting import genai
 
     now = datetime.datetime.fromtimestamp(clock.now_ms() / 1000, datetime.UTC)
-    # It bears no date of its own: what it says of the past it knew by then.
-    newest = genai.packaged().newest(now.date()) or datetime.date(1970, 1, 1)
+    # It bears no date of its own: what it says of the past, as far as this release's own knowledge goes, it knew then.
+    newest = genai.packaged().newest(min(now.date(), spoken.AS_OF)) or datetime.date(1970, 1, 1)
     return genai.packaged().name, int(
         datetime.datetime.combine(newest, datetime.time(), datetime.UTC).timestamp() * 1000
     )

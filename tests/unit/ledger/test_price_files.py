@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import threading
 import time
@@ -10,6 +11,7 @@ import pytest
 
 from arbiter import clock
 from arbiter.accounting.price_formats import BadPrices
+from arbiter.config import spoken
 from arbiter.config.rates import Pricing
 from arbiter.ledger import fetch, price_fetch, price_files
 from arbiter.ledger.fetch import Unfetched
@@ -34,6 +36,16 @@ def test_what_is_kept_is_asked_before_the_releases_own(tmp_path):
     assert find(pricing) == [1_000_000, None]
     first = price_files.load(pricing)[0]
     assert first.name.startswith("litellm of 20") and first.name.endswith(kept.sha256[:8])
+
+
+@pytest.mark.parametrize("years", [0, 3])
+def test_the_releases_list_does_not_become_newer_by_prices_that_it_scheduled(tmp_path, monkeypatch, years):
+    """It dates changes of days to come. When one of them has come, nobody has looked at the list since."""
+    later_ms = clock.now_ms() + years * 366 * 86_400_000
+    monkeypatch.setattr(clock, "now_ms", lambda: later_ms)
+    _, of_ms = price_files.age(Pricing(stored=tmp_path / "prices.json"))
+    of = datetime.datetime.fromtimestamp(of_ms / 1000, datetime.UTC).date()
+    assert datetime.date(2026, 1, 1) < of <= spoken.AS_OF
 
 
 def test_what_is_no_list_changes_nothing(tmp_path):
