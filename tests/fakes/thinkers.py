@@ -47,9 +47,11 @@ class Refused(Exception):
 
 
 class Thinker:
-    """What they have in common. `minted` is what it thought, by the id of the call that followed."""
+    """What they have in common. `minted` is what it thought, by the id of the call that followed. One that `insists`
+    wants it back also where its vendor would do without."""
 
     PREFIX: ClassVar[str]
+    insists = True
 
     def __init__(self, *, says: bool = True) -> None:
         self.port = free_port()
@@ -127,11 +129,9 @@ ARGUMENTS = ['{"path": ', '"a.txt"', "}"]
 
 
 class Claude(Thinker):
-    """With adaptive thinking Anthropic takes a call without its thought, too; this one does where it is told not to
-    `insist`."""
+    """With adaptive thinking Anthropic takes a call without its thought, too: as this one does where it is lenient."""
 
     PREFIX = "claude"
-    insists = True
 
     def __init__(self, *, says: bool = True, same_as: Claude | None = None) -> None:
         super().__init__(says=says)
@@ -382,7 +382,8 @@ class Compat(DeepSeek):
                     raise Refused(f"messages[{place}]: Corrupted thought signature.")
             for call in message.get("tool_calls", ()):
                 done += 1
-                if call.get("extra_content") != self.minted.get(call["id"], self.ELSEWHERE):
+                own = self.minted.get(call["id"], self.ELSEWHERE)
+                if call.get("extra_content") not in ((own,) if self.insists else (own, self.ELSEWHERE)):
                     raise Refused("Function call is missing a thought_signature in functionCall parts.")
         return done
 
