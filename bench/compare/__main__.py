@@ -1,7 +1,7 @@
 """Measure Arbiter beside every peer that is installed.
 
     bash bench/compare/peers.sh           install the peers (into .cache/peers), once
-    python -m bench.compare               all workloads, three rounds in turns: about eleven minutes with all peers
+    python -m bench.compare               all workloads, three rounds in turns: about ten minutes with all peers
     python -m bench.compare --only unary --peers arbiter,rolter
     python -m bench.compare --smoke       seconds; does everything work, whatever it costs?
     python -m bench.compare --from bench/results/compare.json    the table and the chart of an earlier run
@@ -116,6 +116,7 @@ def main() -> int:
     if options.earlier:
         result = json.loads(options.earlier.read_text("utf-8"))
         print(figures.report(result))
+        options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "compare.svg").write_text(chart.svg(result), "utf-8")
         return 0
     workloads = [w for w in WORKLOADS if options.only.lower() in w.name.lower()]

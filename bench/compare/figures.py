@@ -165,7 +165,9 @@ def memory(result: Mapping[str, Any]) -> list[str]:
     """Resident memory: at rest, at the most, and per open stream of the workload with the most of them."""
     streams = max((w for w in result["workloads"] if w["events"]), key=lambda w: w["connections"], default=None)
     at = f"{streams['connections']:,} streams" if streams else "streams"
-    lines = head("resident memory, all processes", "at rest MB", "at most MB", f"KB per stream, {at}")
+    lines = head(
+        "resident memory, all processes", "at rest MB", "its worker alone", "at most MB", f"more per stream KB, {at}"
+    )
     for peer in result["peers"]:
         runs = [run for by_peer in result["runs"].values() for run in by_peer.get(peer["name"], [])]
         if not runs:
@@ -177,6 +179,7 @@ def memory(result: Mapping[str, Any]) -> list[str]:
             row(
                 peer["name"],
                 number(min(run["rss_before"] for run in runs) / 1e6, 0),
+                number(min(run["worker_rss_before"] for run in runs) / 1e6, 0) if runs[0]["worker_rss_before"] else "–",
                 number(max(run["rss_peak"] for run in runs) / 1e6, 0),
                 number(grown[0], 0) if grown else "–",
             )
@@ -187,13 +190,15 @@ def memory(result: Mapping[str, Any]) -> list[str]:
 def report(result: Mapping[str, Any]) -> str:
     """Everything, as Markdown."""
     facts = result["facts"]
+    rounds = "one round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds in turns"
+    paced = " (two where streams are paced)" if facts["rounds"] > 2 else ""
     parts = [
         [
             f"Measured {facts['date']} on {facts['machine']}, load {facts['load_before']:.1f} before it began; "
-            f"{facts['versions']}. Medians of {facts['rounds']} rounds in turns (two where streams are paced); in "
-            "brackets the lowest and highest of one round.",
+            f"{facts['versions']}. Medians of {rounds}{paced}; in brackets the lowest and highest of one round.",
         ],
         overview(result),
+        ["What each does beside: " + "; ".join(f"{peer['name']}: {peer['keeps']}" for peer in result["peers"]) + "."],
         *(detail(w, result) for w in result["workloads"]),
         latency(result),
         memory(result),

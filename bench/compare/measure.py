@@ -74,7 +74,7 @@ def run(client: Client, contender: Contender, w: Workload, requests: int, number
     root = way.root(w.answer)
     pids = process.tree(root)
     workers = (way.worker,) if way.worker else ()
-    rest = sum(map(process.rss_bytes, pids))
+    rest, worker_rest = (sum(map(process.rss_bytes, of)) for of in (pids, workers))
     all_ns, worker_ns = process.cpu_ns(pids), process.cpu_ns(workers)
     with process.Peak(*pids) as peak:
         report = client.ask(way.target(w.answer, w.speaks, w.tls), w, requests)
@@ -95,6 +95,7 @@ def run(client: Client, contender: Contender, w: Workload, requests: int, number
         "first_us": report["first_us"],
         "total_us": report["total_us"],
         "rss_before": rest,
+        "worker_rss_before": worker_rest,
         "rss_peak": peak.bytes,
     }
 

@@ -30,9 +30,9 @@ class Workload:
     paced: bool = False
     speaks: Speaks = "chat"
     tls: bool = False
-    aim_s: float = 1.5
+    aim_s: float = 1.2
     rounds_at_most: int = 99
-    limit_s: float = 25.0
+    limit_s: float = 20.0
 
     @property
     def crosses(self) -> bool:

@@ -25,5 +25,5 @@ PEER = Peer(
     f"{INSTALLER} aiohttp_proxy",
     lambda: venv_version("aiohttp_proxy", "aiohttp"),
     start,
-    keeps="nothing: bytes in, bytes out",
+    keeps="nothing",
 )

@@ -40,5 +40,5 @@ def start(place: Place) -> Iterator[Way]:
 
 PEER = Peer(
     "LiteLLM", f"{INSTALLER} litellm", lambda: venv_version("litellm", "litellm"), start, crosses=True,
-    keeps="prices and callbacks in memory (no database here)",
+    keeps="prices and callbacks in memory, no database here",
 )  # fmt: skip

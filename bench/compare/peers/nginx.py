@@ -39,4 +39,4 @@ def start(place: Place) -> Iterator[Way]:
         yield Way(target, root=lambda answer: peer.pids[0], worker=peer.serving)
 
 
-PEER = Peer("nginx", "apt-get install nginx-light", version, start, tls=True, keeps="nothing: bytes in, bytes out")
+PEER = Peer("nginx", "apt-get install nginx-light", version, start, tls=True, keeps="nothing")

@@ -33,4 +33,4 @@ def start(place: Place) -> Iterator[Way]:
         yield Way(target, root=lambda answer: child.pid)
 
 
-PEER = Peer("Portkey", f"{INSTALLER} portkey", version, start)
+PEER = Peer("Portkey", f"{INSTALLER} portkey", version, start, keeps="retries, hooks")

@@ -39,5 +39,5 @@ def start(place: Place) -> Iterator[Way]:
 
 PEER = Peer(
     "rolter", f"{INSTALLER} rolter", lambda: venv_version("rolter", "rolter"), start, crosses=True,
-    keeps="metrics (no database here)",
+    keeps="metrics, no database here",
 )  # fmt: skip

@@ -45,4 +45,10 @@ def start(place: Place) -> Iterator[Way]:
         )
 
 
-PEER = Peer("TensorZero", f"{INSTALLER} tensorzero", lambda: venv_version("tensorzero", "tensorzero"), start)
+PEER = Peer(
+    "TensorZero",
+    f"{INSTALLER} tensorzero",
+    lambda: venv_version("tensorzero", "tensorzero"),
+    start,
+    keeps="its own ids and metrics, no database here",
+)

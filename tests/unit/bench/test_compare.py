@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as tree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def record(number: int, us: float | None, **more: Any) -> dict[str, Any]:
     return {
         "round": number, "us": us, "worker_us": None, "per_s": 100.0, "asked": 50, "lost": 0, "losses": {},
         "complaint": "", "first_us": latency, "total_us": latency, "rss_before": 20_000_000, "rss_peak": 30_240_000,
+        "worker_rss_before": 8_000_000,
         **more,
     }  # fmt: skip
 
@@ -109,7 +111,7 @@ def test_the_report_is_a_table_for_each_question() -> None:
     assert ["Mute", "fails: status: HTTP/1.1 404 / no such thing", *["–"] * 6] in rows
     assert ["Arbiter", "0.200 (0.200–0.200)", "0.400 (0.400–0.400)"] in rows
     # 10.24 MB more for 1,000 streams
-    assert ["Arbiter", "20", "30", "10"] in rows
+    assert ["Arbiter", "20", "8", "30", "10"] in rows
     # every row of a table is as wide as its head
     for table in text.split("\n\n")[1:]:
         assert len({line.count("|") for line in table.splitlines()}) == 1
@@ -153,7 +155,7 @@ def test_places_on_the_axis_are_equal_for_equal_factors() -> None:
 
 
 def test_a_slow_peer_is_asked_for_less_but_for_whole_turns() -> None:
-    unary = WORKLOADS[0]
+    unary = replace(WORKLOADS[0], aim_s=1.5)
     assert unary.requests(1e6) == unary.most
     assert unary.requests(100) == 160  # 1.5 s of it, in turns of 32
     assert unary.requests(0.1) == unary.connections
