@@ -25,8 +25,10 @@ def of_request(at_ms: int) -> tuple[str, str]:
 
     Whoever keeps an index of trace ids writes to a few pages of it at a time, and not to one for each.
     """
-    luck = f"{_unique.getrandbits(196):049x}"
-    return f"{at_ms:012x}{luck[:20]}", f"{at_ms >> 10 & 0xFFF:03x}{luck[20:]}"
+    # Digits of bytes cost a third of what a number's do.
+    luck = _unique.getrandbits(200).to_bytes(25, "big").hex()
+    second = (at_ms >> 10 & 0xFFF).to_bytes(2, "big").hex()
+    return at_ms.to_bytes(6, "big").hex() + luck[:20], second[1:] + luck[21:]
 
 
 def draw() -> float:

@@ -11,20 +11,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from arbiter.clock import monotonic
 
 TICK_S = 0.05  # SPEC 3.4 wants an early-leaving unary client noticed by 350 ms: 250 ms of grace, then one or two ticks
 
 
-class Alarm:
+class Alarm(msgspec.Struct, eq=False):
     """One pending call, and whether it `rang`. `off()` drops it and all that it holds; a second `off()` is fine."""
 
-    __slots__ = ("call", "due", "rang")
-
-    def __init__(self, due: float, call: Callable[[], object]) -> None:
-        self.due = due
-        self.call: Callable[[], object] | None = call
-        self.rang = False
+    due: float
+    call: Callable[[], object] | None
+    rang: bool = False
 
     def off(self) -> None:
         self.call = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 from msgspec import Raw
 
 from arbiter.accounting.densities import Pair, Sums, density, is_believable
@@ -86,16 +87,13 @@ class Amounts:
             self._told, self._learned = told, dict(told)
 
 
-class Amount:
+class Amount(msgspec.Struct, eq=False):
     """How large one prompt is. It is looked through when somebody first wants to know, and once."""
 
-    __slots__ = ("_amounts", "_size", "client", "members")
-
-    def __init__(self, amounts: Amounts, members: Mapping[str, Raw], client: str) -> None:
-        self._amounts = amounts
-        self._size: Size | None = None
-        self.members = members
-        self.client = client
+    _amounts: Amounts
+    members: Mapping[str, Raw]
+    client: str
+    _size: Size | None = None
 
     @property
     def size(self) -> Size:

@@ -27,54 +27,33 @@ MAX_VALUES = 100_000
 _COUNTS = ("/count_tokens", "/input_tokens", ":countTokens")
 
 
-class Ask:
+class Ask(msgspec.Struct, eq=False):
     """One request, opened one level deep. `path` is the endpoint's path below the format's base."""
 
-    __slots__ = ("_handed", "_is_long", "_request", "_seems_sealed", "amount", "claim", "client", "counts_tokens",
-                 "edits", "format", "incoming", "is_of_stored", "limits", "method", "opened", "owner", "path", "stream",
-                 "trace_id", "vault", "window")  # fmt: skip
+    format: Wire
+    path: str
+    opened: native.Opened
+    incoming: Incoming
+    limits: Limits
+    stream: bool
+    trace_id: str
+    amount: Amount | None = None  # of input
+    owner: str | None = None  # the client that asks; None where it is unattributed
+    client: str | None = None  # its name; unlike an owner, it is the same when a login was refreshed
+    vault: Vault | None = None  # of reasoning that clients hand along; None where there is no key for it
+    method: str = "POST"
+    is_of_stored: bool = False  # it is about an answer that a provider keeps, and has no body
+    claim: Callable[[], bool] = lambda: False  # whether a stored answer's tokens are yet to be counted; they are then
+    edits: tuple[str, ...] = ()  # JSON paths that were changed since the client sent it
+    window: str = ""  # that the model's name asks for, as it stands there (`routing.undeclared`)
+    counts_tokens: bool = False
+    _request: Request | None = None
+    _handed: HandedAlong | None = None
+    _seems_sealed: bool | None = None
+    _is_long: bool | None = None
 
-    def __init__(
-        self,
-        format: Wire,
-        path: str,
-        opened: native.Opened,
-        incoming: Incoming,
-        limits: Limits,
-        *,
-        stream: bool,
-        trace_id: str,
-        amount: Amount | None = None,
-        owner: str | None = None,
-        client: str | None = None,
-        vault: Vault | None = None,
-        method: str = "POST",
-        is_of_stored: bool = False,
-        claim: Callable[[], bool] = lambda: False,
-        edits: tuple[str, ...] = (),
-        window: str = "",
-    ) -> None:
-        self.format = format
-        self.path = path
-        self.opened = opened
-        self.incoming = incoming
-        self.limits = limits
-        self.stream = stream
-        self.trace_id = trace_id
-        self.amount = amount  # of input
-        self.method = method
-        self.is_of_stored = is_of_stored  # it is about an answer that a provider keeps, and has no body
-        self.claim = claim  # whether the tokens of the stored answer are yet to be counted; they are then
-        self.owner = owner  # the client that asks; None where it is unattributed
-        self.client = client  # its name; unlike an owner, it is the same when a login was refreshed
-        self.vault = vault  # of reasoning that clients hand along; None where there is no key for it
-        self.edits = edits  # JSON paths that were changed since the client sent it
-        self.window = window  # that the model's name asks for, as it stands there (`routing.undeclared`)
-        self.counts_tokens = path.endswith(_COUNTS)
-        self._request: Request | None = None
-        self._handed: HandedAlong | None = None
-        self._seems_sealed: bool | None = None
-        self._is_long: bool | None = None
+    def __post_init__(self) -> None:
+        self.counts_tokens = self.path.endswith(_COUNTS)
 
     @property
     def is_background(self) -> bool:
@@ -95,23 +74,14 @@ class Ask:
 
     def edited(self, members: Mapping[str, msgspec.Raw], changed: tuple[str, ...]) -> Ask:
         """The same request with other `members`; `changed` are the JSON paths at which they differ."""
-        return Ask(
-            self.format,
-            self.path,
-            msgspec.structs.replace(self.opened, members=dict(members)),
-            self.incoming,
-            self.limits,
-            stream=self.stream,
-            trace_id=self.trace_id,
-            amount=self.amount,
-            owner=self.owner,
-            client=self.client,
-            vault=self.vault,
-            method=self.method,
-            is_of_stored=self.is_of_stored,
-            claim=self.claim,
+        return msgspec.structs.replace(
+            self,
+            opened=msgspec.structs.replace(self.opened, members=dict(members)),
             edits=self.edits + changed,
-            window=self.window,
+            _request=None,
+            _handed=None,
+            _seems_sealed=None,
+            _is_long=None,
         )
 
     def request(self) -> Request:

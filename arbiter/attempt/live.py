@@ -14,6 +14,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.books import Attempt
 from arbiter.attempt.lanes import Lane
@@ -270,39 +272,29 @@ class StreamRelay:
         return self._lane.facts(self.course, self.first_event_ns, self.last_event_ns)
 
 
-class Live:
+class Live(msgspec.Struct, eq=False):
     """An answer in hand: a whole one (`body`), or a stream whose first event has come.
 
     `kind` is the media type of what the client gets, None where that is what the upstream's own header says.
     `on_close` hears how it ended, once.
     """
 
-    __slots__ = ("_measured", "_sent_ns", "account", "attempt", "body", "exchange", "facts", "fidelity", "kind",
-                 "on_close", "rung", "status", "stream")  # fmt: skip
+    rung: Rung
+    account: Account
+    attempt: Attempt
+    exchange: Answering
+    fidelity: str
+    _measured: Measured | None
+    _sent_ns: int
+    on_close: Callable[[Live, ArbiterError | None], None] | None = None
+    body: bytes = b""
+    kind: str | None = None
+    facts: Facts | None = None
+    stream: StreamRelay | None = None
 
-    def __init__(
-        self,
-        rung: Rung,
-        account: Account,
-        attempt: Attempt,
-        exchange: Answering,
-        fidelity: str,
-        measured: Measured | None,
-        sent_ns: int,
-    ) -> None:
-        self.rung = rung
-        self.fidelity = fidelity
-        self.account = account
-        self.on_close: Callable[[Live, ArbiterError | None], None] | None = None
-        self._measured = measured
-        self._sent_ns = sent_ns
-        self.attempt = attempt
-        self.exchange = exchange
-        self.status = exchange.status
-        self.body = b""
-        self.kind: str | None = None
-        self.facts: Facts | None = None
-        self.stream: StreamRelay | None = None
+    @property
+    def status(self) -> int:
+        return self.exchange.status
 
     def give_up(self, error: ArbiterError) -> None:
         """The answer goes no further, because of `error`. Where it is over already, this does nothing."""

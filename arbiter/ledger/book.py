@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
+import msgspec
 from msgspec import Raw
 
 from arbiter.accounting import ratelimits
@@ -43,17 +44,15 @@ class Pen(Protocol):
     def settle(self, request: RequestRow) -> None: ...
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One open attempt. It is closed exactly once; closing it again does nothing."""
 
-    __slots__ = ("_book", "_prompt", "answered_ns", "is_open", "row", "sent_ns")
-
-    def __init__(self, book: Book, row: AttemptRow, prompt: Prompt | None = None) -> None:
-        self._book = book
-        self._prompt = prompt
-        self.row = row
-        self.sent_ns = self.answered_ns = monotonic_ns()
-        self.is_open = True
+    _book: Book
+    row: AttemptRow
+    _prompt: Prompt | None
+    sent_ns: int
+    answered_ns: int
+    is_open: bool = True
 
     def sent(self) -> None:
         """The request is on its way: there is time now to look at what it says."""
@@ -176,7 +175,8 @@ class Book:
             conversation=self.conversation,
         )
         self._pen.open(request, row)
-        return Attempt(self, row, self.prompt.sent(edited, marked) if self.prompt is not None else None)
+        prompt, now_ns = self.prompt, monotonic_ns()
+        return Attempt(self, row, prompt.sent(edited, marked) if prompt is not None else None, now_ns, now_ns)
 
     def note(self, row: AttemptRow, prompt: Prompt | None = None) -> None:
         """One attempt is complete, but for what `prompt` has to tell."""

@@ -189,12 +189,15 @@ class Reading:
         """Read it now, or in a thread where it is long."""
         if self.is_over or self._future is not None:
             return
-        # What is wrong with it, `read` finds out as well, and says so. Nor is there a thread once the worker has ended.
-        with contextlib.suppress(Exception):
+        try:
             if (len(self._body) or self._look()) > AT_ONCE_BYTES:
                 self._future = self._prefixes.submit(self.fold)
                 self._future.add_done_callback(self._folded_elsewhere)
                 return
+        except Exception:
+            # What is wrong with it, `read` finds out as well, and says so. Nor is there a thread once the worker has
+            # ended.
+            pass
         self.read()
 
     def _folded_elsewhere(self, future: Future[None]) -> None:

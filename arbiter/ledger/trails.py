@@ -20,6 +20,7 @@ from array import array
 from bisect import bisect_right
 from typing import NamedTuple
 
+import msgspec
 from xxhash import xxh3_128
 
 from arbiter._speedups.py.chain import Folded, Led
@@ -36,7 +37,7 @@ _NO_ENDS = array("Q")
 _SELF_DELIMITING = b'}]"'
 
 
-class Chain(NamedTuple):
+class Chain(msgspec.Struct, frozen=True):
     """The chain of one request over its `head`: of each input where it ends, its link, and whether a model wrote it."""
 
     head: Head

@@ -13,7 +13,7 @@ behind it holds is never looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -58,7 +58,7 @@ _MOST_REMINDERS = 256
 _REMEMBERED = 4096
 
 
-class Slot(NamedTuple):
+class Slot(msgspec.Struct, frozen=True, gc=False):
     """`key` is 16 bytes; `source` says in words where it came from.
 
     `opener` is the hash of the user's first text, when the conversation is met for the first time and the text is long
@@ -70,7 +70,7 @@ class Slot(NamedTuple):
     opener: bytes = b""
 
 
-class _Said(NamedTuple):
+class _Said(msgspec.Struct, frozen=True, gc=False):
     """One message's text, canonical: its hash and its length. `role` is "system", "user" or "" (anybody else)."""
 
     role: str
@@ -81,7 +81,7 @@ class _Said(NamedTuple):
 _SILENT_USER = _Said("user")
 
 
-class _Opener(NamedTuple):
+class _Opener(msgspec.Struct, frozen=True, gc=False):
     """`family` is the hash of the system prompt, `user` that of the user's first text (empty where there is none)."""
 
     family: bytes
@@ -167,7 +167,7 @@ class Affinity:
             if len(self._slots) >= _REMEMBERED:
                 self._slots.clear()
             self._slots[spelt] = slot
-        return slot._replace(opener=opener.user) if opener.user_chars >= MIN_CHARS else slot
+        return Slot(slot.key, source, opener.user) if opener.user_chars >= MIN_CHARS else slot
 
     def named(self, messages: Raw | None) -> bytes:
         """The hash of the text that a request for a title is about: what follows its own words, as `Slot.opener` has

@@ -19,7 +19,7 @@ Which blocks may go, by what Anthropic says of thinking and by how it answers:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import xxhash
@@ -42,7 +42,7 @@ _UNREADABLE = (BadRequest, msgspec.MsgspecError, RecursionError, UnicodeError)
 _encode = msgspec.json.Encoder().encode
 
 
-class Stripped(NamedTuple):
+class Stripped(msgspec.Struct, frozen=True):
     """A request without what another account signed, and which of its members had to change."""
 
     members: Mapping[str, Raw]
