@@ -105,10 +105,6 @@ class Blotter:
         # Nearly always there is none, which a search tells in a third of the time.
         return self._words.sub("***", text) if self._words and self._words.search(text) else text
 
-    def word(self, text: str | None, most_chars: int) -> str | None:
-        """The beginning of a text that somebody else chose, if there is one."""
-        return self(text[:most_chars]) if text is not None else None
-
     def raw(self, data: bytes) -> bytes:
         return self._bytes.sub(b"***", data) if self._bytes else data
 
