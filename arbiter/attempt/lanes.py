@@ -48,7 +48,6 @@ from arbiter.wire.openai_models import Dialect, dialect
 from arbiter.wire.openai_servers import taken
 from arbiter.wire.places import place_of
 from arbiter.wire.responses_errors import failed_after
-from arbiter.wire.responses_parse import ENCRYPTED
 from arbiter.wire.sealer import Sealer
 from arbiter.wire.translated import Heard, TranslatedStream, size_of
 from arbiter.wire.vault import Origin, home_of
@@ -368,7 +367,6 @@ class StoredLane(NativeLane):
 
 _UNSEALED = {
     *((name, name) for name in FORMATS if name != native.RESPONSES),  # whose items get ids of the gateway's
-    *((native.GEMINI, name) for name in FORMATS),  # its clients need not say whose call is whose
     (native.MESSAGES, native.GEMINI),  # whose signatures pass as they are (`wire.signatures`)
     (native.MESSAGES, bedrock_converse.name),  # the same
 }
@@ -458,8 +456,6 @@ class TranslatedLane:
         """What hands the reasoning along, where the client would bring it back and the upstream take it again."""
         ask = self._ask
         if ask.vault is None or (self._ours.name, self.format.name) in _UNSEALED:
-            return None
-        if self._ours.name == native.RESPONSES and ENCRYPTED not in bytes(ask.opened.members.get("include", b"")):
             return None
         takes = self._takes()
         if takes is not None and takes.reasoning is None and not takes.signs:

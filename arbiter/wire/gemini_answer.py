@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from arbiter import _speedups
-from arbiter.model import Answer, Finish, Refusal, Text, Thinking, ToolCall, Usage
+from arbiter.model import Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
+from arbiter.wire.gemini_sealed import signature_of
 from arbiter.wire.gemini_turns import arguments_of
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.signatures import googles
@@ -89,6 +90,8 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
             if part.text:
                 parts.append({"text": part.text, "thought": True})
             signature = googles(part.signature) or signature
+        elif type(part) is SealedThinking:
+            signature = signature_of(part.item, part.call_id)
         elif type(part) is ToolCall:
             parts.append(call_part(part.id, part.name, part.arguments, signature))
             signature = None

@@ -37,7 +37,7 @@ ERROR_TYPES: dict[ErrorClass, str] = {
     ErrorClass.CONFIG: "INTERNAL",
     ErrorClass.INTERNAL: "INTERNAL",
 }
-"""`error.status` by class. Google has few; `reason` in its details is the class itself."""
+"""`error.status` by class. Google has few; `reason` in its details is the class itself, or what is more exact."""
 
 _INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _RETRY = "type.googleapis.com/google.rpc.RetryInfo"
@@ -62,7 +62,8 @@ def body_of(error: ArbiterError, trace_id: str, wait: str | None) -> dict[str, o
     metadata = {"trace_id": trace_id}
     if error.param is not None:
         metadata["field"] = error.param
-    info: dict[str, object] = {"@type": _INFO, "reason": error.code.upper(), "domain": "arbiter", "metadata": metadata}
+    reason = (error.word or error.code).upper()
+    info: dict[str, object] = {"@type": _INFO, "reason": reason, "domain": "arbiter", "metadata": metadata}
     details = [info]
     if wait is not None and wait.isdecimal():
         details.append({"@type": _RETRY, "retryDelay": f"{wait}s"})

@@ -25,6 +25,7 @@ from arbiter.model import (
     Part,
     Reasoning,
     Request,
+    SealedThinking,
     Text,
     Thinking,
     Tool,
@@ -37,6 +38,7 @@ from arbiter.wire.gemini_models import level_of
 from arbiter.wire.gemini_names import REQUEST, camel
 from arbiter.wire.gemini_parts import FORMAT
 from arbiter.wire.gemini_schema import json_schema
+from arbiter.wire.gemini_sealed import item_of
 from arbiter.wire.json import ABSENT, blame, check_text, decode, encode, present
 from arbiter.wire.signatures import tagged
 
@@ -184,8 +186,8 @@ class _Conversation:
             if one.function_response is not None:
                 results.append(Message("tool", (self._result(one.function_response, f"{here}functionResponse."),)))
             elif one.function_call is not None:
-                _sign(found, one)
-                found.append(self._call(one.function_call))
+                sealed = _sign(found, one)
+                found.append(self._call(one.function_call, sealed.call_id if sealed is not None else None))
             elif one.text is not None:
                 _say(found, one, is_model=role == "assistant")
             else:
@@ -196,10 +198,11 @@ class _Conversation:
         said = found[0].text if len(found) == 1 and type(found[0]) is Text else tuple(found)
         return [*results, Message(role, said)]  # type: ignore[arg-type]  # one of _ROLES
 
-    def _call(self, call: parts.Call) -> ToolCall:
+    def _call(self, call: parts.Call, told: str | None) -> ToolCall:
+        """Return a call; `told` is the id that it had when it was told, where its signature says so."""
         if self._answered:
             self._open, self._answered = [], False
-        id = call.id or self._fresh()
+        id = call.id or told or self._fresh()
         while id in self._ids:  # some servers count from zero in each turn
             id = self._fresh()
         self._ids.add(id)
@@ -222,16 +225,23 @@ class _Conversation:
         return f"call_{self._count}"
 
 
-def _sign(found: list[Part], one: parts.Members) -> None:
-    """Put the signature that a part bears behind the thought that led to it, which may have no words."""
+def _sign(found: list[Part], one: parts.Members) -> SealedThinking | None:
+    """Put the signature that a part bears behind the thought that led to it, which may have no words; return it where
+    it is this gateway's own."""
     if not one.thought_signature:
-        return
+        return None
+    item = item_of(one.thought_signature)
+    if item is not None:
+        sealed = SealedThinking(*item)
+        found.append(sealed)
+        return sealed
     signature = tagged(one.thought_signature)
     last = found[-1] if found else None
     if type(last) is Thinking and last.signature is None:
         found[-1] = Thinking(last.text, signature)
     else:
         found.append(Thinking("", signature))
+    return None
 
 
 def _say(found: list[Part], one: parts.Members, *, is_model: bool) -> None:
@@ -250,7 +260,8 @@ def _say(found: list[Part], one: parts.Members, *, is_model: bool) -> None:
     elif text or not is_model:
         found.append(Text(text))
     if one.thought_signature:
-        found.append(Thinking("", tagged(one.thought_signature)))
+        item = item_of(one.thought_signature)
+        found.append(SealedThinking(*item) if item is not None else Thinking("", tagged(one.thought_signature)))
 
 
 def _tools(tools: list[dict[str, Raw]]) -> tuple[Tool | OpaqueTool, ...]:

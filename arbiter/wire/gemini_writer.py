@@ -29,12 +29,14 @@ from arbiter.model import (
     Started,
     TextDelta,
     ThinkingDelta,
+    ThinkingSealed,
     ThinkingSigned,
     Usage,
     UsageReported,
 )
 from arbiter.wire.gemini_answer import call_part, candidate, write_usage
 from arbiter.wire.gemini_errors import write_error_event
+from arbiter.wire.gemini_sealed import signature_of
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.moulds import NO_MOULDS, Moulds
 from arbiter.wire.signatures import googles
@@ -121,6 +123,8 @@ class GeminiWriter:
             return self._say(event.text, self._moulds.reasoning)
         if type(event) is ThinkingSigned:
             self._signature = googles(event.signature) or self._signature
+        elif type(event) is ThinkingSealed:
+            self._signature = signature_of(event.item, event.call_id)
         elif type(event) is CallStarted:
             self._begin(event)
         elif type(event) is CallDelta:

@@ -16,7 +16,7 @@ _LIST = msgspec.json.Decoder(list[Raw])
 _ENTRY = msgspec.json.Decoder(dict[str, Raw])
 
 _WHOSE = ("role", "name", "tool_call_id", "type", "call_id")
-_INSIDE = ("content", "output")
+_INSIDE = ("content", "output", "parts")
 _WORD_BYTES = 256
 MAX_ENTRIES = 2000  # some 20 us each; others wait meanwhile
 Parse = Callable[[Mapping[str, Raw]], Request]
@@ -28,7 +28,7 @@ def place_of(part: object, members: Mapping[str, Raw], parse: Parse) -> str | No
     Shapes: None where there is none, as for what stands in `system`, or it is not among the first MAX_ENTRIES. Each
     entry is read again, in a request of its own. An item of Responses may be the part itself.
     """
-    name = "messages" if "messages" in members else "input"
+    name = next((one for one in ("messages", "contents") if one in members), "input")
     left = MAX_ENTRIES
     try:
         entries = _LIST.decode(members.get(name, b"[]"))

@@ -17,18 +17,23 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import nesting
-from arbiter.wire import bound, bound_responses, marked, signatures
+from arbiter.wire import bound, bound_responses, gemini_sealed, marked, signatures
 from arbiter.wire.bound import Stripped
+from arbiter.wire.gemini_models import abilities_of
+from arbiter.wire.gemini_turns import MADE_ELSEWHERE
 from arbiter.wire.json import encode
 from arbiter.wire.marked import Cutter
-from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
+from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES
 from arbiter.wire.openai_models import dialect
 from arbiter.wire.restored import HandedAlong
 from arbiter.wire.vault import MARK, is_sealed
 
 _BLANK = b" \t\r\n"
-_CONVERSATIONS = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input"}
+_CONVERSATIONS = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input", GEMINI: "contents"}
 _WORDS = (MARK, signatures.GEMINI.encode())
+_BEGINNINGS = {MESSAGES: _WORDS, GEMINI: (gemini_sealed.MARK, gemini_sealed.MARK)}
+"""What a string with something for this module to look at begins with, by format; MARK in those that are not here."""
+_SIGNATURES = (b"thoughtSignature", b"thought_signature")
 _THINKING_OFF = Raw(b'{"type":"disabled"}')
 _CLEARS_THINKING = b"clear_thinking"
 
@@ -39,7 +44,7 @@ def may_hold(format: str, members: Mapping[str, Raw]) -> bool:
     if raw is None:
         return False
     # Within a text, the quote is escaped.
-    return nesting.begins(memoryview(raw), MARK, _WORDS[-1] if format == MESSAGES else MARK)
+    return nesting.begins(memoryview(raw), *_BEGINNINGS.get(format, (MARK, MARK)))
 
 
 def unsealed(format: str, members: Mapping[str, Raw], handed: HandedAlong, model: str) -> Stripped:
@@ -52,6 +57,9 @@ def unsealed(format: str, members: Mapping[str, Raw], handed: HandedAlong, model
     if format == CHAT:
         texts = handed.texts() if dialect(model).wants_reasoning else None
         return _changed(members, "messages", lambda cutter, place, turn: _chat(cutter, turn, place, texts))
+    if format == GEMINI:
+        elsewhere = abilities_of(model).wants_signatures
+        return _changed(members, "contents", lambda cutter, place, turn: _gemini(cutter, turn, elsewhere=elsewhere))
     assert format == MESSAGES, "no other format is translated"
     stripped = _changed(members, "messages", lambda cutter, place, turn: _messages(cutter, turn))
     return _thinking_off(stripped, members) if bound.is_open(members, _WORDS) else stripped
@@ -129,6 +137,42 @@ def _messages(cutter: Cutter, turn: bytes) -> bytes | None:
             kept = member.with_value(marked.joined(member.value, rest))
         after.append(kept.text)
     return marked.joined(turn, after)
+
+
+def _gemini(cutter: Cutter, turn: bytes, *, elsewhere: bool) -> bytes:
+    """Return a content without items; `elsewhere`: its first call then says that it was made elsewhere."""
+    if gemini_sealed.MARK not in turn or not marked.is_object(turn):
+        return turn
+    after: list[bytes] = []
+    for member in cutter.members_of(turn):
+        kept = member
+        if member.name == b"parts" and marked.is_array(member.value):
+            is_first, parts = True, []
+            for part in cutter.pieces_of(member.value):
+                is_call = b'"functionCall"' in part or b'"function_call"' in part
+                parts.append(_part(cutter, part, elsewhere=elsewhere and is_call and is_first))
+                is_first = is_first and not is_call
+            said = [part for part in parts if part is not None]
+            kept = member.with_value(marked.joined(member.value, said or [b'{"text":""}']))
+        after.append(kept.text)
+    return marked.joined(turn, after)
+
+
+def _part(cutter: Cutter, part: bytes, *, elsewhere: bool) -> bytes | None:
+    """Return a part without the item that it bears; None where there is nothing else."""
+    if gemini_sealed.MARK not in part or not marked.is_object(part):
+        return part
+    kept: list[bytes] = []
+    texts: list[bytes] = []
+    for member in cutter.members_of(part):
+        value = member.value.strip(_BLANK)
+        if member.name in _SIGNATURES and (marked.word(value) or "").startswith(gemini_sealed.MARK.decode()):
+            if elsewhere:
+                kept.append(member.with_value(b'"%b"' % MADE_ELSEWHERE.encode()).text)
+            continue
+        kept.append(member.text)
+        texts.append(value if member.name == b"text" else b"")
+    return None if texts == [b'""'] else marked.joined(part, kept)
 
 
 def _is_ours(cutter: Cutter, block: bytes) -> bool:

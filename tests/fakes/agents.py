@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from typing import Any, ClassVar
@@ -237,3 +238,19 @@ class GeminiAgent(Agent):
     def forget_plain_thoughts(self) -> None:
         for turn in self.history:
             turn["parts"] = [part for part in turn["parts"] if not part.get("thought")]
+
+
+class BareGeminiAgent(GeminiAgent):
+    """As clients that keep less of it: the AI SDK's knows no ids of calls, Google's for Python writes signatures in the
+    other alphabet of base64, gemini-cli drops thoughts, and texts that say nothing."""
+
+    def take(self, answer: Answer) -> None:
+        super().take(answer)
+        for turn in self.history:
+            turn["parts"] = [part for part in turn["parts"] if not part.get("thought") and part.get("text") != ""]
+            for part in turn["parts"]:
+                for name in ("functionCall", "functionResponse"):
+                    part.get(name, {}).pop("id", None)
+                if "thoughtSignature" in part:
+                    raw = base64.b64decode(part["thoughtSignature"], altchars=b"-_")
+                    part["thoughtSignature"] = base64.urlsafe_b64encode(raw).decode()

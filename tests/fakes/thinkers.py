@@ -291,7 +291,9 @@ class DeepSeek(Thinker):
 
 class Router(DeepSeek):
     PREFIX = "router"
-    MEMBERS: ClassVar[set[str]] = {"role", "content", "reasoning", "reasoning_details", "tool_calls"}
+    MEMBERS: ClassVar[set[str]] = {
+        "role", "content", "reasoning", "reasoning_content", "reasoning_details", "tool_calls"
+    }  # fmt: skip
 
     def judge(self, body: dict[str, Any], account: str) -> int:
         done = 0
@@ -366,7 +368,7 @@ class Router(DeepSeek):
 
 class Compat(DeepSeek):
     PREFIX = "compat"
-    MEMBERS: ClassVar[set[str]] = {"role", "content", "tool_calls", "extra_content"}
+    MEMBERS: ClassVar[set[str]] = {"role", "content", "tool_calls", "extra_content", "reasoning_content"}
     ELSEWHERE: ClassVar[Any] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
     def judge(self, body: dict[str, Any], account: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from arbiter.config.snapshot import key_digest
-from tests.fakes.agents import Agent, ChatAgent, MessagesAgent, ResponsesAgent
+from tests.fakes.agents import Agent, BareGeminiAgent, ChatAgent, GeminiAgent, MessagesAgent, ResponsesAgent
 from tests.fakes.client import Answer, ask, run
 from tests.fakes.gateway import ADMIN, ARBITER, Gateway
 from tests.fakes.origin import Origin
@@ -66,6 +66,9 @@ class Upstreams:
                                 "models": [{"id": GPT, "api": "responses"}]},
             },
             "aliases": {
+                "claude-then-gem": {"group": [f"claude/{CLAUDE}", f"gem/{GEM}"]},
+                "router-first": {"group": [f"router/{ROUTER}", f"claude/{CLAUDE}"]},
+                "compat-first": {"group": [f"compat/{COMPAT}", f"deep/{DEEP}"]},
                 "gem-then-claude": {"group": [f"gem/{GEM}", f"claude/{CLAUDE}"]},
                 "deep-first": {"group": [f"deep/{DEEP}", f"claude/{CLAUDE}", f"gpt/{GPT}"]},
                 "claude-first": {"group": [f"claude/{CLAUDE}", f"deep/{DEEP}", f"gpt/{GPT}"]},
@@ -120,7 +123,9 @@ CROSSINGS = [
     (MessagesAgent, COMPAT),
     (ResponsesAgent, COMPAT),
     (ResponsesAgent, f"rebuilt-gpt/{GPT}"),
+    *((GeminiAgent, model) for model in (CLAUDE, DEEP, GPT, ROUTER, COMPAT)),
 ]
+BARE = [(BareGeminiAgent, model) for model in (CLAUDE, DEEP, GPT, ROUTER, COMPAT)]
 AS_IT_IS = [
     (ChatAgent, ROUTER),
     (ChatAgent, COMPAT),
@@ -132,7 +137,7 @@ LANES = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"]
 
 @LANES
 @pytest.mark.parametrize("says", [True, False], ids=["speaking", "silent"])
-@pytest.mark.parametrize(("kind", "model"), CROSSINGS, ids=lambda one: getattr(one, "__name__", one))
+@pytest.mark.parametrize(("kind", "model"), CROSSINGS + BARE, ids=lambda one: getattr(one, "__name__", one))
 def test_five_thoughts_and_calls_survive(
     gateway: Gateway, upstreams: Upstreams, kind: type[Agent], model: str, stream: bool, says: bool
 ) -> None:
@@ -188,6 +193,23 @@ def test_the_items_alone_are_enough(
     run(main)
 
 
+@LANES
+@pytest.mark.parametrize("members", [{"include": []}, {"include": ["message.output_text.logprobs"], "store": True}])
+@pytest.mark.parametrize("model", [CLAUDE, DEEP, ROUTER])
+def test_a_responses_client_need_not_ask_for_what_it_will_be_asked_for(
+    gateway: Gateway, upstreams: Upstreams, model: str, members: dict[str, Any], stream: bool
+) -> None:
+    """`include` is about what OpenAI stores; elsewhere, who hands nothing along has lost it."""
+
+    async def main() -> None:
+        async with upstreams.listening():
+            agent = ResponsesAgent(gateway.port, model, stream=stream, **members)
+            await finish(agent, upstreams)
+            assert len(items_in(agent)) == STEPS + 1
+
+    run(main)
+
+
 FAILOVERS: list[tuple[type[Agent], str, str, str, dict[str, Any]]] = [
     (MessagesAgent, "deep-first", "deep", "claude", {"thinking": {"type": "adaptive"}}),
     (
@@ -204,6 +226,9 @@ FAILOVERS: list[tuple[type[Agent], str, str, str, dict[str, Any]]] = [
     (ResponsesAgent, "deep-then-gpt", "deep", "gpt", {}),
     (ResponsesAgent, "claude-first", "claude", "deep", {}),
     (ChatAgent, "gem-then-claude", "gem", "claude", {}),
+    (GeminiAgent, "claude-then-gem", "claude", "gem", {}),
+    (MessagesAgent, "router-first", "router", "claude", {}),
+    (ResponsesAgent, "compat-first", "compat", "deep", {}),
 ]
 
 
@@ -235,9 +260,10 @@ def test_a_failover_in_the_middle_of_a_loop_is_no_end_and_nor_is_the_way_back(
                     answer = await agent.turn()
                     assert answer.status == 200, (answer.body, [one.refusals for one in upstreams.all])
                 assert len(other.bodies) == seen + 2
-                if other is b:  # DeepSeek is told everybody's thoughts, as text
+                if other is b:  # DeepSeek is told everybody's thoughts, as text, where there is any
                     warning = answer.header("x-arbiter-warning") or ""
-                    assert warning.startswith("reasoning_left_out") == (b is not upstreams.deep)
+                    is_told = b is upstreams.deep and a is not upstreams.compat
+                    assert warning.startswith("reasoning_left_out") is not is_told
             if "budget_tokens" in str(members):
                 told = [(body["thinking"]["type"], "context_management" in body) for body in upstreams.claude.bodies]
                 assert told[-2:] == [("disabled", False)] * 2  # of an open loop without its first thoughts
@@ -340,7 +366,8 @@ def test_replicas_with_one_key_open_what_each_other_sealed(upstreams: Upstreams,
 
 
 def code_of(answer: Answer) -> str | None:
-    return answer.json["error"].get("code")
+    error = answer.json["error"]
+    return error["details"][0]["reason"].lower() if "details" in error else error.get("code")
 
 
 def broken(item: str) -> str:
@@ -355,6 +382,7 @@ def items_in(agent: Agent) -> list[tuple[dict[str, Any], str]]:
             found.append((one, "data"))
         if turn.get("encrypted_content"):
             found.append((turn, "encrypted_content"))
+        found += [(part, "thoughtSignature") for part in turn.get("parts", ()) if "thoughtSignature" in part]
         if turn.get("role") == "assistant" and isinstance(turn["content"], list):
             found += [(one, "data") for one in turn["content"] if one["type"] == "redacted_thinking"]
     return found
@@ -366,6 +394,9 @@ def place_in(agent: Agent) -> str:
         return f"input[{next(i for i, item in enumerate(agent.history) if item.get('encrypted_content'))}]: "
     if isinstance(agent, ChatAgent):
         return "messages[1]: "
+    if isinstance(agent, GeminiAgent):
+        parts = agent.history[1]["parts"]
+        return f"contents[1].parts[{next(i for i, part in enumerate(parts) if 'thoughtSignature' in part)}]: "
     kinds = [block["type"] for block in agent.history[1]["content"]]
     return f"messages[1].content[{kinds.index('redacted_thinking')}]: "
 
@@ -401,12 +432,13 @@ def test_what_was_tampered_with_is_refused_and_nobody_is_asked(
                 text = json.dumps(agent.history)
                 was, now = ("Step 1.", "Step 9.") if tampering == "text" else ("_call_", "_cell_")
                 agent.history = json.loads(text.replace(was, now))
-            own = {ChatAgent: DEEP, MessagesAgent: CLAUDE, ResponsesAgent: GPT}[kind]
+            own = {ChatAgent: DEEP, MessagesAgent: CLAUDE, ResponsesAgent: GPT, GeminiAgent: GEM}[kind]
             asked = sum(len(one.bodies) for one in upstreams.all)
             for agent.model in (model, own):
                 answer = await agent.turn()
                 assert (answer.status, code_of(answer)) == (400, "invalid_reasoning_content"), answer.body
-                assert answer.json["error"]["type"] == "invalid_request_error"
+                if kind is not GeminiAgent:
+                    assert answer.json["error"]["type"] == "invalid_request_error"
                 assert answer.json["error"]["message"].startswith(place_in(agent))
                 row = gateway.row(answer.trace_id)
                 assert (row["outcome"], row["error_class"]) == ("error", "bad_request")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from msgspec import msgpack, structs
 
 from arbiter.errors import InvalidReasoning
+from arbiter.fold import collect
 from arbiter.model import (
     CallDelta,
     CallStarted,
+    Ended,
     Event,
     Finish,
     Finished,
@@ -23,6 +26,7 @@ from arbiter.model import (
     RedactedThinking,
     Request,
     SealedThinking,
+    Started,
     Text,
     TextDelta,
     Thinking,
@@ -32,8 +36,17 @@ from arbiter.model import (
     ThinkingSigned,
     ToolCall,
 )
-from arbiter.wire import anthropic_messages, bedrock_converse, native, openai_chat, openai_responses
+from arbiter.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    gemini_sealed,
+    google_gemini,
+    native,
+    openai_chat,
+    openai_responses,
+)
 from arbiter.wire.format import Format
+from arbiter.wire.gemini_sealed import MARK, signature_of
 from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
 from arbiter.wire.restored import HandedAlong
 from arbiter.wire.sealer import Sealer
@@ -213,7 +226,10 @@ STREAMS: dict[str, tuple[type[Any], Origin, Format]] = {
 }
 
 
-@pytest.mark.parametrize("client", [openai_chat, anthropic_messages, openai_responses], ids=lambda one: one.name)
+CLIENTS = [openai_chat, anthropic_messages, openai_responses, google_gemini]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
 @pytest.mark.parametrize("name", STREAMS)
 def test_any_cut_of_a_stream_seals_the_same(name: str, client: Format) -> None:
     """Also where deltas are moved past the events as raw JSON, and nobody reads them one by one."""
@@ -225,7 +241,8 @@ def test_any_cut_of_a_stream_seals_the_same(name: str, client: Format) -> None:
     def sealed(size: int) -> list[Sealed]:
         found = TranslatedStream(upstream.reader(), client.writer("t" * 32, "m", 0), {}, Sealer(VAULT, origin, "ann"))
         told = b"".join(found.feed(data[start : start + size]) for start in range(0, len(data), size))
-        items = [word for word in told.decode().split('"') if word.startswith(PREFIX) and word != UNSIGNED]
+        words = [(gemini_sealed.item_of(word) or (word,))[0] for word in told.decode().split('"')]
+        items = [word for word in words if word.startswith(PREFIX) and word != UNSIGNED]
         return [VAULT.open(item, "ann") for item in dict.fromkeys(items)]
 
     (whole,) = sealed(len(data))
@@ -395,6 +412,64 @@ def test_without_a_key_nothing_is_passed_over() -> None:
         HandedAlong(conversation(item_of(WITH_TEXT), Text(SAID), CALL), None, "ann")
 
 
+# --- As Gemini's clients have it ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call_id", [None, "call_1", "toolu_01AbC-_", "ж" * 300])
+@pytest.mark.parametrize("length", range(4))
+def test_a_signature_is_bytes_to_googles_sdks(call_id: str | None, length: int) -> None:
+    """It comes back the same from either alphabet, with padding or without, and tells whose call it is for."""
+    item = VAULT.seal(structs.replace(SEALED, calls=("c" * length,)), "ann")
+    assert item is not None
+    signature = signature_of(item, call_id)
+    raw = base64.b64decode(signature, validate=True)
+    assert signature.startswith(MARK.decode()) and raw.startswith(PREFIX.encode())
+    for spelled in (signature, base64.urlsafe_b64encode(raw).decode(), signature.rstrip("=")):
+        assert gemini_sealed.item_of(spelled) == (item, call_id)
+
+
+def test_an_id_that_is_too_long_to_be_told_is_none() -> None:
+    assert gemini_sealed.item_of(signature_of(PREFIX + "1.AAAA", "x" * (1 << 16))) == (PREFIX + "1.AAAA", None)
+
+
+@pytest.mark.parametrize("signature", ["", "c2ln", "skip_thought_signature_validator", UNSIGNED])
+def test_googles_own_signatures_are_none_of_ours(signature: str) -> None:
+    assert gemini_sealed.item_of(signature) is None
+
+
+@given(st.text("ABCab+/=-_ é", max_size=40))
+def test_what_only_begins_like_one_is_refused(rest: str) -> None:
+    """Damaged, it is an item all the same, which no vault opens: nothing is passed over in silence."""
+    found = gemini_sealed.item_of(MARK.decode() + rest)
+    assert found is not None
+    with pytest.raises(InvalidReasoning):
+        VAULT.open(found[0], "ann")
+
+
+def test_a_call_without_an_id_has_the_one_that_it_was_told_with() -> None:
+    """And one with an id keeps it, whatever its signature says: the item is then refused."""
+    item = item_of(SEALED).item
+    for id, expected in ({}, "call_7"), ({"id": "call_8"}, "call_8"):
+        call = {"functionCall": {"name": "f", **id}, "thoughtSignature": signature_of(item, "call_7")}
+        body = {"model": "m", "contents": [{"role": "model", "parts": [call]}]}
+        request = google_gemini.parse_request(native.open_body(json.dumps(body).encode()).members)
+        assert request.messages[0].content == (SealedThinking(item, "call_7"), ToolCall(expected, "f", "{}"))
+
+
+def test_a_gemini_client_gets_an_item_with_the_call_or_behind_the_last_words() -> None:
+    item = item_of(SEALED).item
+    events: list[Event] = [Started(), ThinkingDelta("hm"), TextDelta("Hi."), ThinkingSealed(item, "call_1")]
+    events += [CallStarted(0, "call_1", "f"), CallDelta(0, "{}"), ThinkingSealed(item), Finished(Finish.STOP), Ended()]
+    call = {"functionCall": {"id": "call_1", "name": "f", "args": {}}, "thoughtSignature": signature_of(item, "call_1")}
+    last = {"text": "", "thoughtSignature": signature_of(item, None)}
+    parts = [{"text": "hm", "thought": True}, {"text": "Hi."}, call, last]
+    whole = json.loads(google_gemini.write_answer(collect(events), "t", "m", 0))
+    assert whole["candidates"][0]["content"]["parts"] == parts
+    chunks = b"".join(map(google_gemini.writer("t", "m", 0).write, events)).split(b"\n\n")[:-1]
+    told = [json.loads(one[6:])["candidates"][0]["content"]["parts"] for one in chunks]
+    assert [part for one in told for part in one] == parts
+
+
 # --- As the formats have it ---------------------------------------------------------------------------------------
 
 
@@ -425,6 +500,8 @@ def asked() -> Iterator[tuple[Format, dict[str, Any]]]:
     ]
     yield anthropic_messages, {"messages": [{"role": "assistant", "content": blocks}], "max_tokens": 9}
     said = {"type": "message", "role": "assistant", "content": SAID}
+    called = {"functionCall": {"name": "f"}, "thoughtSignature": signature_of(item, "call_1")}  # as the AI SDK has it
+    yield google_gemini, {"contents": [{"role": "model", "parts": [{"text": SAID}, called]}]}
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": item}
     yield openai_responses, {"input": [said, reasoning, {"type": "function_call", "call_id": "call_1", **function}]}
 

@@ -9,7 +9,8 @@ import pytest
 
 from arbiter.wire import bound, bound_responses, native, unsealed, vault
 from arbiter.wire.format import FORMATS
-from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
+from arbiter.wire.gemini_sealed import signature_of
+from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES
 from arbiter.wire.restored import HandedAlong
 from arbiter.wire.vault import Origin, Sealed, Thought, Vault, digest
 
@@ -30,7 +31,8 @@ def out(format: str, model: str = "m", **members: Any) -> tuple[dict[str, Any], 
     handed = HandedAlong(FORMATS[format].parse_request(opened), VAULT, None)
     stripped = unsealed.unsealed(format, opened, handed, model)
     found = {name: json.loads(bytes(raw)) for name, raw in stripped.members.items()}
-    return found, stripped.changed, bytes(stripped.members.get("messages") or stripped.members["input"])
+    (name,) = (one for one in ("messages", "input", "contents") if one in stripped.members)
+    return found, stripped.changed, bytes(stripped.members[name])
 
 
 def said(*blocks: dict[str, Any]) -> dict[str, Any]:
@@ -141,6 +143,39 @@ def test_responses_lose_items_and_what_the_gateway_told_of_them() -> None:
     assert found["input"] == [USER, *theirs, call] and changed == ("$.input",)
 
 
+BARE_CALL: dict[str, Any] = {"functionCall": {"name": "f", "args": {"n": 1.0}}}
+SIGNED_CALL = BARE_CALL | {"thoughtSignature": signature_of(ITEM or "", "call_1")}
+ELSEWHERE = SIGNED_CALL | {"thoughtSignature": "skip_thought_signature_validator"}
+THEIRS = {"text": "Hi", "thoughtSignature": "c2ln"}
+EMPTY = {"text": "", "thoughtSignature": SIGNED_CALL["thoughtSignature"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "sent", "expected"),
+    [
+        ("gemini-3-pro", [THEIRS, SIGNED_CALL, SIGNED_CALL], [THEIRS, ELSEWHERE, BARE_CALL]),
+        ("gemini-3-pro", [BARE_CALL, SIGNED_CALL], [BARE_CALL, BARE_CALL]),  # only a first call is looked at
+        ("gemini-2.5-pro", [SIGNED_CALL], [BARE_CALL]),
+        ("gemini-3-pro", [THEIRS, SIGNED_CALL, EMPTY], [THEIRS, ELSEWHERE]),
+        ("gemini-3-pro", [{"text": "Hi", "thought_signature": EMPTY["thoughtSignature"]}, SIGNED_CALL],
+         [{"text": "Hi"}, ELSEWHERE]),
+    ],
+)  # fmt: skip
+def test_gemini_is_told_that_a_call_was_made_elsewhere(model: str, sent: list[Any], expected: list[Any]) -> None:
+    """It refuses a turn's first call without a signature; nothing is left of a text that bore only an item."""
+    user, result = {"role": "user", "parts": [{"text": "Hi — 思"}]}, {"functionResponse": {"name": "f", "response": {}}}
+    turns = [user, {"role": "model", "parts": sent}, {"role": "user", "parts": [result] * len(sent)}]
+    found, changed, raw = out(GEMINI, model, contents=turns)
+    assert found["contents"] == [user, {"role": "model", "parts": expected}, turns[2]] and changed == ("$.contents",)
+    assert json.dumps(user, indent=1).encode().replace(b"\n", b"\n  ") in raw  # blanks and escapes as they came
+
+
+def test_a_content_of_nothing_but_an_item_says_nothing() -> None:
+    turns = [{"role": "model", "parts": [EMPTY]}, {"role": "model", "parts": [SIGNED_CALL]}]
+    found, _, _ = out(GEMINI, "gemini-3-pro", contents=turns)
+    assert found["contents"] == [{"role": "model", "parts": [{"text": ""}]}, {"role": "model", "parts": [ELSEWHERE]}]
+
+
 def test_what_is_sealed_binds_nobody_to_anybody() -> None:
     """The continuity guard has no say in it: whoever is asked gets of it what is its own."""
     messages = native.open_body(json.dumps({"model": "m", "messages": [said(REDACTED, UNSIGNED)]}).encode()).members
@@ -164,7 +199,9 @@ def test_what_is_sealed_binds_nobody_to_anybody() -> None:
         (RESPONSES, "input", [{"type": "reasoning", "encrypted_content": ITEM}], True),
         (RESPONSES, "input", "no array", False),
         ("embeddings", "input", [ITEM], False),  # a text like any other
-        (native.GEMINI, "contents", [ITEM], False),
+        (GEMINI, "contents", [ITEM], False),  # no spelling of this format's
+        (GEMINI, "contents", [{"role": "model", "parts": [SIGNED_CALL]}], True),
+        (GEMINI, "contents", [{"role": "user", "parts": [{"text": f"Is {EMPTY} one?"}]}], False),
     ],
 )
 def test_only_where_an_item_could_be_is_looked_for_one(format: str, name: str, value: Any, holds: bool) -> None:
