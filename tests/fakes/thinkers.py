@@ -368,7 +368,7 @@ class Router(DeepSeek):
 
 class Compat(DeepSeek):
     PREFIX = "compat"
-    MEMBERS: ClassVar[set[str]] = {"role", "content", "tool_calls", "extra_content", "reasoning_content"}
+    MEMBERS: ClassVar[set[str]] = {"role", "content", "tool_calls", "extra_content"}
     ELSEWHERE: ClassVar[Any] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
     def judge(self, body: dict[str, Any], account: str) -> int:

@@ -38,6 +38,8 @@ class Upstreams:
 
     def config(self, **more: Any) -> dict[str, Any]:
         openai = {"type": "openai", "retry": RETRY}
+        # Whoever answers for Google's host is for the proxy to say.
+        google = {"endpoint": "http://generativelanguage.googleapis.com/v1beta/openai", "proxy": self.compat.url}
         return {
             "auth": {"mode": "attribute"},
             "clients": [{"name": name, "key_hash": f"sha256:{key_digest(key)}"} for name, key in KEYS.items()],
@@ -56,11 +58,11 @@ class Upstreams:
                         "models": [{"id": GPT, "api": "responses"}]},
                 "router": {**openai, "type": "openrouter", "endpoint": f"{self.router.url}/api/v1", "key": "sk-r",
                            "models": [ROUTER], "responses_api": "transcode"},
-                "compat": {**openai, "endpoint": f"{self.compat.url}/v1beta/openai", "key": "g", "models": [COMPAT],
+                "compat": {**openai, **google, "key": "g", "models": [COMPAT],
                            "responses_api": "transcode"},
                 "rebuilt-router": {**openai, "type": "openrouter", "endpoint": f"{self.router.url}/api/v1",
                                    "key": "sk-r", "models": [ROUTER], "relay": "rebuild"},
-                "rebuilt-compat": {**openai, "endpoint": f"{self.compat.url}/v1beta/openai", "key": "g",
+                "rebuilt-compat": {**openai, **google, "key": "g",
                                    "models": [COMPAT], "relay": "rebuild"},
                 "rebuilt-gpt": {**openai, "endpoint": f"{self.gpt.url}/v1", "key": "sk-g", "relay": "rebuild",
                                 "models": [{"id": GPT, "api": "responses"}]},
