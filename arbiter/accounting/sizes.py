@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
+from arbiter._speedups import nesting
 from arbiter.accounting import pictures
 from arbiter.inputs import CONVERSATIONS, INSTRUCTIONS
 
@@ -56,14 +57,26 @@ def size_of(members: Mapping[str, Raw]) -> Size:
     for name in _MEMBERS:
         raw = members.get(name)
         if raw is not None:
-            size = _size(bytes(raw))
+            size = _size(memoryview(raw))
             text += size.text
             attached += size.attached
     return Size(text, attached)
 
 
-def _size(raw: bytes) -> Size:
-    unread, attached = raw.count(b"\\u") * 3, 0
+def _size(view: memoryview) -> Size:
+    unread, attached = nesting.units(view) * 3, 0
+    # Most prompts hold little of all this, and a quick look for two words at once says what.
+    held = [read for first, second, read in _READ if nesting.begins(view, first, second)]
+    raw = bytes(view) if held else b""
+    for read in held:
+        found = read(raw)
+        unread += found[0]
+        attached += found[1]
+    return Size(max(0, len(view) - unread), attached)
+
+
+def _of_base64(raw: bytes) -> tuple[int, int]:
+    unread = attached = 0
     for found in _first(_ATTACHMENTS, _DATA_URL, raw):
         if raw[found.start() - 1 : found.start()] == b"\\":
             continue  # within a text, and so text
@@ -74,18 +87,43 @@ def _size(raw: bytes) -> Size:
         start, end = _beside(raw, found.start())
         unread += end - start
         attached += _tokens(raw, start, end, raw[max(0, start - _AROUND) : start] + raw[end : end + _AROUND])
+    return unread, attached
+
+
+def _of_sound(raw: bytes) -> tuple[int, int]:
+    unread = attached = 0
     for found in _first(_ATTACHMENTS, _SOUND, raw):
         start, end = _string(raw, _DATA, found.end())
         unread += end - start
         attached += _decoded_bytes(end - start) // SOUND_BYTES
-    for pattern in _UNREAD:
-        for found in _first(_MARKS, pattern, raw):
-            unread += _end(raw, found.end()) - found.end()
+    return unread, attached
+
+
+def _of_unread(raw: bytes) -> tuple[int, int]:
+    starts = [found.end() for pattern in _UNREAD for found in _first(_MARKS, pattern, raw)]
+    return sum([_end(raw, start) - start for start in starts]), 0
+
+
+def _of_redacted(raw: bytes) -> tuple[int, int]:
+    unread = 0
     for found in _first(_MARKS, _REDACTED, raw):
         start, end = _string(raw, _DATA, found.end())
         unread += end - start
-    attached += sum(pictures.UNKNOWN for pattern in _LINKED for _ in _first(_MARKS, pattern, raw))
-    return Size(max(0, len(raw) - unread), attached)
+    return unread, 0
+
+
+def _of_linked(raw: bytes) -> tuple[int, int]:
+    return 0, sum(pictures.UNKNOWN for pattern in _LINKED for _ in _first(_MARKS, pattern, raw))
+
+
+_READ = (
+    (b"data:", b'base64"', _of_base64),
+    (b'input_audio"', b'input_audio"', _of_sound),
+    (b'signature"', b'encrypted_content"', _of_unread),
+    (b'redacted_thinking"', b'reasoning.encrypted"', _of_redacted),
+    (b'image_url"', b'url"', _of_linked),
+)
+"""Which strings there are in a prompt that holds what is no text, and how much that is: in bytes, and in tokens."""
 
 
 def _first(most: int, pattern: re.Pattern[bytes], raw: bytes) -> Iterator[re.Match[bytes]]:

@@ -45,9 +45,12 @@ def respelled(members: Mapping[str, Raw], takes: Dialect, *, moved: bool) -> tup
     one where there is none.
     Errors: BadRequest where there is more of it than anybody may look through.
     """
-    raw = bytes(members.get("messages", b""))
+    told = members.get("messages")
     fills = moved and takes.wants_reasoning
-    if takes.spells == "the maker's" or not marked.is_array(raw) or not _may_change(raw, takes, fills=fills):
+    if told is None or takes.spells == "the maker's" or not _may_bear(told, takes, fills=fills):
+        return Stripped(members, ()), 0
+    raw = bytes(told)
+    if not marked.is_array(raw) or not _may_change(raw, takes, fills=fills):
         return Stripped(members, ()), 0
     cutter = Cutter()
     left_out = 0
@@ -62,6 +65,14 @@ def respelled(members: Mapping[str, Raw], takes: Dialect, *, moved: bool) -> tup
     if after == before:
         return Stripped(members, ()), 0
     return Stripped({**members, "messages": Raw(marked.joined(raw, after))}, ("$.messages",)), left_out
+
+
+def _may_bear(told: Raw, takes: Dialect, *, fills: bool) -> bool:
+    """Whether any of the names is there by which a message may have to change: one quick look, without a copy."""
+    view = memoryview(told)
+    if nesting.begins(view, _BEGINS[1:], _ADDS[1:]):
+        return True
+    return (fills or takes.unsigned is not None) and nesting.begins(view, _CALLS[1:], _CALLS[1:])
 
 
 def _may_change(raw: bytes, takes: Dialect, *, fills: bool) -> bool:

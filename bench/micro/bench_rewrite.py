@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
+from arbiter.accounting.sizes import size_of
+from arbiter.attempt import lanes
+from arbiter.attempt.ask import Ask
+from arbiter.config.snapshot import Limits
 from arbiter.model import Target
 from arbiter.wire import native
+from arbiter.wire.format import WIRES
+from arbiter.wire.headers import Incoming
+from tests.fakes.asks import TRACE, rung
 
 Twin = Callable[[str], ModuleType]
 
@@ -36,6 +43,36 @@ def test_utf8_of_200_kib(twin: Twin, measure: Callable[..., None], ascii: bool) 
     data = body(200 << 10) if ascii else ("多语言的文本，" * 10_000).encode()
     nesting = twin("nesting")
     measure(lambda: nesting.not_utf8(data), units=1)
+
+
+def test_members_of_200_kib(twin: Twin, measure: Callable[..., None]) -> None:
+    """All checks in one look, and where the members are."""
+    data, nesting = body(200 << 10), twin("nesting")
+    measure(lambda: nesting.members(data, 200, 1024), units=1)
+
+
+def test_words_in_200_kib(twin: Twin, measure: Callable[..., None]) -> None:
+    data, nesting = body(200 << 10), twin("nesting")
+    measure(lambda: nesting.begins(data, b"arbiter-reasoning.", b"gemini#"), units=1)
+
+
+def test_size_of_200_kib(benchmark: Any) -> None:
+    members = native.open_body(body(200 << 10)).members
+    benchmark(lambda: size_of(members))
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic-messages"])
+def test_native_lane_of_200_kib(benchmark: Any, wire: str) -> None:
+    """From the body to what is sent: every pass over the bytes of a request that nobody need read."""
+    format, target, incoming, limits, data = WIRES[wire], rung(wire), Incoming((), ""), Limits(), body(200 << 10)
+
+    def ready() -> lanes.Lane:
+        opened = native.open_body(data)
+        ask = Ask(format, format.path, opened, incoming, limits, stream=opened.stream, trace_id=TRACE)
+        return lanes.choose(ask, target)
+
+    assert ready().name == "native"
+    benchmark(ready)
 
 
 @pytest.mark.parametrize("kib", [1, 200, 4096])

@@ -182,3 +182,12 @@ def test_a_word_is_found_where_a_string_begins_with_it(nesting, text, holds):
 def test_a_word_of_the_second_kind_is_not_looked_for_under_the_first(nesting):
     assert not nesting.begins(b'["two."]' * 20, b"one.", b"one.")
     assert nesting.begins(b'["tw","t"]' * 20 + b'"two."', b"one.", b"two.")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [(b"", 0), (b"\\", 0), (b"\\u", 1), (b"u\\u\\u\\", 2), (b"\\\\u", 1), (b"\\U\\ u", 0)]
+)
+def test_escapes_by_number_are_counted_wherever_sixteen_bytes_end(nesting, text, count):
+    for before in range(34):
+        whole = b"x" * before + text + b"y" * before
+        assert nesting.units(whole) == nesting.units(memoryview(whole)) == count

@@ -36,6 +36,11 @@ cdef extern from *:
         while (at < end && *at != '"') at += *at == '\\\\' ? 2 : 1;
         return at < end ? at + 1 : end;
     }
+    static const char *plain_quoted(const char *begin, const char *at, const char *end, char a, char b) {
+        for (; end - at > 1; at++)
+            if (at[0] == '"' && (at[1] == a || at[1] == b) && (at == begin || at[-1] != '\\\\')) return at;
+        return NULL;
+    }
     #if defined(__SSE2__)
     #include <emmintrin.h>
     static const unsigned char *string_end(const unsigned char *at, const unsigned char *end) {
@@ -65,25 +70,34 @@ cdef extern from *:
         for (; end - at > 1; at++) if (at[0] == '\\\\' && at[1] == 'u') return at;
         return NULL;
     }
-    /* The next quote that one of two letters follows; NULL where there is none. */
-    static const char *quoted(const char *at, const char *end, char a, char b) {
-        const __m128i quote = _mm_set1_epi8('"'), as = _mm_set1_epi8(a), bs = _mm_set1_epi8(b);
-        #define PAIRS(n) _mm_and_si128( \\
-            _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + 16 * (n))), quote), \\
-            _mm_or_si128(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + 16 * (n) + 1)), as), \\
-                         _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + 16 * (n) + 1)), bs)))
-        for (; end - at > 64; at += 64) {
-            __m128i one = PAIRS(0), two = PAIRS(1), three = PAIRS(2), four = PAIRS(3);
-            if (_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(one, two), _mm_or_si128(three, four)))) break;
+    /* From `at` on the next quote, not escaped, that one of two letters follows; NULL where there is none. */
+    static const char *quoted(const char *begin, const char *at, const char *end, char a, char b) {
+        const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\\\');
+        const __m128i as = _mm_set1_epi8(a), bs = _mm_set1_epi8(b);
+        if (at == begin && end > at) {  /* no byte is before it */
+            if (end - at > 1 && at[0] == '"' && (at[1] == a || at[1] == b)) return at;
+            at++;
         }
-        #undef PAIRS
-        for (; end - at > 1; at++) if (at[0] == '"' && (at[1] == a || at[1] == b)) return at;
-        return NULL;
+        #define AT(n) _mm_loadu_si128((const __m128i *)(at + (n)))
+        #define FOUND(n) _mm_andnot_si128(_mm_cmpeq_epi8(AT((n) - 1), slash), _mm_and_si128( \\
+            _mm_cmpeq_epi8(AT(n), quote), _mm_or_si128(_mm_cmpeq_epi8(AT((n) + 1), as), _mm_cmpeq_epi8(AT((n) + 1), bs))))
+        for (; end - at > 64; at += 64) {
+            __m128i one = FOUND(0), two = FOUND(16), three = FOUND(32), four = FOUND(48);
+            if (_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(one, two), _mm_or_si128(three, four)))) {
+                unsigned long long found = (unsigned long long)_mm_movemask_epi8(one)
+                    | (unsigned long long)_mm_movemask_epi8(two) << 16
+                    | (unsigned long long)_mm_movemask_epi8(three) << 32
+                    | (unsigned long long)_mm_movemask_epi8(four) << 48;
+                return at + __builtin_ctzll(found);
+            }
+        }
+        #undef AT
+        #undef FOUND
+        return plain_quoted(begin, at, end, a, b);
     }
     #else
-    static const char *quoted(const char *at, const char *end, char a, char b) {
-        for (; end - at > 1; at++) if (at[0] == '"' && (at[1] == a || at[1] == b)) return at;
-        return NULL;
+    static const char *quoted(const char *begin, const char *at, const char *end, char a, char b) {
+        return plain_quoted(begin, at, end, a, b);
     }
     static const unsigned char *string_end(const unsigned char *at, const unsigned char *end) {
         return plain_string_end(at, end);
@@ -97,7 +111,7 @@ cdef extern from *:
     # The position behind the string that begins before `at`; `end` where none ends it.
     const unsigned char* string_end(const unsigned char* at, const unsigned char* end) noexcept nogil
     const char* backslash_u(const char* at, const char* end) noexcept nogil
-    const char* quoted(const char* at, const char* end, char a, char b) noexcept nogil
+    const char* quoted(const char* begin, const char* at, const char* end, char a, char b) noexcept nogil
 
 
 def fault(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
@@ -169,18 +183,37 @@ def begins(data, bytes first not None, bytes second not None):
         end = begin + text.len
         with nogil:
             while True:
-                at = quoted(at, end, one[0], two[0])
+                at = quoted(begin, at, end, one[0], two[0])
                 if at == NULL:
                     break
                 at += 1
-                if at - 1 > begin and (at - 2)[0] == c'\\':
-                    continue
                 if (end - at >= one_size and memcmp(at, one, one_size) == 0) or (
                     end - at >= two_size and memcmp(at, two, two_size) == 0
                 ):
                     is_found = True
                     break
         return is_found
+    finally:
+        PyBuffer_Release(&text)
+
+
+def units(data):
+    cdef Py_buffer text
+    cdef const char* at
+    cdef const char* end
+    cdef Py_ssize_t count = 0
+    PyObject_GetBuffer(data, &text, PyBUF_SIMPLE)
+    try:
+        at = <const char*>text.buf
+        end = at + text.len
+        with nogil:
+            while True:
+                at = backslash_u(at, end)
+                if at == NULL:
+                    break
+                count += 1
+                at += 2
+        return count
     finally:
         PyBuffer_Release(&text)
 

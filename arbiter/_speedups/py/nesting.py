@@ -100,6 +100,11 @@ def begins(data: bytes | memoryview, first: bytes, second: bytes) -> bool:
     return _beginning(first, second).search(data) is not None
 
 
+def units(data: bytes | memoryview) -> int:
+    r"""How many times ``\u`` stands in `data`, also where the backslash is an escaped one."""
+    return bytes(data).count(b"\\u")
+
+
 @lru_cache(16)
 def _beginning(*words: bytes) -> re.Pattern[bytes]:
     return re.compile(rb'(?<!\\)"(?:' + b"|".join(map(re.escape, words)) + b")")
