@@ -52,6 +52,20 @@ class _TextBlock(msgspec.Struct):
 _decode_text_block = msgspec.json.Decoder(_TextBlock).decode
 
 
+class Written(msgspec.Struct, frozen=True):
+    """Members, and the body in which they came."""
+
+    members: dict[str, Raw]
+    body: bytes
+
+    def is_of(self, members: dict[str, Raw]) -> bool:
+        """Whether `members`, written anew, would be this body: each of them once, and no blanks around."""
+        if members is not self.members and members != self.members:  # nearly all are the same objects
+            return False
+        sizes = [len(name.encode()) + len(memoryview(raw)) for name, raw in members.items()]
+        return len(self.body) == sum(sizes) + 4 * len(sizes) + 1
+
+
 class Opened(msgspec.Struct, frozen=True):
     """A request body, opened one level deep."""
 
@@ -62,6 +76,8 @@ class Opened(msgspec.Struct, frozen=True):
     """The answer that it goes on from, where `members` hold all of the conversation in its place."""
     edits: tuple[str, ...] = ()
     """JSON paths at which `members` hold what was captured earlier, in the place of what only named it."""
+    written: Written | None = None
+    """How `members` came, or others that these were made of."""
 
     @property
     def told(self) -> dict[str, Raw]:
@@ -77,11 +93,11 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
     """
     found = nesting.members(body, depth, _MAX_MEMBERS)
     if found is not None:
-        # Views of the body. What is named twice is what it was named last.
-        whole = memoryview(body)
-        members = {name: Raw(whole[start:stop]) for name, start, stop in found}
+        view = memoryview(body)
+        members = {name: Raw(view[start:stop]) for name, start, stop in found}  # of those named twice, the last
+        written = Written(members, body)
     else:
-        members = _looked_through(body, depth)
+        members, written = _looked_through(body, depth), None
     if addressed is not None:
         _check_name(addressed.model)
         told = {"model": Raw(_encode(addressed.model)), **({"stream": Raw(b"true")} if addressed.stream else {})}
@@ -94,8 +110,8 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
     _check_name(model)
     stream = members.get("stream")
     if stream is None or bytes(stream) == b"null":
-        return Opened(members, model, False)
-    return Opened(members, model, _member(members, "stream", _decode_bool, "true or false"))
+        return Opened(members, model, False, written=written)
+    return Opened(members, model, _member(members, "stream", _decode_bool, "true or false"), written=written)
 
 
 _ADDRESSED = ("model", "stream")
@@ -122,7 +138,9 @@ def _looked_through(body: bytes, depth: int) -> dict[str, Raw]:
     except msgspec.ValidationError:
         raise BadRequest("the request body must be a JSON object") from None
     except msgspec.DecodeError as error:
-        raise BadRequest(f"the request body is not valid JSON: {_reason(error)}") from None
+        raise BadRequest(
+            f"the request body is not valid JSON: {str(error).removeprefix('JSON is malformed: ')}"
+        ) from None
 
 
 def _check_name(model: str) -> None:
@@ -174,10 +192,6 @@ def _member(members: dict[str, Raw], name: str, decode: Any, expected: str) -> A
         raise BadRequest(f"`{name}` holds half of a surrogate pair", param=name) from None
 
 
-def _reason(error: msgspec.DecodeError) -> str:
-    return str(error).removeprefix("JSON is malformed: ")
-
-
 class Spliced(msgspec.Struct, frozen=True):
     """What goes upstream, and what was done to it."""
 
@@ -205,10 +219,10 @@ def splice(
     """The upstream body for `opened`: the rung's `model`; usage asked for, where a stream is to tell it;
     the attribution line dropped and cache marks replaced where `target` says so; then what `changes` wants otherwise.
 
-    The body is always written anew from its members, even when nothing changes: of duplicate keys only the last one,
-    the one that routing saw, may go out.
+    The body is written anew from its members, even when nothing changes: of duplicate keys only the last one, the one
+    that routing saw, may go out. What is written so already is not copied.
     """
-    members = opened.members
+    members, written = opened.members, opened.written
     changed: list[str] = []
     asked_usage = False
     if model != opened.model:
@@ -239,7 +253,8 @@ def splice(
         taken, names = changes.applied(members)
         members = dict(taken)
         changed += [path for name in names if (path := f"$.{name}") not in changed]
-    return Spliced(_encode(members), tuple(changed), asked_usage)
+    body = written.body if written is not None and written.is_of(members) else _encode(members)
+    return Spliced(body, tuple(changed), asked_usage)
 
 
 def _with_usage(options: Raw | None) -> Raw | None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from arbiter.errors import BadRequest, Cut
 from arbiter.model import Target
@@ -53,6 +54,30 @@ def test_an_equal_model_leaves_the_request_verbatim():
     sent = spliced(b'{"model":"up","messages":[ 1.50 , 12345678901234567890 ]}')
     assert fidelity(sent.changed) == "verbatim"
     assert sent.body == b'{"model":"up","messages":[ 1.50 , 12345678901234567890 ]}'
+
+
+@pytest.mark.parametrize(
+    ("body", "is_kept"),
+    [
+        (b'{"model":"m","messages":[{"a": 1}],"x":1}', True),
+        (b'{"model":"m","\xc3\xa4":"\xc3\xa4"}', True),
+        (b'{"model": "m"}', False),
+        (b'{"model":"m"} ', False),
+        (b' {"model":"m"}', False),
+        (b'{"model":"m","x":1,"x":1}', False),
+        (b'{"model":"n","model":"m"}', False),
+    ],
+)
+def test_what_is_sent_is_the_same_whether_it_was_copied_or_not(body: bytes, is_kept: bool) -> None:
+    """The very body that came only where it would be written so: a conversation's bytes do not depend on that."""
+    opened = open_body(body)
+    sent = splice(opened, CHAT, "m", Target(), asks_usage=False).body
+    assert (sent is body) == is_kept
+    assert sent == msgspec.json.encode(opened.members)
+    other = msgspec.structs.replace(opened, members={**opened.members, "y": Raw(b"2")})
+    assert splice(other, CHAT, "m", Target(), asks_usage=False).body == msgspec.json.encode(other.members)
+    renamed = splice(opened, CHAT, "k", Target(), asks_usage=False).body
+    assert renamed == msgspec.json.encode({**opened.members, "model": "k"})
 
 
 def test_of_duplicate_keys_only_the_one_we_routed_by_goes_out():
