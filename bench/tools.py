@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 SOURCE = Path(__file__).with_name("loadgen")
 
@@ -36,10 +36,10 @@ def loadgen() -> Path:
 
 
 @contextlib.contextmanager
-def mock(*options: str, core: int | None = None) -> Iterator[tuple[int, int]]:
-    """The mock upstream: its port and its process id."""
+def mock(*options: str, core: int | None = None, log: IO[bytes] | None = None) -> Iterator[tuple[int, int]]:
+    """The mock upstream: its port and its process id. What it complains of goes into `log`."""
     command = [str(loadgen()), "mock", "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=on_core(core)) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, preexec_fn=on_core(core)) as child:
         assert child.stdout is not None
         try:
             yield int(json.loads(child.stdout.readline())["port"]), child.pid

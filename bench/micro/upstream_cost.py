@@ -2,7 +2,7 @@
 
     python -m bench.micro.upstream_cost [--requests N] [--events N]
 
-The answers come from the C mock of `bench/path` in its own process. Each row is its own run on uvloop, best of three;
+The answers come from the mock of `bench/loadgen` in its own process. Each row is its own run on uvloop, best of three;
 the numbers are microseconds of CPU time (user and system) of the client's process alone. httpcore is measured over its
 own pool, as it is meant to be used, up to the sizes at which it ends within reason.
 """
@@ -11,13 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import socket
-import subprocess
-import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import httpcore
 import uvloop
@@ -25,34 +20,11 @@ import uvloop
 from arbiter.config.snapshot import Budgets, Endpoint
 from arbiter.errors import ArbiterError
 from arbiter.upstream.transport import Outgoing, Transport
+from bench import tools
 
-MOCK = Path(__file__).parents[1] / "path" / "mock.c"
 BODY = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}'
 HEADERS = [("authorization", "Bearer sk-0123456789"), ("content-type", "application/json"), ("user-agent", "bench")]
 BUDGETS = Budgets()
-
-
-@contextmanager
-def mock() -> Iterator[int]:
-    """The mock's port."""
-    with tempfile.TemporaryDirectory() as where:
-        program = f"{where}/mock"
-        subprocess.run(["cc", "-O2", "-o", program, str(MOCK)], check=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        process = subprocess.Popen([program, str(port)])
-        try:
-            for _ in range(200):
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    time.sleep(0.01)
-            yield port
-        finally:
-            process.kill()
-            process.wait()
 
 
 class Counting:
@@ -160,7 +132,7 @@ def main() -> None:
         return min(uvloop.run(once()) for _ in range(3))
 
     print(f"{'µs of CPU':28} {'ours':>9} {'httpcore':>9}")
-    with mock() as port:
+    with tools.mock() as (port, _):
         for width in (1, 32, 500):
             ours = best(Ours, requests, width, options.requests, port)
             theirs = (

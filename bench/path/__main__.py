@@ -30,6 +30,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bench import tools
 from bench.path import peers, process
 from bench.path.peers import Peer
 
@@ -71,7 +72,7 @@ WORKLOADS = (
     Workload("1,000 streams, 20 ms apart", "s200-20", 1000, 1000, 1024, events=200, spread_ms=2000, limit=1.9, aim=1.6),
 )  # fmt: skip
 LIGHT = Workload("light load", "u1024", 1, 300, 1024)
-LIGHT_GAP_MS = 3
+LIGHT_THINK_MS = 3
 
 
 def small(w: Workload) -> Workload:
@@ -92,19 +93,18 @@ def takes(peer: Peer, w: Workload) -> bool:
     return w.crosses or not peer.crosses
 
 
-def drive(load: Path, core: int | None, peer: Peer, w: Workload, gap_ms: int = 0) -> dict[str, Any]:
+def drive(core: int | None, peer: Peer, w: Workload, think_ms: int = 0) -> dict[str, Any]:
     """One run of the client; its report with the CPU time that the peer's processes used meanwhile."""
     path, model = peer.aim(w.answer)
-    numbers = [w.connections, w.requests, w.body_bytes, w.events, gap_ms, w.spread_ms]
     serving = (peer.serving,) if peer.serving else ()
     others = tuple(pid for pid in peer.pids if pid not in serving) if serving else ()
     before = process.cpu_ns(serving), process.cpu_ns(others)
-    done = subprocess.run(
-        [str(load), str(peer.port), path, model, peer.speaks, *map(str, numbers)],
-        check=True, capture_output=True, text=True, timeout=300, preexec_fn=peers.on_core(core),
+    report = tools.load(
+        f"http://127.0.0.1:{peer.port}{path}", model, "--format", peer.speaks, "--answer", w.answer,
+        "--connections", w.connections, "--requests", w.requests, "--body-bytes", w.body_bytes,
+        "--think-ms", think_ms, "--spread-ms", w.spread_ms, core=core,
     )  # fmt: skip
     after = process.cpu_ns(serving), process.cpu_ns(others)
-    report: dict[str, Any] = json.loads(done.stdout)
     units = report["events"] if w.events else report["requests"]
     report["serving_us"] = (after[0] - before[0]) / 1000 / max(units, 1)
     report["others_us"] = (after[1] - before[1]) / 1000 / max(report["requests"], 1)
@@ -126,7 +126,6 @@ def measure(
     workloads: list[Workload],
     light_load: Workload,
     rounds: int,
-    load: Path,
     client_core: int | None,
     contenders: list[Peer],
     direct: Peer,
@@ -144,7 +143,7 @@ def measure(
     for peer in contenders:  # first connections, caches, lazy imports
         for w in workloads:
             if takes(peer, w):
-                note(peer, w, drive(load, client_core, peer, small(w)))
+                note(peer, w, drive(client_core, peer, small(w)))
     for number in range(rounds):
         order = contenders if number % 2 == 0 else contenders[::-1]
         for w in workloads:
@@ -152,12 +151,12 @@ def measure(
                 assert peer.serving is not None
                 rest = process.rss_bytes(peer.serving)
                 with process.Peak(peer.serving) as peak:
-                    report = note(peer, w, drive(load, client_core, peer, w))
+                    report = note(peer, w, drive(client_core, peer, w))
                 report |= {"rss_before": rest, "rss_peak": peak.bytes}
                 found[w.name][peer.name].append(report)
                 settle(peer)
         for peer in [direct, *order]:
-            light[peer.name].append(note(peer, light_load, drive(load, client_core, peer, light_load, LIGHT_GAP_MS)))
+            light[peer.name].append(note(peer, light_load, drive(client_core, peer, light_load, LIGHT_THINK_MS)))
         print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
     return {"workloads": found, "light": light}, faults
 
@@ -301,7 +300,6 @@ def main() -> int:
     names = options.peers.split(",")
     with tempfile.TemporaryDirectory(prefix="bench-path-") as tmp, contextlib.ExitStack() as stack:
         folder = Path(tmp)
-        load = peers.compile_tool("load", folder)
         direct = stack.enter_context(peers.mock(folder, client_core))
         contenders = []
         if "nginx" in names:
@@ -310,7 +308,7 @@ def main() -> int:
             answers = {w.answer for v in workloads for w in (v, small(v))} | {LIGHT.answer}
             gateway = stack.enter_context(peers.arbiter(folder, proxy_core, direct.port, answers))
             contenders += [gateway, *(peers.crossings(gateway) if "crossings" in names else ())]
-        result, faults = measure(workloads, light, options.rounds, load, client_core, contenders, direct)
+        result, faults = measure(workloads, light, options.rounds, client_core, contenders, direct)
 
     facts = {
         "date": datetime.date.today().isoformat(),

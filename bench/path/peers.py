@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from bench import tools
 from bench.path import process
+from bench.tools import on_core
 
 ROOT = Path(__file__).resolve().parents[2]
 ARBITER = [sys.executable, "-m", "arbiter"]
@@ -79,23 +81,10 @@ class Peer:
     crosses: bool = False
 
 
-def on_core(core: int | None) -> Callable[[], None] | None:
-    """For subprocess's `preexec_fn`: stay on one core, and so will every child."""
-    return None if core is None else lambda: os.sched_setaffinity(0, {core})
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def compile_tool(name: str, into: Path) -> Path:
-    """Compile one of the C programs beside this file."""
-    built = into / name
-    compiler = os.environ.get("CC", "cc").split()
-    subprocess.run([*compiler, "-O2", "-o", str(built), str(Path(__file__).with_name(f"{name}.c"))], check=True)
-    return built
 
 
 @contextlib.contextmanager
@@ -130,12 +119,8 @@ def wait_for(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
 @contextlib.contextmanager
 def mock(folder: Path, core: int | None) -> Iterator[Peer]:
     """The upstream, which is also the peer with nothing in between."""
-    tool = compile_tool("mock", folder)
-    with running(subprocess.Popen([str(tool), "0"], stdout=subprocess.PIPE, preexec_fn=on_core(core))) as child:
-        assert child.stdout is not None
-        port = int(child.stdout.readline())
-        yield Peer("direct", port, None, (child.pid,), lambda answer: (f"/{answer}{CHAT}", "bench"))
-        child.stdout.close()
+    with (folder / "mock.log").open("wb") as log, tools.mock(core=core, log=log) as (port, pid):
+        yield Peer("direct", port, None, (pid,), lambda answer: (f"/{answer}{CHAT}", "bench"))
 
 
 @contextlib.contextmanager

@@ -40,7 +40,6 @@ def side_by_side(folder: Path, slices: int, requests: int) -> tuple[dict[str, li
     found: dict[str, list[dict[str, Any]]] = {"rows": [], "none": []}
     faults = []
     with contextlib.ExitStack() as stack:
-        load = peers.compile_tool("load", folder)
         mock = stack.enter_context(peers.mock(folder, theirs))
         both = [
             stack.enter_context(
@@ -52,7 +51,7 @@ def side_by_side(folder: Path, slices: int, requests: int) -> tuple[dict[str, li
             for peer in both if number % 2 else both[::-1]:
                 others = [pid for pid in peer.pids if pid != peer.serving]
                 before = process.cpu_ns(others)
-                report = drive(load, theirs, peer, workload)
+                report = drive(theirs, peer, workload)
                 settle(peer)  # control works on after the last answer
                 report["others_us"] = (process.cpu_ns(others) - before) / 1000 / requests
                 if report["errors"]:

@@ -129,6 +129,11 @@ impl Pieces {
             return Ok(());
         }
         let k = self.come[of as usize];
+        // Some upstreams, Google's among them, send arguments in one piece.
+        if self.exact && of == Of::Arguments && k == 0 && self.is_whole(of, raw) {
+            self.come[of as usize] = of.count(&self.script);
+            return self.in_turn(of, raw);
+        }
         self.come[of as usize] += 1;
         if !self.exact {
             return Ok(());
@@ -290,11 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn arguments_may_come_with_their_brackets_or_apart() {
+    fn arguments_may_come_with_their_brackets_or_apart_or_at_once() {
         let (first, second) = (piece(Of::Arguments, MINE, 0, 0), piece(Of::Arguments, MINE, 1, 0));
         let together = [[b"{\\\"text\\\":\\\"", &first[..]].concat(), [&second[..], b"\\\"}"].concat()];
-        let apart = [b"{\\\"text\\\":\\\"".to_vec(), first, second, b"\\\"}".to_vec()];
-        for way in [&together[..], &apart[..]] {
+        let apart = [b"{\\\"text\\\":\\\"".to_vec(), first.clone(), second.clone(), b"\\\"}".to_vec()];
+        let whole = [[b"{\\\"text\\\":\\\"", &first[..], &second[..], b"\\\"}"].concat()];
+        for way in [&together[..], &apart[..], &whole[..]] {
             let mut p = pieces("s0-0.t2");
             for part in way {
                 assert_eq!(kind(p.take(Of::Arguments, part)), None);

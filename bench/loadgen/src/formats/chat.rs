@@ -105,6 +105,7 @@ struct Chunk<'a> {
     reasoning: Option<&'a [u8]>,
     arguments: Option<&'a [u8]>,
     call: bool,
+    details: bool,
     finish: Option<&'a [u8]>,
     tokens: Option<u64>,
     counts: bool,
@@ -154,6 +155,11 @@ fn delta_member<'a>(found: &mut Chunk<'a>, delta: &mut Scan<'a>, key: &[u8]) -> 
         b"reasoning_content" => found.reasoning = delta.text()?,
         // The name that vLLM and OpenRouter give it; both may be there, and then say the same.
         b"reasoning" => found.reasoning = found.reasoning.or(delta.text()?),
+        // What gateways hand along of reasoning that may not be read.
+        b"reasoning_details" => {
+            found.details = true;
+            return delta.skip();
+        }
         b"tool_calls" if delta.is_array() => {
             found.call = true;
             return delta.array(|calls| {
@@ -202,7 +208,8 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
     if chunk.counts {
         s.count(chunk.tokens, data)?;
     }
-    let says_something = seen == Seen::Delta || chunk.finish.is_some() || chunk.counts || chunk.role || chunk.call;
+    let says_something =
+        seen == Seen::Delta || chunk.finish.is_some() || chunk.counts || chunk.role || chunk.call || chunk.details;
     if !says_something {
         return Err(misplaced(data));
     }

@@ -171,7 +171,8 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
         b"content_block_start" if s.open.is_none() && !s.finished && event.index == Some(s.next) => {
             s.open = Some(match event.block {
                 b"text" => Of::Text,
-                b"thinking" => Of::Reasoning,
+                // Of reasoning that may not be read, there are no deltas.
+                b"thinking" | b"redacted_thinking" => Of::Reasoning,
                 b"tool_use" => Of::Arguments,
                 _ => return Err(misplaced(data)),
             });
