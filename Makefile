@@ -68,7 +68,7 @@ check: $(STAMP)/dev  ## Lint, format, types, import layers; changes nothing
 	@bad=; $(BIN)/ruff check . || bad=1; $(BIN)/ruff format --check . || bad=1; $(BIN)/mypy || bad=1; \
 	  $(BIN)/lint-imports --no-logo || bad=1; [ -z "$$bad" ]
 
-bench: $(STAMP)/dev  ## Measure the gateway beside nginx; needs nginx, two cores and a few quiet minutes
+bench: $(STAMP)/dev  ## Measure the gateway beside nginx; needs nginx, cargo, two cores and a few quiet minutes
 	@$(BIN)/python -m bench.path $(BENCH)
 
 lock:  ## Pin dependencies anew (UPGRADE=1: look for newer ones)

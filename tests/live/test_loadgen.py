@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import textwrap
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -206,6 +208,12 @@ def test_real_answers_are_checked_by_their_form(port: int) -> None:
     assert ask(port, "messages", "s9-0", "--answer", "any-stream")["complaint"] == ""
     assert set(ask(port, "messages", "s9-0.skip-1", "--answer", "any-stream")["errors_by_kind"]) == {"terminal"}
     assert ask(port, "responses", "u900", "--answer", "any")["complaint"] == ""
+
+
+def test_the_guide_has_the_words_that_the_mock_knows() -> None:
+    """bench/README.md shows what `arbiter-loadgen scripts` prints."""
+    said = subprocess.run([tools.loadgen(), "scripts"], check=True, capture_output=True, text=True, timeout=10).stdout
+    assert textwrap.indent(said, "    ") in tools.SOURCE.with_name("README.md").read_text("utf-8")
 
 
 def test_the_command_line_is_told_what_is_wrong_with_it() -> None:

@@ -4,6 +4,7 @@
 //! whatever became of those before them; one that finds no connection free waits, and its time counts from the moment at
 //! which it was due (so a gateway that stands still is seen by everybody who came meanwhile: no coordinated omission).
 
+use crate::arrivals::Arrivals;
 use crate::body::Request;
 use crate::fault::{Fault, Kind};
 use crate::formats::Seen;
@@ -32,9 +33,8 @@ pub struct Plan {
     pub duration_us: u64,
     /// Requests per second; without it the loop is closed.
     pub rate: Option<f64>,
-    /// Arrivals as far apart as chance has it, not evenly.
-    pub poisson: bool,
-    pub seed: u64,
+    /// A seed, where arrivals are as far apart as chance has it and not evenly.
+    pub chance: Option<u64>,
     pub think_us: u64,
     pub spread_us: u64,
     pub patience_us: u64,
@@ -67,42 +67,6 @@ struct EventTimes {
     last_us: u64,
 }
 
-/// When requests are due that wait for nobody.
-struct Arrivals {
-    next_us: f64,
-    interval_us: f64,
-    /// State of the random numbers, where it is chance.
-    random: Option<u64>,
-}
-
-impl Arrivals {
-    fn new(began_us: u64, plan: &Plan, rate: f64) -> Self {
-        let random = if plan.poisson { Some(plan.seed) } else { None };
-        let mut arrivals = Arrivals { next_us: began_us as f64, interval_us: 1e6 / rate, random };
-        if plan.poisson {
-            arrivals.advance();
-        }
-        arrivals
-    }
-
-    fn advance(&mut self) {
-        self.next_us += self.interval_us
-            * match &mut self.random {
-                None => 1.0,
-                Some(state) => -(1.0 - uniform(state)).ln(),
-            };
-    }
-}
-
-/// SplitMix64, between 0 and 1.
-fn uniform(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-}
-
 pub struct Load {
     plan: Plan,
     poller: Poller,
@@ -114,8 +78,8 @@ pub struct Load {
     /// Intended starts of the open loop's requests that no connection has taken yet.
     waiting: VecDeque<u64>,
     arrivals: Option<Arrivals>,
-    /// Requests that began, or became due.
-    begun: u64,
+    /// Requests of the closed loop that have not begun.
+    left: u64,
     running: usize,
     began_us: u64,
     ends_us: u64,
@@ -127,7 +91,8 @@ impl Load {
     pub fn new(plan: Plan) -> io::Result<Self> {
         let began_us = now_us();
         let conns: Vec<Conn> = (0..plan.connections).map(|_| Conn::new(plan.expected)).collect();
-        let arrivals = plan.rate.map(|rate| Arrivals::new(began_us, &plan, rate));
+        let ends_us = began_us.saturating_add(plan.duration_us.min(plan.limit_us));
+        let arrivals = plan.rate.map(|rate| Arrivals::new(began_us, ends_us, plan.requests, rate, plan.chance));
         let mut later = BinaryHeap::new();
         let mut idle = Vec::new();
         if arrivals.is_some() {
@@ -146,10 +111,10 @@ impl Load {
             later,
             waiting: VecDeque::new(),
             arrivals,
-            begun: 0,
+            left: plan.requests,
             running: 0,
             began_us,
-            ends_us: began_us.saturating_add(plan.duration_us.min(plan.limit_us)),
+            ends_us,
             // Two runs that follow each other do not share marks.
             next_mark: std::process::id() % 1000 * 100_000,
             report: Report::new(plan.rate),
@@ -195,20 +160,19 @@ impl Load {
 
     fn pause(&self, sweep_us: u64) -> Wait {
         let later = self.later.peek().map(|Reverse((due_us, _))| *due_us);
-        let arrival = self.arrivals.as_ref().filter(|_| self.may_begin()).map(|arrivals| arrivals.next_us as u64);
+        let arrival = self.arrivals.as_ref().and_then(Arrivals::due_us);
         match later.into_iter().chain(arrival).min() {
             Some(due_us) if due_us < sweep_us => Wait::Until(due_us),
             _ => Wait::About(sweep_us),
         }
     }
 
-    fn may_begin(&self) -> bool {
-        self.begun < self.plan.requests
-    }
-
     fn over(&self, now: u64) -> bool {
-        let no_more = !self.may_begin() || now >= self.ends_us;
-        no_more && self.running == 0 && self.waiting.is_empty()
+        let no_more = match &self.arrivals {
+            Some(arrivals) => arrivals.due_us().is_none() && self.waiting.is_empty(),
+            None => self.left == 0 || now >= self.ends_us,
+        };
+        no_more && self.running == 0
     }
 
     /// Begin what is due.
@@ -220,28 +184,19 @@ impl Load {
             self.later.pop();
             self.idle.push(slot);
         }
-        if let Some(mut arrivals) = self.arrivals.take() {
-            while (arrivals.next_us as u64) <= now && self.may_begin() && (arrivals.next_us as u64) < self.ends_us {
-                self.waiting.push_back(arrivals.next_us as u64);
-                self.begun += 1;
-                arrivals.advance();
-            }
-            while let Some(slot) = self.idle.pop() {
-                match self.waiting.pop_front() {
-                    Some(intended_us) => self.begin(slot, intended_us),
-                    None => {
-                        self.idle.push(slot);
-                        break;
-                    }
-                }
+        if let Some(arrivals) = &mut self.arrivals {
+            self.waiting.extend(std::iter::from_fn(|| arrivals.take(now)));
+            while let (Some(slot), Some(intended_us)) = (self.idle.last().copied(), self.waiting.front().copied()) {
+                self.idle.pop();
+                self.waiting.pop_front();
+                self.begin(slot, intended_us);
             }
             self.report.waiting_max = self.report.waiting_max.max(self.waiting.len());
-            self.arrivals = Some(arrivals);
             return;
         }
         while let Some(slot) = self.idle.pop() {
-            if self.may_begin() && now < self.ends_us {
-                self.begun += 1;
+            if self.left > 0 && now < self.ends_us {
+                self.left -= 1;
                 self.begin(slot, now);
             }
         }
@@ -445,34 +400,15 @@ impl EventTimes {
             report.pings += 1;
             return;
         }
-        report.events += 1;
+        report.events += u64::from(seen != Seen::Bytes);
         if self.first_us == 0 {
             self.first_us = now;
-        } else if timed {
+        } else if timed && seen != Seen::Bytes {
             report.gap.note(now - self.last_us);
         }
         if seen == Seen::Delta && self.ttft_us == 0 {
             self.ttft_us = now;
         }
         self.last_us = now;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chance_keeps_to_the_rate() {
-        let mut arrivals = Arrivals { next_us: 0.0, interval_us: 1000.0, random: Some(1) };
-        let mut near = 0;
-        for _ in 0..100_000 {
-            let before = arrivals.next_us;
-            arrivals.advance();
-            near += u32::from(arrivals.next_us - before < 693.0);
-        }
-        // The mean is the interval, and half of the gaps are shorter than ln 2 of it.
-        assert!((arrivals.next_us / 100_000.0 - 1000.0).abs() < 15.0, "{}", arrivals.next_us);
-        assert!((f64::from(near) / 100_000.0 - 0.5).abs() < 0.01, "{near}");
     }
 }

@@ -1,5 +1,6 @@
 //! Load an LLM gateway and check every event that it hands on; be the upstream behind it.
 
+mod arrivals;
 mod ask;
 mod body;
 mod fault;

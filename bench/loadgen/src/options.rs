@@ -176,9 +176,9 @@ pub fn load(args: &[String]) -> Result<LoadOptions, String> {
     if connections == 0 || rate.map_or(false, |rate| rate.is_nan() || rate <= 0.0) {
         return Err("--connections and --rate begin above 0".into());
     }
-    let poisson = match words.get("arrivals").unwrap_or("even") {
-        "even" => false,
-        "poisson" => true,
+    let chance = match words.get("arrivals").unwrap_or("even") {
+        "even" => None,
+        "poisson" => Some(words.number("seed")?.unwrap_or(1)),
         other => return Err(format!("--arrivals {other}: not even or poisson")),
     };
     let think_ms: u64 = words.number("think-ms")?.or(words.number("gap-ms")?).unwrap_or(0);
@@ -202,8 +202,7 @@ pub fn load(args: &[String]) -> Result<LoadOptions, String> {
             requests: requests.unwrap_or(u64::MAX),
             duration_us: duration_us.unwrap_or(u64::MAX),
             rate,
-            poisson,
-            seed: words.number("seed")?.unwrap_or(1),
+            chance,
             think_us: think_ms * 1000,
             spread_us: spread_ms * 1000,
             patience_us: words.seconds_us("timeout")?.unwrap_or(60_000_000),

@@ -162,7 +162,7 @@ impl Reader {
                     return Err(Fault::say(Kind::Garbled, "an answer of more than 64 MiB"));
                 }
                 self.unary.extend_from_slice(part);
-                each(Seen::Delta);
+                each(Seen::Bytes);
                 Ok(())
             }
             What::Error(_) => {

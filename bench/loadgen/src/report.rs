@@ -163,8 +163,9 @@ impl Report {
         let busy = self.cpu_us as f64 / 1e4 / self.seconds.max(1e-9);
         let _ = writeln!(text, "this client used {busy:.0} % of a core\n");
         let _ = writeln!(text, "{:<14}{:>10}{:>10}{:>10}{:>10}{:>10}", "ms", "p50", "p90", "p99", "p99.9", "max");
+        let first = if self.events > 0 { "first event" } else { "first byte" };
         let named = [
-            ("first event", &self.first),
+            (first, &self.first),
             ("first text", &self.ttft),
             ("total", &self.total),
             ("between events", &self.gap),

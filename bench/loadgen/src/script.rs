@@ -20,7 +20,7 @@
 //!     skipN twiceN swapN mixN   it is left out; comes twice; after the next one; carries another request's mark
 //!     usage noend tail          the token count is wrong; no last chunk; bytes behind the end
 //!
-//! Of these, `cut`, `stall`, `junk` and `mix` can befall a JSON answer too, whatever their number.
+//! Of these, `cut`, `stall`, `junk`, `mix` and `usage` can befall a JSON answer too, whatever their number.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wrong {

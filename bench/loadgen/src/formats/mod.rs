@@ -184,6 +184,8 @@ pub enum Seen {
     Other,
     /// It only says that somebody is there.
     Ping,
+    /// No event: a part of an answer that is no stream.
+    Bytes,
 }
 
 /// A stream as its client reads it: told of every event, it says what is wrong with the first that is.
