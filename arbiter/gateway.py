@@ -246,13 +246,13 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
         out = call.answer = Overheard(out, Room(TITLE_BYTES))
     row.alias, row.rationale, row.warning = plan.alias, told(plan.rationale), plan.warning
-    if conversation.standing.pauses:
-        _check_pauses(conversation.standing.pauses, caller)
-    if not services.journal.healthy and call.snapshot.storage.on_full == "refuse":
-        what = "is full" if services.journal.full else "cannot be written"
-        raise Unavailable(f"the ledger {what} and `storage.on_full` is `refuse`", retry_after_s=5)
     presence = _Presence(call, out)
     try:
+        if conversation.standing.pauses:
+            _check_pauses(conversation.standing.pauses, caller)
+        if not services.journal.healthy and call.snapshot.storage.on_full == "refuse":
+            what = "is full" if services.journal.full else "cannot be written"
+            raise Unavailable(f"the ledger {what} and `storage.on_full` is `refuse`", retry_after_s=5)
         around = services.around
         if plan.is_auto and ("provider", plan.rungs[0].provider.name) not in conversation.standing.pauses:
             await _check_model(call, plan, book)
@@ -280,10 +280,12 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             around.amounts.heard(live.rung.name, ask.amount, live.facts.usage)
     except UpstreamStatus as error:
         if caller.login is not None and error.status == 401:
-            logins.refused(caller.login, services.around.state)
+            logins.disclaimed(caller.login, services.around.state)
         raise
     finally:
         presence.close()
+        if plan.claims and caller.login is not None and not (book.has_sent or plan.is_auto):
+            logins.disclaimed(caller.login, services.around.state)
 
 
 def _opened(call: Call, body: bytes) -> native.Opened:

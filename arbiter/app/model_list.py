@@ -19,6 +19,7 @@ from arbiter.routing import undeclared
 from arbiter.routing.plan import Asked, Caller, Rung
 from arbiter.routing.router import Router, is_allowed
 
+_LONGEST = 256
 PAGE, MOST = 20, 1000  # of Anthropic's lists, as its own API has it
 GOOGLES_PAGE = 50  # the same of Google's
 
@@ -61,7 +62,7 @@ def entry(snapshot: Snapshot, router: Router, caller: Caller, name: str) -> Entr
 
     Errors: NoRoute for what there is not, and for what this caller may not name.
     """
-    if is_allowed(name, caller):
+    if is_allowed(name, caller) and len(name) <= _LONGEST and ".." not in name.split("/"):  # no request may name others
         owner, _, model_id = name.partition("/")
         provider = snapshot.providers.get(owner)
         model = provider.model(model_id) if provider is not None else None

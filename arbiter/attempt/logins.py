@@ -45,7 +45,7 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
     rungs: list[Rung] = []
     fault: ArbiterError | None = None
     passed: dict[str, None] = {}
-    home = _home(caller.login, state)
+    home, claims = _home(caller.login, state), False
     for rung in plan.rungs:
         if not rung.provider.takes_logins:
             found = _fault_of_ours(rung.provider, caller, asked)
@@ -55,7 +55,8 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
         else:
             found = _fault(rung, caller.login, asked, home)
             if found is None and caller.login is not None and home is None:
-                home = state.claim(caller.login.mark, _of(rung.provider, _CLAIM), CLAIM_S).model
+                known = state.claim(caller.login.mark, _of(rung.provider, _CLAIM), CLAIM_S)
+                claims, home = known is None, known.model if known is not None else None
                 found = _fault(rung, caller.login, asked, home)
         if found is None and caller.login is not None:
             home = origin(rung.provider)
@@ -67,7 +68,7 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
         assert fault is not None, "a plan has a rung"
         raise fault
     rationale = "; ".join((plan.rationale, *passed))
-    return msgspec.structs.replace(plan, rungs=tuple(rungs), rationale=rationale)
+    return msgspec.structs.replace(plan, rungs=tuple(rungs), rationale=rationale, claims=claims)
 
 
 def accounts(provider: Provider, login: Login | None) -> tuple[Account, ...]:
@@ -84,8 +85,8 @@ def accepted(login: Login, provider: Provider, state: State) -> None:
         state.remember([login.mark], _of(provider, login.label), HOME_S)
 
 
-def refused(login: Login, state: State) -> None:
-    """Whoever was sent it first says that it is none of theirs."""
+def disclaimed(login: Login, state: State) -> None:
+    """Whoever was to be sent it first was not, or says that it is none of theirs."""
     (known,) = state.origins([login.mark])
     if known is not None and known.account == _CLAIM:
         state.forget(login.mark)

@@ -56,6 +56,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     def sent(self) -> None:
         """The request is on its way: there is time now to look at what it says."""
+        self._book.has_sent = True
         if self._prompt is not None:
             self._prompt.begin()
 
@@ -121,13 +122,14 @@ class Attempt(msgspec.Struct, eq=False):
 class Book:
     """All attempts of one request, and the request's own row."""
 
-    __slots__ = ("_is_over", "_metrics", "_pen", "_unsent", "_untold", "blot", "conversation", "prompt", "request",
-                 "waited_us")  # fmt: skip
+    __slots__ = ("_is_over", "_metrics", "_pen", "_unsent", "_untold", "blot", "conversation", "has_sent", "prompt",
+                 "request", "waited_us")  # fmt: skip
 
     def __init__(self, pen: Pen, metrics: Metrics, request: RequestRow, blot: Blotter) -> None:
         self._pen = pen
         self.blot = blot
         self._metrics = metrics
+        self.has_sent = False  # any of its attempts
         self.waited_us = 0  # for attempts that are over, and on purpose between two
         self.request = request
         self.prompt: Prompt | None = None  # where it is to be told of

@@ -146,7 +146,7 @@ class Plan(msgspec.Struct, frozen=True):
     know about the name it used (SPEC 9.6). `is_explicit`: the caller named this very model, and gets no other.
     `pinned` is who served the conversation before, where it is still among the rungs; its rung then comes first.
     `window` is what the name asked for besides, as it stands in it (`[1m]`). `is_auto`: nobody declared the model, and
-    its provider is to be asked whether there is one.
+    its provider is to be asked whether there is one. `claims`: it is the first to send its caller's login anywhere.
     """
 
     rungs: tuple[Rung, ...]
@@ -157,6 +157,7 @@ class Plan(msgspec.Struct, frozen=True):
     pinned: Pinned | None = None
     window: str = ""
     is_auto: bool = False
+    claims: bool = False
 
 
 def explained(rationale: str, passed: Mapping[str, str]) -> str:

@@ -151,9 +151,9 @@ class State(Protocol):
     def remember(self, marks: Iterable[bytes], origin: Origin, ttl_s: float) -> None:
         """Remember who made these artefacts, each known by 16 bytes of its hash."""
 
-    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin:
-        """Remember `origin` for a mark of which nobody is known; who is known of it, then. Of several who claim one at
-        the same time, all hear of the same."""
+    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin | None:
+        """Remember `origin` for a mark of which nobody is known, and return None; else who is known. Of several who
+        claim one at the same time, one gets it and all others hear of that one."""
 
     def origins(self, marks: Sequence[bytes]) -> list[Origin | None]:
         """Who made each of these, None where nobody remembers."""

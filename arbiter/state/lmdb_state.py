@@ -249,14 +249,14 @@ class LmdbState:
                 for mark in due:
                     txn.put(mark, raw, db=self._artefacts)
 
-    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin:
+    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin | None:
         self._check_room()
         now_ms = self._now_ms()
         with self._env.begin() as txn:  # one at a time writes, of all processes
             known = records.read_origin(txn.get(mark, db=self._artefacts), now_ms)
             if known is None:
                 txn.put(mark, records.encode_dated(now_ms + round(ttl_s * 1000), origin), db=self._artefacts)
-        return known or origin
+        return known
 
     def _is_news(self, raw: bytes | None, origin: Origin, ttl_s: float, now_ms: int) -> bool:
         """A history comes again with each turn, and most of what is in it is known by then."""

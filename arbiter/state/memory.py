@@ -141,11 +141,11 @@ class Memory:
         records = map(self.artefacts.get, marks)
         return [record.value if record is not None and record.expires_ms > now_ms else None for record in records]
 
-    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin:
+    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin | None:
         (known,) = self.origins([mark])
         if known is None:
             self.remember([mark], origin, ttl_s)
-        return known or origin
+        return known
 
     def forget(self, mark: bytes) -> bool:
         record = self.artefacts.pop(mark, None)

@@ -269,7 +269,7 @@ class Shared:
         listed = list(marks)  # it may have to be gone through twice
         self._ask(lambda state: state.remember(listed, origin, ttl_s))
 
-    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin:
+    def claim(self, mark: bytes, origin: Origin, ttl_s: float) -> Origin | None:
         (known,) = self.origins([mark])  # also where it is only known from before a failure
         return known or self._ask(lambda state: state.claim(mark, origin, ttl_s))
 

@@ -236,6 +236,13 @@ def test_two_first_requests_at_once_show_a_login_to_one_vendor(gateway, vendors,
         others = "sk-ant-oat01-of-the-other-" + "y" * 20
         assert (await talk(gateway, "claude-sonnet-4-5", others)).status == 401
         assert (await talk(gateway, "claude-other", others)).status == 200
+        unsent = "sk-ant-oat01-that-never-left-" + "z" * 20
+        gateway.get("/admin/pause?provider=claude", method="POST", headers=ADMIN)
+        try:
+            assert (await talk(gateway, "claude-sonnet-4-5", unsent)).status == 503
+        finally:
+            gateway.get("/admin/resume?provider=claude", method="POST", headers=ADMIN)
+        assert (await talk(gateway, "claude-other", unsent)).status == 200, "nobody has seen it"
 
     served(main)
 

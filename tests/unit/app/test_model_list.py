@@ -132,6 +132,9 @@ def test_a_name_is_there_that_nobody_declared_but_somebody_is_asked_for():
         assert (found.id, found.owner, found.unsure is not None) == (name, owner, is_unsure)
         assert found.able.max_input == (1_000_000 if name.endswith("]") else None)
     assert model_list.entry(snapshot, router, client, "claude-opus-9[1m]").owner == "claude"
+    for name in ("any/" + "m" * 253, "any/a/../b"):
+        with pytest.raises(NoRoute):
+            model_list.entry(snapshot, router, ANYONE, name)
     for caller, name in ((ANYONE, "gpt-9"), (ANYONE, "gpt-9[1m]"), (client, "claude-sonnet-9"), (client, "any/thing")):
         with pytest.raises(NoRoute):
             model_list.entry(snapshot, router, caller, name)

@@ -65,15 +65,15 @@ def test_two_first_requests_go_to_one_place():
     """The second before anybody has answered the first: to where that went, or nowhere (SPEC 6.5). A place that says
     that the login is none of its own has no claim to it; who accepted one keeps it whatever it says later."""
     state = Memory()
-    assert logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).rungs
+    assert logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).claims
     with pytest.raises(Forbidden, match=r"this login is for https://a\.test:443"):
         logins.admitted(plan(taker("b", "else.test")), ANN, native.MESSAGES, state)
     found = logins.admitted(plan(taker("b", "else.test"), taker("a")), ANN, native.MESSAGES, state)
-    assert [rung.provider.name for rung in found.rungs] == ["a"]
-    logins.refused(LOGIN, state)
+    assert [rung.provider.name for rung in found.rungs] == ["a"] and not found.claims
+    logins.disclaimed(LOGIN, state)
     assert logins.admitted(plan(taker("b", "else.test")), ANN, native.MESSAGES, state).rungs
     logins.accepted(LOGIN, taker("b", "else.test"), state)
-    logins.refused(LOGIN, state)
+    logins.disclaimed(LOGIN, state)
     with pytest.raises(Forbidden):
         logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state)
 
