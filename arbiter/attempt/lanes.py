@@ -48,6 +48,7 @@ from arbiter.wire.openai_models import Dialect, dialect
 from arbiter.wire.openai_servers import taken
 from arbiter.wire.places import place_of
 from arbiter.wire.responses_errors import failed_after
+from arbiter.wire.restored import lost
 from arbiter.wire.sealer import Sealer
 from arbiter.wire.translated import Heard, TranslatedStream, size_of
 from arbiter.wire.vault import Origin, home_of
@@ -78,7 +79,7 @@ class Lane(Protocol):
     edited: Mapping[str, Raw] | None
     """The members of the request where they are no longer those that the client sent."""
     left_out: int
-    """How many items of reasoning that the client handed along the upstream could not be given."""
+    """How many items, or messages, of reasoning that the client handed along the upstream could not be given."""
 
     @property
     def format(self) -> Asked:
@@ -417,11 +418,12 @@ class TranslatedLane:
         self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
         self._origin = Origin(self.format.name, home_of(rung.url), account, rung.model, claude_of(rung) or "")
         self._telling = _telling(rung, self.format.name)
+        takes = self._takes()
         asked, self.left_out = ask.request(), 0
         if ask.seems_sealed:
-            takes = self._takes()
             takes_text = takes is None or takes.reasoning is not None
             asked, self.left_out = ask.handed_along().told_to(self._origin, takes_text=takes_text)
+        self.left_out += lost(asked, self.format.name, takes)
         request = msgspec.structs.replace(
             asked,
             model=self._telling,

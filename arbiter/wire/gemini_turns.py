@@ -40,11 +40,9 @@ from arbiter.wire.gemini_names import sent_name
 from arbiter.wire.gemini_parts import FORMAT
 from arbiter.wire.inline import flat
 from arbiter.wire.results import UNANSWERED, contents, orphaned, result_of
-from arbiter.wire.signatures import googles
+from arbiter.wire.signatures import MADE_ELSEWHERE, googles
 
 NOTHING = "."
-MADE_ELSEWHERE = "skip_thought_signature_validator"
-"""What Google takes for the signature of a call that another model made. Source: its page on thought signatures."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 

@@ -30,6 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arbiter.wire.openai_models import Dialect, dialect
+from arbiter.wire.signatures import MADE_ELSEWHERE
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +61,7 @@ SERVERS: Mapping[str, Server] = {
     "generativelanguage.googleapis.com": Server(
         reasoning=None,
         signs=True,
-        unsigned='"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}',
+        unsigned=f'"extra_content":{{"google":{{"thought_signature":"{MADE_ELSEWHERE}"}}}}',
         wants=re.compile(r"gemini-(?![12]\b|2\.|exp)"),
     ),
     "open.bigmodel.cn": _CONTENT,

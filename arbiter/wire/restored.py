@@ -24,7 +24,9 @@ from msgspec.structs import replace
 
 from arbiter.errors import InvalidReasoning
 from arbiter.model import Message, Part, RedactedThinking, Request, SealedThinking, Text, Thinking, ToolCall
-from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
+from arbiter.wire import bedrock_converse, signatures
+from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES
+from arbiter.wire.openai_models import Dialect
 from arbiter.wire.vault import Origin, Sealed, Thought, Vault, digest, squeezed
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_-]")  # characters of an id that some clients replace
@@ -94,6 +96,35 @@ class HandedAlong:
             for place, content in _rebuilt(messages, run.places, thoughts, splits=target.format == MESSAGES):
                 messages[place] = replace(messages[place], content=content)
         return Restored(replace(self._request, messages=tuple(messages)), left_out)
+
+
+def lost(request: Request, format: str, takes: Dialect | None) -> int:
+    """In how many messages something that its maker signed or encrypted is nothing to an upstream of `format`, and is
+    not told as text either; `takes` is what that takes where it is a chat."""
+    return sum(
+        any(type(part) in (Thinking, RedactedThinking) and _is_lost(part, format, takes) for part in message.content)
+        for message in request.messages
+        if message.role == "assistant" and not isinstance(message.content, str)
+    )
+
+
+def _is_lost(part: Part, format: str, takes: Dialect | None) -> bool:
+    if type(part) is RedactedThinking:
+        if part.place == "block":
+            return format not in (MESSAGES, bedrock_converse.name)
+        return takes is None or not takes.signs
+    assert type(part) is Thinking
+    if part.signature is None and (part.item is None or _ENCRYPTED.search(part.item) is None):
+        return False
+    if part.signature == signatures.ELSEWHERE:
+        return False
+    if takes is not None:
+        return takes.reasoning is None or not part.text
+    if format == RESPONSES:
+        return part.item is None
+    if format == GEMINI:
+        return signatures.googles(part.signature) is None
+    return not signatures.is_anthropics(part.signature)
 
 
 def _opened(

@@ -11,6 +11,10 @@ from __future__ import annotations
 from arbiter.wire.vault import is_sealed
 
 GEMINI = "gemini#"
+MADE_ELSEWHERE = "skip_thought_signature_validator"
+"""What Google takes for the signature of a call that another model made. Source: its page on thought signatures."""
+ELSEWHERE = GEMINI + MADE_ELSEWHERE
+"""The same as it stands in the model."""
 
 
 def is_anthropics(signature: str | None) -> bool:

@@ -20,7 +20,6 @@ from arbiter._speedups import nesting
 from arbiter.wire import bound, bound_responses, gemini_sealed, marked, signatures
 from arbiter.wire.bound import Stripped
 from arbiter.wire.gemini_models import abilities_of
-from arbiter.wire.gemini_turns import MADE_ELSEWHERE
 from arbiter.wire.json import encode
 from arbiter.wire.marked import Cutter
 from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES
@@ -168,7 +167,7 @@ def _part(cutter: Cutter, part: bytes, *, elsewhere: bool) -> bytes | None:
         value = member.value.strip(_BLANK)
         if member.name in _SIGNATURES and (marked.word(value) or "").startswith(gemini_sealed.MARK.decode()):
             if elsewhere:
-                kept.append(member.with_value(b'"%b"' % MADE_ELSEWHERE.encode()).text)
+                kept.append(member.with_value(b'"%b"' % signatures.MADE_ELSEWHERE.encode()).text)
             continue
         kept.append(member.text)
         texts.append(value if member.name == b"text" else b"")

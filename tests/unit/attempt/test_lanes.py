@@ -40,6 +40,18 @@ def test_rebuild_is_the_operators_choice(wire: str) -> None:
     assert b"invented" not in lane.body
 
 
+def test_what_a_maker_signed_and_a_translation_leaves_out_is_counted() -> None:
+    """So the client is warned: in each message where the target is told nothing of it."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": "sig"}
+    turn = {"role": "assistant", "content": [thought, {"type": "text", "text": "Hi"}]}
+    body = HELLO | {"messages": [*HELLO["messages"], turn, *HELLO["messages"], turn, *HELLO["messages"]]}
+    assert choose(ask(MESSAGES, body), rung(MESSAGES)).left_out == 0
+    assert choose(ask(MESSAGES, body), rung(MESSAGES, relay="rebuild")).left_out == 0
+    assert choose(ask(MESSAGES, body), rung(RESPONSES)).left_out == 2
+    assert choose(ask(MESSAGES, body), rung(CHAT)).left_out == 0  # which is told it as text
+    assert choose(ask(MESSAGES, body), rung(CHAT, "gpt-4o")).left_out == 2
+
+
 def test_counting_tokens_is_never_translated() -> None:
     """The count is the upstream's own; one that cannot count is not asked."""
     path = "/messages/count_tokens"

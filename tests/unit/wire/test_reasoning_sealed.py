@@ -44,11 +44,13 @@ from arbiter.wire import (
     native,
     openai_chat,
     openai_responses,
+    signatures,
 )
 from arbiter.wire.format import Format
 from arbiter.wire.gemini_sealed import MARK, signature_of
 from arbiter.wire.native import CHAT, MESSAGES, RESPONSES
-from arbiter.wire.restored import HandedAlong
+from arbiter.wire.openai_servers import taken
+from arbiter.wire.restored import HandedAlong, lost
 from arbiter.wire.sealer import Sealer
 from arbiter.wire.translated import TranslatedStream
 from arbiter.wire.vault import (
@@ -357,6 +359,40 @@ def test_an_item_from_before_claudes_had_a_name_is_still_opened() -> None:
     """It was sealed with one member less, and never expires."""
     old = msgpack.encode([[MESSAGES, CLAUDE.home, "k1", "claude"], ["call_1"], 0, digest(""), [[0, 0, "one", "s"]]])
     assert msgpack.decode(old, type=Sealed).origin == CLAUDE
+
+
+OPENAIS = b'{"type":"reasoning","encrypted_content":"e"}'
+PLAIN, GPT_5 = taken("my-model", "proxy.test"), taken("gpt-5", "api.openai.com")
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (Thinking("hm", "sig"), {MESSAGES, bedrock_converse.name, "chat"}),
+        (Thinking("", "sig"), {MESSAGES, bedrock_converse.name}),
+        (RedactedThinking("red"), {MESSAGES, bedrock_converse.name}),
+        (Thinking("hm", "gemini#c2ln"), {native.GEMINI, "chat"}),
+        (Thinking("hm", item=OPENAIS), {RESPONSES, "chat"}),
+        (Thinking("", item=OPENAIS), {RESPONSES}),
+        (RedactedThinking("{}", "message"), {"chat"}),
+        (RedactedThinking("{}", "call"), {"chat"}),
+    ],
+)
+def test_what_a_maker_signed_is_not_left_out_in_silence(part: Part, told: set[str]) -> None:
+    """Whoever signed it, no item says so: the client brings it as its maker gave it."""
+    request = conversation(part, Text(SAID), CALL)
+    targets = {name: (name, None) for name in (MESSAGES, RESPONSES, native.GEMINI, bedrock_converse.name)}
+    for name, (format, takes) in {**targets, "chat": (CHAT, PLAIN), "gpt-5": (CHAT, GPT_5)}.items():
+        assert lost(request, format, takes) == (name not in told), name
+
+
+@pytest.mark.parametrize(
+    "part", [Thinking("hm"), Thinking("hm", signatures.ELSEWHERE), Thinking("hm", item=b'{"type":"reasoning"}')]
+)
+def test_a_thought_that_nobody_signed_is_no_loss(part: Part) -> None:
+    for format in (MESSAGES, RESPONSES, native.GEMINI):
+        assert not lost(conversation(part, CALL), format, None)
+    assert not lost(conversation(part, CALL), CHAT, GPT_5)
 
 
 def test_the_plain_text_beside_an_item_is_left_out_and_other_thoughts_stay() -> None:
