@@ -31,6 +31,7 @@ from arbiter.wire.native import CHAT, RESPONSES
 from arbiter.wire.vault import MAX_SEALED_BYTES, Origin, Sealed, Thought, Vault, squeezed
 
 _decode_str = msgspec.json.Decoder(str).decode
+_END = b"\n\n"
 _MOST_MOVED_BYTES = 256 << 10
 _TEXT, _REASONING_CONTENT, _REASONING, _CALL = "text", "reasoning_content", "reasoning", "call"
 
@@ -123,11 +124,12 @@ class Sealer:
         if self._mould is None or not self._moved:
             return
         before, behind = self._mould
-        # What stands between two strings ends an event, with a blank line; no string holds one.
-        moved = b"".join(self._moved)[len(before) : -len(behind)]
+        # Each is an event that ends with a blank line; no string holds one.
+        events = b"".join(self._moved).split(_END)[:-1]
         self._moved.clear()
         self._moved_bytes = 0
-        text = _decode_str(moved.replace(b'"%b%b"' % (behind, before), b""))
+        start, end = len(before) + 1, len(_END) - len(behind) - 1
+        text = _decode_str(b'"%b"' % b"".join([event[start:end] for event in events]))
         if self._kind == _TEXT:
             self._say(text)
         else:
