@@ -37,7 +37,7 @@ from arbiter.model import (
 from arbiter.wire.converse_models import Ways, ways_of
 from arbiter.wire.disguises import Disguises
 from arbiter.wire.json import encode_sliced
-from arbiter.wire.messages_blocks import NOTHING
+from arbiter.wire.messages_blocks import FAILED, NOTHING
 from arbiter.wire.messages_build import members_of
 from arbiter.wire.messages_models import abilities_of
 from arbiter.wire.messages_schema import closed
@@ -236,7 +236,7 @@ def _result(block: dict[str, Any], ways: Ways, documents: _Documents) -> dict[st
     if failed and ways.fails:
         built["status"] = "error"
     elif failed:
-        content.insert(0, {"text": "Error:"})
+        content.insert(0, {"text": FAILED})
     return built
 
 

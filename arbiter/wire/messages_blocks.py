@@ -38,6 +38,8 @@ from arbiter.wire.signatures import is_foreign
 PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 NOTHING = "."
 """Stands where this format insists on words and there are none."""
+FAILED = "Error:"
+"""Stands before what a failed result holds, where it cannot be marked as one."""
 
 _UNTOLD = "a part of type {} cannot be told to this upstream, which speaks Anthropic Messages"
 _FIRST_BYTES = {  # in base64
@@ -153,12 +155,20 @@ def _result(result: ToolResult) -> dict[str, Any]:
         for block in content:
             if isinstance(block, dict):
                 block.pop("cache_control", None)
+    failed = result.is_error
+    if failed and isinstance(content, list) and not all(map(_is_text, content)):
+        # "all content must be type `text` if `is_error` is true"
+        content, failed = [{"type": "text", "text": FAILED}, *content], None
     built: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
-    if content or result.is_error:
+    if content or failed:
         built["content"] = content or NOTHING  # a failure must say something
-    if result.is_error is not None:
-        built["is_error"] = result.is_error
+    if failed is not None:
+        built["is_error"] = failed
     return mark(built, cache)
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text"
 
 
 def input_of(arguments: str) -> Any:

@@ -181,7 +181,11 @@ def turns(draw: st.DrawFn, wire: str) -> list[Message]:
             if wire == GEMINI:
                 failed = st.sampled_from([None, True])
             content = draw(contents(wire, more=wire != CHAT) if wire != GEMINI else spoken_words)
-            built.append(Message("tool", (ToolResult(part.id, content, draw(failed), draw(marks(wire))),)))
+            has_failed = draw(failed)
+            is_text = isinstance(content, str) or all(type(one) is Text for one in content)
+            if wire == MESSAGES and not is_text and has_failed:
+                has_failed = None  # it is said in words
+            built.append(Message("tool", (ToolResult(part.id, content, has_failed, draw(marks(wire))),)))
     if built[-1].role == "tool" and wire == MESSAGES:
         # The user's words share the message of the results, and so are blocks.
         built.append(Message("user", draw(st.lists(texts(wire), min_size=1, max_size=2).map(tuple))))

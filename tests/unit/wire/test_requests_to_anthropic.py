@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arbiter.errors import BadRequest, ProtocolUnsupported
-from arbiter.model import Message, Request, Target, Text, ToolCall, ToolResult
+from arbiter.model import Image, Message, Part, Request, Target, Text, ToolCall, ToolResult
 from arbiter.wire import anthropic_messages as messages
 from arbiter.wire import openai_chat as chat
 from arbiter.wire.results import ORPHANED, UNANSWERED
@@ -107,6 +107,32 @@ def test_a_result_without_its_call_is_told_as_text() -> None:
     assert [block["text"] for block in built["messages"][1]["content"]] == [ORPHANED, "sun"]
     assert kinds(built["messages"][-1]) == ["tool_result", "text", "text"]
     assert built["messages"][-1]["content"][2]["text"] == "2"
+
+
+PICTURE = Image(media_type="image/png", data="iVBORw0KGgo=")
+
+
+@pytest.mark.parametrize(
+    ("content", "told", "is_error"),
+    [
+        ((PICTURE,), ["Error:", "image"], None),
+        ((Text("no"), PICTURE), ["Error:", "no", "image"], None),
+        ((Text("no"), Text("really")), ["no", "really"], True),
+    ],
+)
+def test_a_failed_result_with_more_than_text_says_it_in_words(
+    content: tuple[Part, ...], told: list[str], is_error: bool | None
+) -> None:
+    """Anthropic: `all content must be type "text" if "is_error" is true`."""
+    said = (
+        Message("user", "Go"),
+        Message("assistant", (ToolCall("a", "f", "{}"),)),
+        Message("tool", (ToolResult("a", content, is_error=True),)),
+    )
+    built = json.loads(messages.build_request(Request(model="m", messages=said), UNMARKED))
+    (result,) = built["messages"][-1]["content"]
+    assert [block.get("text") or block["type"] for block in result["content"]] == told
+    assert result.get("is_error") is is_error
 
 
 def test_ids_become_what_anthropic_takes_and_differ() -> None:
