@@ -34,6 +34,7 @@ from arbiter.wire import (
     gemini_embeddings,
     gemini_names,
     native,
+    native_marks,
     unsealed,
 )
 from arbiter.wire.converse_marks import as_marks
@@ -111,13 +112,17 @@ class Lane(Protocol):
         """
 
 
-def holds_up(ask: Ask, rung: Rung, *, lacks: bool = False) -> bool:
+def holds_up(ask: Ask, rung: Rung, *, lacks: bool = False, moved: bool = False) -> bool:
     """Whether to `choose` would hold up everybody else on the loop: where a long request is read, and not only sent."""
     if ask.is_of_stored or not ask.is_long:
         return False
     if ask.format.name in EMBEDDINGS:
         return ask.format.name != embeddings.name
-    return ask.seems_sealed or not _is_native(ask, rung, spoken(ask.format.name, rung, lacks=lacks))
+    if ask.seems_sealed or not _is_native(ask, rung, spoken(ask.format.name, rung, lacks=lacks)):
+        return True
+    if ask.format.name == native.CHAT:
+        return moved or chat_thoughts.may_hold(ask.opened.members)
+    return ask.format.name == native.MESSAGES and native_marks.sets(rung.target)
 
 
 def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False, moved: bool = False) -> Lane:
@@ -228,7 +233,7 @@ class NativeLane:
         spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes)
         self.body = spoken_by.to_count(ask.format.name, spliced.body) if ask.counts_tokens else spliced.body
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
-        self._sets_marks = rung.target.prompt_cache in ("arbiter", "off")
+        self._sets_marks = native_marks.sets(rung.target)
         self._drop_usage = spliced.asked_usage
 
     def marked(self) -> bytes | None:

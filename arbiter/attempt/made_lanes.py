@@ -27,7 +27,8 @@ class MadeLanes:
     async def prepare(self, rung: Rung, account: Account, ask: Ask) -> None:
         """Have the lane made beside the loop, where that would hold up others."""
         lacks = self._lacks(rung, ask)
-        if self._known(rung, account, ask, lacks) is None and lanes.holds_up(ask, rung, lacks=lacks):
+        moved = self._conversation.has_been_elsewhere(rung)
+        if self._known(rung, account, ask, lacks) is None and lanes.holds_up(ask, rung, lacks=lacks, moved=moved):
             made = await self._aside.run(self._making(rung, account, ask, lacks))
             self._last = (rung, account, ask, lacks, made)
 

@@ -38,6 +38,12 @@ _OTHERS = {
 _BLANK = b" \t\r\n"
 
 
+def may_hold(members: Mapping[str, Raw]) -> bool:
+    """Whether any of it could be in a request. False is certain."""
+    told = members.get("messages")
+    return told is not None and nesting.begins(memoryview(told), _BEGINS[1:], _ADDS[1:])
+
+
 def respelled(members: Mapping[str, Raw], takes: Dialect, *, moved: bool) -> tuple[Stripped, int]:
     """Return the request as a server that takes `takes` gets it, and in how many messages thoughts were left out.
 
@@ -47,7 +53,10 @@ def respelled(members: Mapping[str, Raw], takes: Dialect, *, moved: bool) -> tup
     """
     told = members.get("messages")
     fills = moved and takes.wants_reasoning
-    if told is None or takes.spells == "the maker's" or not _may_bear(told, takes, fills=fills):
+    if told is None or takes.spells == "the maker's":
+        return Stripped(members, ()), 0
+    adds_to_calls = fills or takes.unsigned is not None
+    if not may_hold(members) and not (adds_to_calls and nesting.begins(memoryview(told), _CALLS[1:], _CALLS[1:])):
         return Stripped(members, ()), 0
     raw = bytes(told)
     if not marked.is_array(raw) or not _may_change(raw, takes, fills=fills):
@@ -65,14 +74,6 @@ def respelled(members: Mapping[str, Raw], takes: Dialect, *, moved: bool) -> tup
     if after == before:
         return Stripped(members, ()), 0
     return Stripped({**members, "messages": Raw(marked.joined(raw, after))}, ("$.messages",)), left_out
-
-
-def _may_bear(told: Raw, takes: Dialect, *, fills: bool) -> bool:
-    """Whether any of the names is there by which a message may have to change: one quick look, without a copy."""
-    view = memoryview(told)
-    if nesting.begins(view, _BEGINS[1:], _ADDS[1:]):
-        return True
-    return (fills or takes.unsigned is not None) and nesting.begins(view, _CALLS[1:], _CALLS[1:])
 
 
 def _may_change(raw: bytes, takes: Dialect, *, fills: bool) -> bool:

@@ -24,13 +24,18 @@ _NEAR = 100
 _NEAR_TOOL = 10_000
 
 
+def sets(target: Target) -> bool:
+    """Whether the marks in a request to `target` are not the client's."""
+    return target.prompt_cache not in ("auto", "client")
+
+
 def settled(members: Mapping[str, Raw], target: Target) -> tuple[Mapping[str, Raw], list[str]]:
     """Return `members` with the marks that `target` asks for, and the names of those that had to change.
 
     Errors: BadRequest where there is too much for anybody to look through.
     """
     whose = target.prompt_cache
-    if whose in ("auto", "client"):
+    if not sets(target):
         return members, []
     cache = None
     if whose == "arbiter":

@@ -104,6 +104,16 @@ def test_a_long_request_with_sealed_reasoning_is_read_on_the_native_lane_too():
     assert lanes.holds_up(sealed, rung(CHAT)) and not lanes.holds_up(long, rung(CHAT))
 
 
+def test_so_is_one_whose_thoughts_are_spelt_anew_or_whose_marks_are_set():
+    turn = {"role": "assistant", "content": "x" * LONG_BYTES}
+    thought = ask(CHAT, {"model": "m", "messages": [{**turn, "reasoning_content": "why"}]})
+    plain, marked = (ask(wire, {"model": "m", "messages": [turn]}) for wire in (CHAT, MESSAGES))
+    assert lanes.holds_up(thought, rung(CHAT)) and not lanes.holds_up(plain, rung(CHAT))
+    assert lanes.holds_up(plain, rung(CHAT), moved=True)
+    ours = rung(MESSAGES, prompt_cache="arbiter")
+    assert lanes.holds_up(marked, ours) and not lanes.holds_up(marked, rung(MESSAGES))
+
+
 @pytest.mark.parametrize("theirs", [MESSAGES, CHAT])
 @on_a_loop
 async def test_a_lane_is_the_same_wherever_it_was_made(theirs: str):
