@@ -155,7 +155,7 @@ def _meaning(result: Result) -> str:
 def _rounded(value: float) -> int:
     """To two digits: more would not be the same the next time."""
     places = max(0, len(str(int(value))) - 2)
-    return round(value, -places).__int__()
+    return int(round(value, -places))
 
 
 def advice(snapshot: Snapshot, result: Result) -> list[str]:
