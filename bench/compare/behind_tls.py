@@ -11,6 +11,7 @@ from pathlib import Path
 
 import trustme
 
+from bench import tools
 from bench.compare.peers.base import Upstream
 from bench.path import peers as path_peers
 
@@ -54,9 +55,7 @@ def behind_tls(folder: Path, core: int | None, mock_port: int) -> Iterator[Upstr
     command = [program, "-p", str(home), "-c", str(home / "nginx.conf"), "-e", str(home / "error.log")]
     with (
         log.open("wb") as out,
-        path_peers.running(
-            subprocess.Popen(command, stdout=out, stderr=out, preexec_fn=path_peers.on_core(core))
-        ) as child,
+        path_peers.running(subprocess.Popen(command, stdout=out, stderr=out, preexec_fn=tools.on_core(core))) as child,
     ):
         path_peers.wait_for(plain, child, log)
         yield Upstream(mock_port, port, home / "ca.pem")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from bench import tools
 from bench.path import peers as path_peers
 
 CHAT, MESSAGES = path_peers.CHAT, path_peers.MESSAGES
@@ -150,7 +151,7 @@ def program(
         path_peers.running(
             subprocess.Popen(
                 [str(part) for part in command], cwd=folder, env=environment() | dict(env or {}),
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=path_peers.on_core(place.core),
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=tools.on_core(place.core),
             ),
             patience_s=STOPS_IN_S,
         ) as child,
