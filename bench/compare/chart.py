@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from bench.compare.figures import FLOOR, OURS, Spread, ratio, remark, times
 
-COLUMNS, WIDTH, LABELS, VALUES = 2, 460, 120, 76  # panels side by side; a panel; its names; its figures
+COLUMNS, WIDTH, LABELS, VALUES = 2, 490, 124, 106  # panels side by side; a panel; its names; its figures
 BAR, GAP, TITLE, AXIS, MARGIN = 14, 6, 34, 26, 24
 STYLE = """
   svg { font: 12px system-ui, sans-serif; background: #fff; fill: #222 }
@@ -19,7 +19,7 @@ STYLE = """
   .grid { stroke: #e2e6ea } .whisker { stroke: #222; stroke-width: 1.2 }
   @media (prefers-color-scheme: dark) {
     svg { background: #16191d; fill: #e6e6e6 } .faint, .tick { fill: #9aa4ad } .bar { fill: #4d6378 }
-    .floor { fill: #8fa3b5 } .grid { stroke: #2b3138 } .whisker { stroke: #e6e6e6 }
+    .ours { fill: #e9804f } .floor { fill: #8fa3b5 } .grid { stroke: #2b3138 } .whisker { stroke: #e6e6e6 }
   }
 """
 

@@ -141,7 +141,7 @@ def detail(w: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
                 number(middle(runs, "worker_us")) if own else "–",
                 times(ratio(floor, runs, "worker_us")) if own else "–",
                 number(middle(runs, "per_s"), 0),
-                "/".join(number((value or 0) / 1000, 2) for value in first),
+                "/".join("–" if value is None else number(value / 1000, 2) for value in first),
                 f"{gone:,} of {asked:,} ({kinds(runs)})" if gone else "0",
             )
         )

@@ -33,7 +33,7 @@ def result() -> dict[str, Any]:
     light = {"p50": 300, "p99": 900}
     return {
         "facts": {"date": "2026-01-02", "machine": "2 cores", "versions": "x", "rounds": 2, "load_before": 0.1},
-        "peers": [{"name": n, "version": "1.2", "keeps": ""} for n in ("nginx", "Arbiter", "Lossy", "Mute")],
+        "peers": [{"name": n, "version": "1.2", "keeps": ""} for n in ("nginx", "Arbiter", "Lossy", "Mute", "Dumb")],
         "workloads": [
             {"name": unary, "short": "unary", "unit": "request", "events": 0, "connections": 32},
             {"name": crowd, "short": "crowd", "unit": "event", "events": 200, "connections": 1000},
@@ -48,7 +48,11 @@ def result() -> dict[str, Any]:
                 ],
                 "Mute": [],
             },
-            crowd: {"nginx": [record(1, 2.0)], "Arbiter": [record(1, 3.0)]},
+            crowd: {
+                "nginx": [record(1, 2.0)],
+                "Arbiter": [record(1, 3.0)],
+                "Dumb": [record(1, 4.0, lost=50, losses={"usage": 50}, first_us=None, total_us=None)],
+            },
         },
         "light": {
             "direct": [{"round": 1, "total_us": {"p50": 100, "p99": 500}, "lost": 0}],
@@ -104,10 +108,12 @@ def test_the_report_is_a_table_for_each_question() -> None:
     assert ["Arbiter 1.2", "**3.50×**", "**1.50×**"] in rows
     assert ["Lossy 1.2", "500× (20 % lost)", "–"] in rows
     assert ["Mute 1.2", "fails", "–"] in rows
+    assert ["Dumb 1.2", "–", "2.00× (wrong token counts)"] in rows
     by_name = {(row[0], len(row)): row for row in rows}
     assert by_name["Arbiter", 8] == ["Arbiter", "3.0", "**1.50×** (1.50–1.50)", "–", "–", "100", "1.00/3.00", "0"]
     assert ["Arbiter", "50.0", "**3.50×** (3.00–4.00)", "36.0", "2.75× (2.50–3.00)", "100", "1.00/3.00", "0"] in rows
     assert ["Lossy", "5,000", "500× (500–500)", "–", "–", "100", "1.00/3.00", "20 of 100 (status_500)"] in rows
+    assert by_name["Dumb", 8][-2:] == ["–/–", "50 of 50 (usage)"]
     assert ["Mute", "fails: status: HTTP/1.1 404 / no such thing", *["–"] * 6] in rows
     assert ["Arbiter", "0.200 (0.200–0.200)", "0.400 (0.400–0.400)"] in rows
     # 10.24 MB more for 1,000 streams
@@ -129,7 +135,7 @@ def test_the_chart_is_an_svg_with_a_bar_for_each_ratio() -> None:
     drawn = tree.fromstring(chart.svg(result()))
     name = "{http://www.w3.org/2000/svg}"
     bars = drawn.findall(f".//{name}rect")
-    assert [bar.get("class") for bar in bars] == ["bar floor", "bar ours", "bar", "bar floor", "bar ours"]
+    assert [bar.get("class") for bar in bars] == ["bar floor", "bar ours", "bar", "bar floor", "bar ours", "bar"]
     widths = [float(bar.get("width") or 0) for bar in bars]
     assert 0 < widths[0] < widths[1] < widths[2]
     texts = [element.text for element in drawn.iter(f"{name}text")]
