@@ -5,6 +5,11 @@ that an item is bound to. So it stands in front of the call that it was thought 
 
 Plain deltas are moved past the events (`wire.moulds`), and read here from what was moved. That needs one kind of mould
 at a time, or nobody could tell whose strings these are: that of whatever was said last.
+
+Most answers hold no thought. Until one does, what is said is put aside unread, up to a bound: an item is bound to it,
+but there may be none.
+
+    DOZING --anything of a thought: what was put aside is read--> AWAKE
 """
 
 from __future__ import annotations
@@ -33,14 +38,16 @@ from arbiter.wire.vault import MAX_SEALED_BYTES, Origin, Sealed, Thought, Vault,
 _decode_str = msgspec.json.Decoder(str).decode
 _END = b"\n\n"
 _MOST_MOVED_BYTES = 256 << 10
+_STRING_BYTES = 64  # what one costs beside its text
 _TEXT, _REASONING_CONTENT, _REASONING, _CALL = "text", "reasoning_content", "reasoning", "call"
+_OF_THOUGHTS = (ThinkingDelta, ThinkingSigned, ThinkingRedacted)
 
 
 class Sealer:
     """The reasoning of one answer of `origin`'s, for the client `owner`."""
 
-    __slots__ = ("_calls", "_digest", "_gathered", "_gathered_at", "_is_over", "_kind", "_mould", "_moved",
-                 "_moved_bytes", "_origin", "_owner", "_said", "_size", "_spelling", "_texts", "_thoughts",
+    __slots__ = ("_aside", "_calls", "_digest", "_gathered", "_gathered_at", "_is_awake", "_is_over", "_kind", "_mould",
+                 "_moved", "_moved_bytes", "_origin", "_owner", "_said", "_size", "_spelling", "_texts", "_thoughts",
                  "_vault")  # fmt: skip
 
     def __init__(self, vault: Vault, origin: Origin, owner: str | None) -> None:
@@ -49,8 +56,10 @@ class Sealer:
         self._owner = owner
         self._kind = ""  # of what was said last
         self._mould: Mould = None  # of that kind, as it was aimed last
+        self._is_awake = False
+        self._aside: list[tuple[Mould, bytes] | str] = []  # text that was said, in moulds, or as it is
         self._moved: list[bytes] = []  # in that mould, and not read yet
-        self._moved_bytes = 0
+        self._moved_bytes = 0  # of these, and of what was put aside
         self._said = 0  # characters of text that are no blanks
         self._digest = sha256()  # of those
         self._calls: list[str] = []
@@ -65,6 +74,12 @@ class Sealer:
     def take(self, event: Event) -> tuple[Event, ...]:
         """Return what the client is told in place of `event`: that, and in front of it an item where one is due."""
         kind = type(event)
+        if not self._is_awake:
+            if kind not in _OF_THOUGHTS:
+                self._doze(event)
+                return (event,)
+            self._read_aside()
+            self._is_awake = True
         self._read_moved()
         if type(event) is ThinkingDelta:
             self._kind = _REASONING if event.spelling == "reasoning" else _REASONING_CONTENT
@@ -98,7 +113,7 @@ class Sealer:
 
     def narrowed(self, moulds: Moulds) -> Moulds:
         """Return those of `moulds` that may be used until the next event: of the kind of what was said last."""
-        self._read_moved()
+        self._look()
         if self._kind == _CALL:
             self._mould = None
             return moulds._replace(text=None, reasoning_content=None, reasoning=None)
@@ -117,19 +132,47 @@ class Sealer:
             self._moved.append(moved)
             self._moved_bytes += len(moved)
             if self._moved_bytes > _MOST_MOVED_BYTES:
-                self._read_moved()
+                self._look()
+
+    def _look(self) -> None:
+        """Read what was moved; put it aside where it may never be needed."""
+        if self._is_awake:
+            self._read_moved()
+        elif self._moved:
+            self._aside.append((self._mould, b"".join(self._moved)))
+            self._moved.clear()
+            if self._moved_bytes > _MOST_MOVED_BYTES:
+                self._read_aside()
+
+    def _doze(self, event: Event) -> None:
+        self._look()
+        if type(event) is TextDelta:
+            self._kind = _TEXT
+            self._aside.append(event.text)
+            self._moved_bytes += len(event.text) + _STRING_BYTES
+            if self._moved_bytes > _MOST_MOVED_BYTES:
+                self._read_aside()
+        elif type(event) is RefusalDelta:
+            self._kind = ""
+        elif type(event) is CallDelta:
+            self._kind = _CALL
+        elif type(event) is CallStarted:
+            self._kind = _CALL
+            self._calls.append(event.id)
+
+    def _read_aside(self) -> None:
+        self._look()
+        for one in self._aside:
+            self._say(one if isinstance(one, str) else _told(*one))
+        self._aside.clear()
+        self._moved_bytes = 0
 
     def _read_moved(self) -> None:
-        """Read what was moved, all at once: that costs a stream a tenth of what reading each delta would."""
         if self._mould is None or not self._moved:
             return
-        before, behind = self._mould
-        # Each is an event that ends with a blank line; no string holds one.
-        events = b"".join(self._moved).split(_END)[:-1]
+        text = _told(self._mould, b"".join(self._moved))
         self._moved.clear()
         self._moved_bytes = 0
-        start, end = len(before) + 1, len(_END) - len(behind) - 1
-        text = _decode_str(b'"%b"' % b"".join([event[start:end] for event in events]))
         if self._kind == _TEXT:
             self._say(text)
         else:
@@ -200,3 +243,13 @@ def _is_wanted(thought: Thought, format: str) -> bool:
     if format == RESPONSES:
         return thought.item is not None
     return thought.signature is not None or thought.data is not None
+
+
+def _told(mould: Mould, moved: bytes) -> str:
+    """Read what was moved in one mould, all at once: that costs a stream a tenth of what reading each delta would."""
+    assert mould is not None, "nothing is moved without one"
+    before, behind = mould
+    # Each is an event that ends with a blank line; no string holds one.
+    events = moved.split(_END)[:-1]
+    start, end = len(before) + 1, len(_END) - len(behind) - 1
+    return _decode_str(b'"%b"' % b"".join([event[start:end] for event in events]))

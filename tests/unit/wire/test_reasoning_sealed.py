@@ -217,6 +217,40 @@ def test_what_nobody_wants_back_is_not_sealed(origin: Origin, thought: list[Even
     assert not opened(passed(origin, [*thought, TextDelta("Hi."), Finished(Finish.STOP)]))
 
 
+@pytest.mark.parametrize("count", [1, 20, 5_000])
+def test_what_was_said_before_the_first_thought_is_bound_too(count: int) -> None:
+    """It is not read until there is a thought, or there is much of it; where that stood is known all the same."""
+    said: list[Event] = [TextDelta("word by word, ")] * count
+    call: list[Event] = [CallStarted(0, "c0", "f"), CallDelta(0, "{}")]
+    thought: list[Event] = [ThinkingDelta("hm"), ThinkingSigned("sig"), TextDelta("So."), CallStarted(1, "c1", "f")]
+    (found,) = opened(passed(CLAUDE, [*said, *call, *said, *thought]))
+    text = "wordbyword," * 2 * count
+    assert (found.thoughts, found.calls) == ((Thought(len(text), 1, "hm", "sig"),), ("c0", "c1"))
+    assert (found.said, found.digest) == (len(text) + 3, digest(text + "So."))
+
+
+@pytest.mark.parametrize("repeats", [1, 40])
+@pytest.mark.parametrize("size", [1, 100, 1 << 20])
+def test_moved_text_before_the_first_thought_is_bound_too(size: int, repeats: int) -> None:
+    """Whatever mould it was moved in, and however much of it there was."""
+    upstream = Claude()
+    events = upstream.stream("hm", "Then this. " * 60 * repeats, "call_1", "")
+    text = [one for one in events if b'"index": 2' in one]
+    first = [one.replace(b'"index": 2', b'"index": 0') for one in text]
+    rest = [one.replace(b'"index": 0', b'"index": 5').replace(b'"index": 1', b'"index": 6') for one in events[1:]]
+    data = b"".join([events[0], *first, *rest])
+    found = TranslatedStream(
+        anthropic_messages.reader(), openai_chat.writer("t", "m", 0), {}, Sealer(VAULT, CLAUDE, "ann")
+    )
+    told = b"".join(found.feed(data[start : start + size]) for start in range(0, len(data), size))
+    assert found.fault() is None
+    (item,) = {word for word in told.decode().split('"') if word.startswith(PREFIX)}
+    whole = "Thenthis." * 60 * repeats
+    sealed = VAULT.open(item, "ann")
+    assert [one.said for one in sealed.thoughts] == [len(whole)] * 2
+    assert (sealed.said, sealed.digest) == (2 * len(whole), digest(whole * 2))
+
+
 def test_more_than_an_item_can_hold_is_not_sealed_nor_kept() -> None:
     huge = [ThinkingDelta("x" * (1 << 20))] * 4
     assert not opened(passed(DEEP, [*huge, TextDelta("Hi."), Finished(Finish.STOP)]))
