@@ -25,6 +25,7 @@ from msgspec import Raw
 from arbiter.wire.json import ABSENT, encode, one_line, present
 
 DETAILS, EXTRA = "reasoning_details", "extra_content"
+_DETAILS, _EXTRA = DETAILS.encode(), EXTRA.encode()
 _SIGNATURE = b"thought_signature"
 _NULL = b"null"
 _JOINED = ("text", "summary")
@@ -46,13 +47,13 @@ def of_message(details: Raw, extra: Raw) -> str | None:
     """Return what of a message, or of a delta, its server wants back; None where that is nothing."""
     if details is ABSENT and extra is ABSENT:
         return None
-    found = {}
+    found = []
     value = present(details)
     if value is not None and value[:1] == b"[" and value[1:-1].strip():
-        found[DETAILS] = Raw(one_line(value))
+        found.append(b'"%b":%b' % (_DETAILS, one_line(value)))
     if (value := _signed(extra)) is not None:
-        found[EXTRA] = Raw(value)
-    return encode(found).decode() if found else None
+        found.append(b'"%b":%b' % (_EXTRA, value))
+    return (b"{%b}" % b",".join(found)).decode() if found else None
 
 
 def of_call(extra: Raw) -> str | None:
@@ -120,10 +121,15 @@ class _Detail:
 
 
 class Gathered:
-    """The members of one message, from slices as `of_message` returns them."""
+    """The members of one message, from slices as `of_message` returns them.
+
+    The slices of a text are alike but for what they say, so one like the last is not read again.
+    """
 
     def __init__(self, slices: Iterable[str] = ()) -> None:
         self.size = 0  # in bytes of JSON, about
+        self._before, self._behind = "", ""  # what stood around the text of the last slice; "" where it is no text
+        self._latest: list[bytes] = []  # where that text went
         self._details: list[_Detail] = []
         self._extra: Raw | None = None
         for one in slices:
@@ -131,6 +137,14 @@ class Gathered:
 
     def add(self, slice: str) -> None:
         """Add a slice. What is none says nothing."""
+        if self._before and slice.startswith(self._before) and slice.endswith(self._behind):
+            said = slice[len(self._before) : -len(self._behind)]
+            if '"' not in said and said[-1:] != "\\":
+                text = said.encode()
+                self._latest.append(text)
+                self.size += len(text)
+                return
+        self._before = ""
         try:
             found = _MEMBERS.decode(slice)
         except (msgspec.MsgspecError, RecursionError):
@@ -145,7 +159,21 @@ class Gathered:
                 self.size += last.take(one)
             else:
                 self.size += sum(len(name) + len(memoryview(raw)) for name, raw in one.items())
-                self._details.append(_Detail(one))
+                last = _Detail(one)
+                self._details.append(last)
+            if len(found.reasoning_details or ()) == 1 and present(found.extra_content) is None:
+                self._remember(slice, one, last)
+
+    def _remember(self, slice: str, one: dict[str, Raw], detail: _Detail) -> None:
+        """Note what stands around the text of a slice of `detail`, of which nothing but that text may come again."""
+        told = [name for name in _JOINED if name in one]
+        if len(told) != 1 or bytes(one.get("signature", _NULL)) != _NULL or "data" in one:
+            return
+        text = bytes(one[told[0]]).decode()
+        if text[:1] == '"' and len(text) > 2 and slice.count(text) == 1:
+            self._before, _, self._behind = slice.partition(text)
+            self._before, self._behind = self._before + '"', '"' + self._behind
+            self._latest = detail.texts[told[0]]
 
     def members(self) -> dict[str, Any]:
         """Return the members, to be put into a message."""

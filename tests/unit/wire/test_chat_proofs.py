@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Raw
 
 from arbiter.fold import collect, unfold
@@ -78,6 +80,23 @@ def test_slices_of_a_text_are_one_and_its_signature_comes_last() -> None:
     one, two = detail("text", text='a"\\', signature=None), detail("text", text="é🧠")
     assert joined(one, two, detail("text", signature="sig")) == [detail("text", text='a"\\é🧠', signature="sig")]
     assert list(joined(one, detail("text", signature="sig"))[0]) == ["type", "format", "index", "text", "signature"]
+
+
+TEXTS = st.lists(st.text('a"\\:é0,{}text', max_size=6), min_size=1, max_size=6)
+
+
+@given(TEXTS, st.sampled_from(["text", "summary"]), st.sampled_from([None, "a", "0"]))
+def test_a_slice_that_is_like_the_last_is_read_as_any_other(texts: list[str], kind: str, id: str | None) -> None:
+    """Whatever is said in it: quotes, what ends an escape, the very words that stand around it."""
+    pieces = [detail(kind, **{kind: text}, id=id) for text in texts]
+    end = detail(kind, signature="sig", id=id)
+    whole = detail(kind, **{kind: "".join(texts)}, id=id)
+    assert joined(*pieces) == [whole]
+    again = detail(kind, **{kind: texts[0]}, id=id)
+    assert joined(*pieces, end, again, again) == [
+        whole | {"signature": "sig"},
+        detail(kind, **{kind: texts[0] * 2}, id=id),
+    ]
 
 
 @pytest.mark.parametrize(
