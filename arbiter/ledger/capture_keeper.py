@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import lmdb
@@ -32,6 +32,7 @@ from arbiter.ledger.store import Store, StoreDown, StoreRefused
 from arbiter.ledger.tables import BLOCKS, HEADERS, USES
 
 BATCH_RECORDS, BATCH_BYTES = 64, 4 << 20
+BATCH_ROWS = 10_000  # per transaction: of a long conversation each request refers to thousands of blocks
 SWEEP_BLOCKS = 100  # per transaction
 PAUSE_S = 0.25
 BETWEEN_S = 0.02  # two transactions in a row: others write too
@@ -93,6 +94,14 @@ class Keeper:
                 captured.append(capture_file.decode(record))
             except capture_file.Unreadable as error:
                 log.error("captured content is lost: %s", error)
+        for place, portion in enumerate(_portions(captured)):
+            if place:
+                self._stop.wait(BETWEEN_S)
+            self._put_all(portion)
+        file.forget(last)
+        return len(records)
+
+    def _put_all(self, captured: Sequence[Captured]) -> None:
         try:
             self._put(captured)
         except (StoreRefused, Unstorable):
@@ -102,8 +111,6 @@ class Keeper:
                     self._put([one])
                 except (StoreRefused, Unstorable) as error:
                     log.error("captured content of %s is lost: %s", one.request_id, error)
-        file.forget(last)
-        return len(records)
 
     def _put(self, captured: Sequence[Captured]) -> None:
         statements = _statements(captured, clock.now_ms())
@@ -183,6 +190,21 @@ class Keeper:
         if self._store is None:
             self._store = self._open_store()
         return self._store
+
+
+def _portions(captured: Sequence[Captured]) -> Iterator[list[Captured]]:
+    """Cut a batch into what one transaction each stores; a record is not cut."""
+    portion: list[Captured] = []
+    rows = 0
+    for one in captured:
+        size = len(one.uses) + len(one.blocks)
+        if portion and rows + size > BATCH_ROWS:
+            yield portion
+            portion, rows = [], 0
+        portion.append(one)
+        rows += size
+    if portion:
+        yield portion
 
 
 def _statements(captured: Sequence[Captured], now_ms: int) -> list[Statement]:

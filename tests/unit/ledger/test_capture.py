@@ -182,6 +182,29 @@ def test_a_record_that_comes_twice_changes_nothing(tmp_path, make_keeper, place)
     assert rows(place, counts) == before
 
 
+def test_a_transaction_holds_no_more_rows_than_others_wait_for(tmp_path, make_keeper, place, monkeypatch):
+    """Each request of a long conversation refers to all of it, and the recorder writes to the same database."""
+    put: list[int] = []
+
+    class Watched(Keeper):
+        def _put(self, captured: Any) -> None:
+            put.append(sum(len(one.uses) + len(one.blocks) for one in captured))
+            super()._put(captured)
+
+    monkeypatch.setattr(capture_keeper, "BATCH_ROWS", 30)
+    capture = worker(tmp_path)
+    texts = [f"turn {turn}" for turn in range(9)]
+    for number in range(1, 10):
+        capture.take(heard(number, *texts[:number]))
+    capture.close()
+    keeper = make_keeper()
+    keeper.__class__ = Watched
+    assert drain(keeper) == 9
+    assert len(put) > 2 and max(put) <= 30
+    (expected,) = rows(place, "SELECT (SELECT COUNT(*) FROM blocks) + (SELECT COUNT(*) FROM request_blocks)")
+    assert sum(put) == expected[0]
+
+
 def test_what_nobody_can_read_does_not_hold_up_the_rest(tmp_path, make_keeper, place, caplog):
     file = CaptureFile(tmp_path / "state", 1 << 20)
     with file.env.begin() as txn:
