@@ -77,7 +77,7 @@ class Ask(msgspec.Struct, eq=False):
         return msgspec.structs.replace(
             self,
             opened=msgspec.structs.replace(self.opened, members=dict(members)),
-            edits=self.edits + changed,
+            edits=tuple(dict.fromkeys(self.edits + changed)),
             _request=None,
             _handed=None,
             _seems_sealed=None,

@@ -152,7 +152,8 @@ def test_it_goes_on_natively_too(front: Front) -> None:
         up = Upstream(json.dumps(thinking).encode(), RESPONSES.answer("two"))
         async with Origin(up.script, port=front.upstream):
             first = await go(front, CHAT, "hello")
-            assert [item["type"] for item in first.json["output"]] == ["reasoning", "message"]
+            # The thought, the words, and the thought sealed for the client to hand along.
+            assert [item["type"] for item in first.json["output"]] == ["reasoning", "message", "reasoning"]
             found = await go(front, RESPONSES, "and then?", previous_response_id=ident(first))
             assert found.status == 200, found.body
             assert found.header("x-arbiter-fidelity") == "$.input,$.previous_response_id"
