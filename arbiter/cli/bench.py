@@ -13,7 +13,7 @@ from arbiter._speedups import SIDE
 from arbiter.cli import FAILED, OK, options
 from arbiter.cli.benching import copied, talk
 from arbiter.cli.benching.measure import CONNECTIONS, STREAMS, Latency, Load, Result, measure
-from arbiter.cli.table import Column, number, render
+from arbiter.cli.table import number, render, soft
 from arbiter.config.load import Source, config_path
 from arbiter.config.snapshot import Snapshot
 
@@ -100,7 +100,7 @@ def text(snapshot: Snapshot, file: str, result: Result) -> str:
     workers = "1 worker" if snapshot.server.workers == 1 else f"{snapshot.server.workers} workers"
     unary, first, requests, events = result.unary, result.first_event, result.requests, result.events
     waits = render(
-        ("one request at a time, ms", *map(number, ("direct", "through", "added"))),
+        (soft("one request at a time, ms", least=25), *map(number, ("direct", "through", "added"))),
         [
             ("an answer of 1 KB, median", *_three(unary.direct_p50, unary.through_p50, unary.added_p50)),
             ("  99th percentile", *_three(unary.direct_p99, unary.through_p99, unary.added_p99)),
@@ -109,7 +109,7 @@ def text(snapshot: Snapshot, file: str, result: Result) -> str:
         ],
     )
     costs = render(
-        (Column("under load"), number("a second"), number("CPU µs each"), number("lost")),
+        (soft("under load", least=23), number("a second"), number("CPU µs each"), number("lost")),
         [
             (
                 f"requests, {CONNECTIONS} connections",

@@ -221,6 +221,15 @@ def test_good_figures_are_told_without_advice(monkeypatch: pytest.MonkeyPatch) -
     assert "What to do" not in said and "Not measured" not in said
 
 
+def test_a_narrow_console_has_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a row is called gives way, and no number does."""
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = bench.text(snapshot(SMALL), "arbiter.yaml", RESULT).splitlines()
+    assert any(line.split()[-3:] == ["3,000", "250", "0"] for line in lines)
+    assert any(line.split()[-3:] == ["3,200", "20.0", "0"] for line in lines)
+    assert any(line.split()[-3:] == ["0.10", "0.50", "0.40"] for line in lines)
+
+
 def test_bad_figures_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "SIDE", "py")
     monkeypatch.setattr(bench, "_cores", lambda: 2)
