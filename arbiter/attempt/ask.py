@@ -90,7 +90,7 @@ class Ask(msgspec.Struct, eq=False):
         Errors: BadRequest naming the path of the fault; TooLarge where it has too many values to be read in one go.
         """
         if self._request is None:
-            if sum(nesting.commas(bytes(raw)) for raw in self.opened.members.values()) > MAX_VALUES:
+            if sum(nesting.commas(memoryview(raw)) for raw in self.opened.members.values()) > MAX_VALUES:
                 raise TooLarge(f"the request body has more than {MAX_VALUES:,} values, too many to translate")
             request = FORMATS[self.format.name].parse_request(self.opened.members)
             if not request.messages:

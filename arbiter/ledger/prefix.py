@@ -35,7 +35,7 @@ AT_ONCE_BYTES = 128 << 10
 LATE_BYTES = 128 << 20
 """Of prompts whose requests may be over, and their rows still wait: what comes on top goes without being hashed."""
 
-_MARK, _RETENTION = b'"cache_control"', b'"prompt_cache'
+_MARK, _RETENTION = b'cache_control"', b"prompt_cache"
 _NONE = memoryview(b"[]")
 _QUOTE = ord('"')
 
@@ -227,7 +227,7 @@ class Reading:
     def _look(self) -> int:
         """Find out what is known of it; how many bytes are not."""
         if self._inputs is None:
-            if _MARK in self._body or _RETENTION in self._body:
+            if nesting.begins(self._body, _MARK, _RETENTION):
                 self._members = _decode_members(self._body)
             members, trails = self._members, self._prefixes.trails
             inputs = _inputs_of(members)

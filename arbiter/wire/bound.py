@@ -32,8 +32,9 @@ from arbiter.wire.marked import Cutter
 from arbiter.wire.vault import is_sealed
 
 _MESSAGES = "messages"
-_THINKING = b'thinking"'
-"""How the name of either kind of block ends. In a text, the quote would stand behind a backslash."""
+_THINKING, _REDACTED = b'thinking"', b'redacted_thinking"'
+"""How the name of either kind of block goes on behind its quote; the first is how both end. In a text, the quote would
+stand behind a backslash."""
 _SIGNED = b'"signature"'
 _BLANK = b" \t\r\n"
 
@@ -212,7 +213,7 @@ def nudged(members: Mapping[str, Raw], text: str) -> Mapping[str, Raw]:
 
 def _may_hold(raw: bytes) -> bool:
     """Whether there could be a signed block in `raw`; one look for both kinds, as it is at the whole of a request."""
-    return _THINKING in raw
+    return nesting.begins(raw, _THINKING, _REDACTED)
 
 
 def _mark(signature: str) -> bytes:

@@ -53,7 +53,8 @@ def test_width_is_that_of_the_outermost_level(nesting, text, width):
 
 
 def test_commas_are_counted_at_every_level_and_in_no_string(nesting):
-    assert nesting.commas(b'{"a,":[1,2,{"b":"\\",,","c":[]}],"d":","}') == 4
+    text = b'{"a,":[1,2,{"b":"\\",,","c":[]}],"d":","}'
+    assert nesting.commas(text) == nesting.commas(memoryview(text)) == 4
 
 
 def test_of_two_faults_the_first_is_told(nesting):

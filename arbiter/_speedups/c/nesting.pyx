@@ -218,20 +218,27 @@ def units(data):
         PyBuffer_Release(&text)
 
 
-def commas(bytes data not None):
-    cdef const unsigned char* at = data
-    cdef const unsigned char* end = at + len(data)
+def commas(data):
+    cdef Py_buffer text
+    cdef const unsigned char* at
+    cdef const unsigned char* end
     cdef Py_ssize_t count = 0
     cdef unsigned char byte
-    with nogil:
-        while at < end:
-            byte = at[0]
-            at += 1
-            if byte == c'"':
-                at = string_end(at, end)
-            elif byte == c',':
-                count += 1
-    return count
+    PyObject_GetBuffer(data, &text, PyBUF_SIMPLE)
+    try:
+        at = <const unsigned char*>text.buf
+        end = at + text.len
+        with nogil:
+            while at < end:
+                byte = at[0]
+                at += 1
+                if byte == c'"':
+                    at = string_end(at, end)
+                elif byte == c',':
+                    count += 1
+        return count
+    finally:
+        PyBuffer_Release(&text)
 
 
 def cuts(bytes data not None, Py_ssize_t limit):

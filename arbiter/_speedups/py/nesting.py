@@ -39,7 +39,7 @@ _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-
                      re.DOTALL)  # fmt: skip
 
 
-def _structure(data: bytes) -> Iterator[tuple[int, int]]:
+def _structure(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
     """Each bracket, comma and colon outside of strings, and where it stands."""
     for found in _STRUCTURE.finditer(data):
         at = found.start()
@@ -110,7 +110,7 @@ def _beginning(*words: bytes) -> re.Pattern[bytes]:
     return re.compile(rb'(?<!\\)"(?:' + b"|".join(map(re.escape, words)) + b")")
 
 
-def commas(data: bytes) -> int:
+def commas(data: bytes | memoryview) -> int:
     """How many commas stand outside of strings: with them, how many values a decoder would make of `data`."""
     return sum(byte == 44 for byte, _ in _structure(data))
 
