@@ -89,23 +89,36 @@ impl<'a> Scan<'a> {
     pub fn string(&mut self) -> Result<&'a [u8], Bad> {
         self.expect(b'"')?;
         let start = self.at;
-        // Keys and most values are short: a loop over them is quicker than a call.
-        let short = &self.data[start..self.data.len().min(start + 32)];
-        for (i, &byte) in short.iter().enumerate() {
-            if byte == b'"' {
-                self.at = start + i + 1;
-                return Ok(&self.data[start..start + i]);
-            }
-            if byte == b'\\' {
-                break;
+        loop {
+            match self.quote_or_backslash()? {
+                b'"' => {
+                    self.at += 1;
+                    return Ok(&self.data[start..self.at - 1]);
+                }
+                _ => self.at += 2,
             }
         }
+    }
+
+    /// Go on to the next of the two: eight bytes at a time, since most strings are too short for anything larger.
+    #[inline]
+    fn quote_or_backslash(&mut self) -> Result<u8, Bad> {
+        while let Some(word) = self.data.get(self.at..self.at + 8) {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(word);
+            let word = u64::from_le_bytes(eight);
+            let found = bytes_like(word, b'"') | bytes_like(word, b'\\');
+            if found != 0 {
+                self.at += found.trailing_zeros() as usize / 8;
+                return Ok(self.data[self.at]);
+            }
+            self.at += 8;
+        }
         loop {
-            let stop = self.at + find_byte(&self.data[self.at..], b'"').ok_or(Bad)?;
-            self.at = stop + 1;
-            let escapes = self.data[start..stop].iter().rev().take_while(|&&byte| byte == b'\\').count();
-            if escapes % 2 == 0 {
-                return Ok(&self.data[start..stop]);
+            match self.data.get(self.at) {
+                Some(&byte @ (b'"' | b'\\')) => return Ok(byte),
+                Some(_) => self.at += 1,
+                None => return Err(Bad),
             }
         }
     }
@@ -173,8 +186,13 @@ impl<'a> Scan<'a> {
 
     fn digits(&mut self) -> Result<(), Bad> {
         let start = self.at;
-        while let Some(b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E') = self.data.get(self.at) {
+        let mut plain = true;
+        while let Some(byte @ (b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) = self.data.get(self.at) {
+            plain &= byte.is_ascii_digit();
             self.at += 1;
+        }
+        if plain && self.at > start {
+            return Ok(());
         }
         let text = std::str::from_utf8(&self.data[start..self.at]).map_err(|_| Bad)?;
         text.parse::<f64>().map(|_| ()).map_err(|_| Bad)
@@ -187,6 +205,14 @@ impl<'a> Scan<'a> {
             Ok(_) => Err(Bad),
         }
     }
+}
+
+/// Of the bytes of `word` that are `byte`, the lowest has its highest bit set in the result; no lower one has.
+#[inline]
+fn bytes_like(word: u64, byte: u8) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let zero = word ^ (ONES * u64::from(byte));
+    zero.wrapping_sub(ONES) & !zero & (ONES << 7)
 }
 
 /// The text of a string as it was written; halves of surrogate pairs are not paired, since nobody here sends them.
@@ -283,6 +309,22 @@ mod tests {
         assert_eq!(whole(text), Ok(()));
         for cut in 0..text.len() {
             assert_eq!(whole(&text[..cut]), Err(Bad), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_string_ends_at_its_quote_wherever_that_is() {
+        for before in 0..20 {
+            for after in 0..20 {
+                let inner = format!("{}\\\"{}\\\\", "a".repeat(before), "\u{e9}".repeat(after));
+                let text = format!("[\"{inner}\",\"\"]");
+                let mut strings = Vec::new();
+                let taken = Scan::new(text.as_bytes()).array(|scan| {
+                    strings.push(scan.string()?);
+                    Ok(())
+                });
+                assert_eq!((taken, &strings[..]), (Ok(()), &[inner.as_bytes(), b""][..]), "{text}");
+            }
         }
     }
 

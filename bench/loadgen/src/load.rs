@@ -127,11 +127,15 @@ impl Load {
         let mut swept_us = self.began_us;
         loop {
             let now = now_us();
+            if now >= swept_us + SWEEP_US {
+                self.sweep(now);
+                swept_us = now;
+            }
             self.dispatch(now);
             if self.over(now) {
                 break;
             }
-            for i in 0..self.poller.wait(self.pause(swept_us + SWEEP_US)) {
+            for i in 0..self.poller.wait(self.pause(swept_us + SWEEP_US), now) {
                 let ready = match self.poller.ready(i) {
                     Some(ready) => ready,
                     None => continue,
@@ -146,11 +150,6 @@ impl Load {
                 if ready.input {
                     self.read(slot, &mut room);
                 }
-            }
-            let now = now_us();
-            if now >= swept_us + SWEEP_US {
-                self.sweep(now);
-                swept_us = now;
             }
         }
         self.report.seconds = (now_us() - self.began_us) as f64 / 1e6;

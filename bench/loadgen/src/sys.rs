@@ -103,14 +103,14 @@ impl Poller {
         self.control(libc::EPOLL_CTL_MOD, socket.as_raw_fd(), token, interest(output))
     }
 
-    /// How many sockets are ready; `ready(i)` tells which.
-    pub fn wait(&mut self, wait: Wait) -> usize {
+    /// How many sockets are ready; `ready(i)` tells which. `now_us` may be a little old, if that does no harm.
+    pub fn wait(&mut self, wait: Wait, now_us: u64) -> usize {
         let timeout_ms = match wait {
             Wait::Not => 0,
             Wait::Forever => -1,
-            Wait::About(due_us) => (due_us.saturating_sub(now_us()) / 1000 + 1).min(60_000) as libc::c_int,
+            Wait::About(due_us) => (due_us.saturating_sub(now_us) / 1000 + 1).min(60_000) as libc::c_int,
             Wait::Until(due_us) => {
-                self.arm(due_us);
+                self.arm(due_us, now_us);
                 -1
             }
         };
@@ -119,8 +119,8 @@ impl Poller {
         n.max(0) as usize
     }
 
-    fn arm(&mut self, due_us: u64) {
-        if due_us == self.armed_us && due_us > now_us() {
+    fn arm(&mut self, due_us: u64, now_us: u64) {
+        if due_us == self.armed_us && due_us > now_us {
             return;
         }
         self.armed_us = due_us;
