@@ -12,7 +12,7 @@ bytes in place of a character's three.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -32,11 +32,14 @@ _DATA = re.compile(rb'"data"\s*:\s*"')
 _NAMED_DATA = re.compile(rb'"data"\s*:\s*"\Z')
 _SOUND = re.compile(rb'"input_audio"\s*:\s*\{')
 _UNREAD = (re.compile(rb'"signature"\s*:\s*"'), re.compile(rb'"encrypted_content"\s*:\s*"'))
+_GOOGLES = re.compile(rb'"thought(?:S|_s)ignature"\s*:\s*"')
 _REDACTED = re.compile(rb'"(?:redacted_thinking|reasoning\.encrypted)"')
 _LINKED = (
     re.compile(rb'"image_url"\s*:\s*(?:\{\s*"url"\s*:\s*)?"http'),
     re.compile(rb'"type"\s*:\s*"url"\s*,\s*"url"\s*:'),
 )
+
+_Read = Callable[[bytes], tuple[int, int]]
 
 PAGE_BYTES, PAGE_TOKENS = 50 << 10, 2_500
 """A page of a PDF, which is read as text and as an image both."""
@@ -57,16 +60,16 @@ def size_of(members: Mapping[str, Raw]) -> Size:
     for name in _MEMBERS:
         raw = members.get(name)
         if raw is not None:
-            size = _size(memoryview(raw))
+            size = _size(memoryview(raw), _READ_IN.get(name, _READ))
             text += size.text
             attached += size.attached
     return Size(text, attached)
 
 
-def _size(view: memoryview) -> Size:
+def _size(view: memoryview, reads: Iterable[tuple[bytes, bytes, _Read]]) -> Size:
     unread, attached = nesting.units(view) * 3, 0
     # Most prompts hold little of all this, and a quick look for two words at once says what.
-    held = [read for first, second, read in _READ if nesting.begins(view, first, second)]
+    held = [read for first, second, read in reads if nesting.begins(view, first, second)]
     raw = bytes(view) if held else b""
     for read in held:
         found = read(raw)
@@ -104,6 +107,10 @@ def _of_unread(raw: bytes) -> tuple[int, int]:
     return sum([_end(raw, start) - start for start in starts]), 0
 
 
+def _of_googles(raw: bytes) -> tuple[int, int]:
+    return sum([_end(raw, found.end()) - found.end() for found in _first(_MARKS, _GOOGLES, raw)]), 0
+
+
 def _of_redacted(raw: bytes) -> tuple[int, int]:
     unread = 0
     for found in _first(_MARKS, _REDACTED, raw):
@@ -124,6 +131,8 @@ _READ = (
     (b'image_url"', b'url"', _of_linked),
 )
 """Which strings there are in a prompt that holds what is no text, and how much that is: in bytes, and in tokens."""
+_READ_IN = {"contents": (*_READ, (b'thoughtSignature"', b'thought_signature"', _of_googles))}
+"""What else is looked for in a member of its own format."""
 
 
 def _first(most: int, pattern: re.Pattern[bytes], raw: bytes) -> Iterator[re.Match[bytes]]:

@@ -103,6 +103,9 @@ def test_base64_is_no_text_wherever_it_stands(separators: Any):
         assert size_of({"messages": Raw(raw)}).text == len(raw) - len(data), shape
     raw = json.dumps(shapes, separators=separators).encode()
     assert size_of({"input": Raw(raw)}).text == len(raw) - len(shapes) * len(data)
+    parts = [{"text": "", "thoughtSignature": data}, {"functionCall": {}, "thought_signature": data}]
+    raw = json.dumps([{"role": "model", "parts": parts}], separators=separators).encode()
+    assert size_of({"contents": Raw(raw)}).text == len(raw) - 2 * len(data)
 
 
 def test_documents_and_sound_and_links_cost_something_each():
