@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+
+import msgspec
 
 from arbiter.attempt import lanes
 from arbiter.attempt.aside import Aside
@@ -15,21 +17,20 @@ from arbiter.routing.plan import Rung
 from arbiter.state.base import State
 
 
-class MadeLanes:
+class MadeLanes(msgspec.Struct, eq=False):
     """Keeps the last one: whether a target can be told a request is asked just before it is."""
 
-    def __init__(self, state: State, conversation: Conversation, aside: Aside) -> None:
-        self._state = state
-        self._conversation = conversation
-        self._aside = aside
-        self._last: tuple[Rung, Account, Ask, bool, Lane | ArbiterError] | None = None
+    _state: State
+    _conversation: Conversation
+    _aside: Aside
+    _last: tuple[Rung, Account, Ask, bool, Lane | ArbiterError] | None = None
 
     async def prepare(self, rung: Rung, account: Account, ask: Ask) -> None:
         """Have the lane made beside the loop, where that would hold up others."""
         lacks = self._lacks(rung, ask)
         moved = self._conversation.has_been_elsewhere(rung)
         if self._known(rung, account, ask, lacks) is None and lanes.holds_up(ask, rung, lacks=lacks, moved=moved):
-            made = await self._aside.run(self._making(rung, account, ask, lacks))
+            made = await self._aside.run(partial(_made, rung, account, ask, lacks, moved))
             self._last = (rung, account, ask, lacks, made)
 
     def of(self, rung: Rung, account: Account, ask: Ask) -> Lane:
@@ -37,7 +38,7 @@ class MadeLanes:
         lacks = self._lacks(rung, ask)
         lane = self._known(rung, account, ask, lacks)
         if lane is None:
-            lane = self._making(rung, account, ask, lacks)()
+            lane = _made(rung, account, ask, lacks, self._conversation.has_been_elsewhere(rung))
             self._last = (rung, account, ask, lacks, lane)
         if isinstance(lane, ArbiterError):
             raise lane
@@ -52,13 +53,10 @@ class MadeLanes:
             return last[4]
         return None
 
-    def _making(self, rung: Rung, account: Account, ask: Ask, lacks: bool) -> Callable[[], Lane | ArbiterError]:
-        moved = self._conversation.has_been_elsewhere(rung)
 
-        def make() -> Lane | ArbiterError:
-            try:
-                return lanes.choose(ask, rung, account.label or "", lacks=lacks, moved=moved)
-            except ArbiterError as error:
-                return error
-
-        return make
+def _made(rung: Rung, account: Account, ask: Ask, lacks: bool, moved: bool) -> Lane | ArbiterError:
+    """In any thread."""
+    try:
+        return lanes.choose(ask, rung, account.label or "", lacks=lacks, moved=moved)
+    except ArbiterError as error:
+        return error
