@@ -202,8 +202,11 @@ def of_chat_answer(body: bytes) -> Facts:
         message = choice.message
         if message is None:
             continue
-        output += _size(message.content) + _size(message.refusal)
-        thinking += _size(message.reasoning_content) or _size(message.reasoning)
+        output += _size(message.content)
+        if message.refusal is not None:
+            output += _size(message.refusal)
+        if message.reasoning_content is not None or message.reasoning is not None:
+            thinking += _size(message.reasoning_content) or _size(message.reasoning)
         for call in message.tool_calls or ():
             if call.function is not None:
                 names.append(call.function.name or "")

@@ -35,21 +35,21 @@ class Login:
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks us. `client` is None for a caller without a key that we know; `login` is what it brought for somebody
-    else, where there is a provider that takes such things."""
+    else, where there is a provider that takes such things.
+
+    `name` is the client's. `owner` is whose conversations these are: the client's, else the login's; None where nobody
+    tells one from another.
+    """
 
     client: Client | None = None
     login: Login | None = None
+    name: str | None = field(init=False)
+    owner: str | None = field(init=False)
 
-    @property
-    def name(self) -> str | None:
-        return self.client.name if self.client is not None else None
-
-    @property
-    def owner(self) -> str | None:
-        """Whose conversations these are: the client's, else the login's; None where nobody tells one from another."""
-        if self.client is not None and self.client.name:
-            return self.client.name
-        return self.login.label if self.login is not None else None
+    def __post_init__(self) -> None:
+        name = self.client.name if self.client is not None else None
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "owner", name or (self.login.label if self.login is not None else None))
 
 
 ANYONE = Caller()
