@@ -290,6 +290,18 @@ class Climb:
             place.is_told, place.fault = True, self._tell(place.rung)
         return place.fault
 
+    def unknown(self, besides: Rung | None = None) -> Iterator[Rung]:
+        """Targets of which nobody has found out yet whether they can be told the request, in order."""
+        return (one.rung for one in self._places if not (one.is_out or one.is_told or one.rung is besides))
+
+    def can_tell(self, rung: Rung) -> bool:
+        """Find it out."""
+        return not any(self._is_untold(place) for place in self._places if place.rung is rung)
+
+    @property
+    def has_contacted(self) -> bool:
+        return self._last is not None
+
     def _is_untold(self, place: _Place) -> bool:
         return isinstance(self._fault(place), ProtocolUnsupported)
 

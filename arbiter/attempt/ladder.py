@@ -191,6 +191,8 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
                 # Nobody is left who takes the conversation as it is.
                 adapted = await _adapted(continuity, steps.unfit, ask, doors.aside)
             if not adapted or steps.is_over:
+                if ask.is_long and not steps.has_contacted:
+                    await _look_ahead(steps, made_lanes, ask)
                 verdict = steps.verdict()
                 book.explain(steps.passed)
                 raise verdict
@@ -256,6 +258,8 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             if error.code is ErrorClass.CONFIG and error.retry is Retry.KEY:
                 suspects.append(step)
             steps = steps or begin(step)
+            if ask.is_long and (error.retry is Retry.SAME or isinstance(error, TimedOut)):
+                await _look_ahead(steps, made_lanes, ask, step.rung)
             steps.failed(error, error.wait_s if isinstance(error, UpstreamError) else None)
             step = steps.next()
             continue
@@ -280,6 +284,14 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         if artefacts is not None:
             live.on_close = partial(_remember, state, artefacts)
         return live
+
+
+async def _look_ahead(steps: Climb, made_lanes: MadeLanes, ask: Ask, besides: Rung | None = None) -> None:
+    """Find out beside the loop whom a long request can be told, as far as the climb is about to ask."""
+    for rung in steps.unknown(besides):
+        await made_lanes.prepare(rung, rung.provider.accounts[0], ask)
+        if steps.can_tell(rung):
+            return
 
 
 async def _adapted(continuity: Continuity, unfit: list[Rung], ask: Ask, aside: Aside) -> list[tuple[Rung, Ask]]:

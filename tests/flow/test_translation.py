@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from arbiter.wire.json import LONG_BYTES
 from tests.fakes.client import Answer, Caller, Ending, ask, request, run
 from tests.fakes.origin import CLOSE, LAST_CHUNK, RESET, Origin, Steps, answer, chunk, chunked_head
 from tests.fakes.wires import CHAT, EVENT_STREAM, JSON, MESSAGES, Front, Wire, sse, sse_head
@@ -382,6 +383,30 @@ def test_the_last_one_contacted_is_told_of_also_where_another_could_not_be_told(
         row = front.row(found.trace_id)
         assert (row["error_class"], len(row["attempts"])) == ("upstream_error", 1)
         assert "cannot be told it (" in row["rationale"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("size", [10, 2 * LONG_BYTES], ids=["short", "long"])
+@each_crossing
+def test_who_cannot_be_told_is_no_other_that_the_only_one_gives_way_to(
+    make_front: Any, ours: Wire, theirs: Wire, size: int
+) -> None:
+    """SPEC 4.1: it is tried as often as if the plan named nobody else."""
+    both = {"group": [f"{ours.name}/{ours.model}", f"{theirs.name}/{theirs.model}"]}
+    retry = {"attempts": 3, "before_fallback": 1, "base": "1ms"}
+    front = make_front(aliases={f"alone-{ours.name}": both}, provider={"retry": retry})
+
+    async def main() -> None:
+        messages = [{"role": "user", "content": [UNTOLD[ours], {"type": "text", "text": "x" * size}]}]
+        down = answer(b'{"error":{"message":"busy"}}', status="503 Service Unavailable", headers=[JSON])
+        async with Origin(down, port=front.upstream) as origin:
+            found = await ask(front.port, ours.path, ours.ask(model=f"alone-{ours.name}", messages=messages))
+        assert found.status in (503, 529) and len(origin.requests) == 3
+        row = front.row(found.trace_id)
+        assert [one["why"] for one in row["attempts"]] == ["first", "retry", "retry"]
+        assert f"{theirs.name}/{theirs.model} cannot be told it (" in row["rationale"]
+        assert row["error_class"] == "overloaded"
 
     run(main)
 
