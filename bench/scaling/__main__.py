@@ -36,7 +36,7 @@ TURNS_BODY = 512 * KB
 STREAMS = (10, 100, 1_000, 2_000)
 EVENTS_PER_S = 10_000
 """Of all streams together: how many events one read brings, and so what one costs, depends on it."""
-STREAM_S = 3
+STREAM_S = 2
 CONNECTIONS = 8
 _WORKER = "arbiter-w"
 
@@ -190,7 +190,7 @@ def streams(bench: Bench, nginx: Peer, gateway: Peer, counts: tuple[int, ...], s
     at_rest = process.rss_bytes(gateway.serving)
     for count, (events, gap_ms) in stream_answers(counts, seconds).items():
         spread_s = min(1.0, events * gap_ms / 2000)
-        slopes: dict[str, list[float]] = {"nginx": [], "arbiter": []}
+        slopes: dict[str, list[float]] = {nginx.name: [], gateway.name: []}
         with process.Peak(gateway.serving) as peak:
             for _, peer in itertools.product(range(bench.rounds), (nginx, gateway)):
                 short, long = Measured(), Measured()
@@ -251,15 +251,19 @@ def main() -> int:
         mock = stack.enter_context(peers.mock(folder, client_core))
         plan = stream_answers(open_streams, stream_s)
         answers = {"u1024"} | {f"s{many}-{gap}" for events, gap in plan.values() for many in (events, 2 * events)}
-        if wanted != ["workers"]:
-            nginx = stack.enter_context(peers.nginx(folder, core, mock.port))
-            gateway = stack.enter_context(peers.arbiter(folder, core, mock.port, answers))
-            bench.warm([nginx, *ways_of(gateway)])
-            if "bodies" in wanted:
-                tables["Bytes"] = bodies(bench, nginx, gateway, sizes)
-            if "turns" in wanted:
-                tables["Messages"] = turns(bench, gateway, counts, TURNS_BODY if not options.smoke else 64 * KB)
-            if "streams" in wanted:
+        nginx = stack.enter_context(peers.nginx(folder, core, mock.port))
+        bench.warm([nginx])
+        if "bodies" in wanted or "turns" in wanted:
+            with peers.arbiter(folder, core, mock.port, answers) as gateway:
+                bench.warm(ways_of(gateway))
+                if "bodies" in wanted:
+                    tables["Bytes"] = bodies(bench, nginx, gateway, sizes)
+                if "turns" in wanted:
+                    tables["Messages"] = turns(bench, gateway, counts, TURNS_BODY if not options.smoke else 64 * KB)
+        if "streams" in wanted:
+            # One that has served nothing long: what it kept of that would be memory that streams find there.
+            with peers.arbiter(folder, core, mock.port, answers, name="streams") as gateway:
+                bench.warm([replace(gateway, name="chat")])
                 tables["Streams"] = streams(bench, nginx, gateway, open_streams, stream_s)
         if "workers" in wanted:
             tables["Workers"] = by_workers(bench, folder, core if len(cores) < 3 else None, mock, by_count)
