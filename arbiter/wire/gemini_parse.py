@@ -151,7 +151,10 @@ def _messages(found: _Request) -> tuple[Message, ...]:
             messages.append(Message("system", said))
     conversation = _Conversation()
     for i, one in enumerate(found.contents or ()):
-        messages += conversation.take(one, f"contents[{i}].")
+        told = conversation.take(one, f"contents[{i}].")
+        if conversation.goes_on:
+            messages.pop()
+        messages += told
     return tuple(messages)
 
 
@@ -166,9 +169,14 @@ def _instructions(content: _Content | str) -> str | tuple[Part, ...]:
 
 
 class _Conversation:
-    """Reads the contents of one request, and finds each result's call."""
+    """Reads the contents of one request, and finds each result's call.
+
+    What the model said in a row is one message: Google's SDKs keep each chunk of a stream as a content of its own.
+    """
 
     def __init__(self) -> None:
+        self.goes_on = False  # the latest message is the one before it, and more
+        self._said: list[Part] | None = None  # what the model says, until somebody else speaks
         self._ids: set[str] = set()
         self._count = 0  # calls and results without an id of their own
         self._open: list[ToolCall] = []  # of the latest turn of calls, without their results
@@ -178,7 +186,10 @@ class _Conversation:
         role = _ROLES.get(content.role or "")
         if role is None:
             raise BadRequest(f"{path}role: expected `user` or `model`", param=f"{path}role")
-        found: list[Part] = []
+        is_model = role == "assistant"
+        self.goes_on = is_model and self._said is not None
+        found: list[Part] = self._said if is_model and self._said is not None else []
+        self._said = found if is_model else None
         results: list[Message] = []
         for i, raw in enumerate(content.parts or ()):
             here = f"{path}parts[{i}]."
@@ -189,10 +200,10 @@ class _Conversation:
                 sealed = _sign(found, one)
                 found.append(self._call(one.function_call, sealed.call_id if sealed is not None else None))
             elif one.text is not None:
-                _say(found, one, is_model=role == "assistant")
+                _say(found, one, is_model=is_model)
             else:
                 found.append(parts.media_part(one, raw))
-        self._answered = role != "assistant"
+        self._answered = not is_model
         if results and not found:
             return results
         said = found[0].text if len(found) == 1 and type(found[0]) is Text else tuple(found)

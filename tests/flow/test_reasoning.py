@@ -5,6 +5,7 @@ Gateways of two workers, every request on a connection of its own: nobody knows 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google import genai
+from google.genai import types
 
 from arbiter.config.snapshot import key_digest
 from tests.fakes.agents import Agent, BareGeminiAgent, ChatAgent, GeminiAgent, MessagesAgent, ResponsesAgent
@@ -208,6 +211,38 @@ def test_a_responses_client_need_not_ask_for_what_it_will_be_asked_for(
             agent = ResponsesAgent(gateway.port, model, stream=stream, **members)
             await finish(agent, upstreams)
             assert len(items_in(agent)) == STEPS + 1
+
+    run(main)
+
+
+@LANES
+@pytest.mark.parametrize("model", [CLAUDE, DEEP, GPT, ROUTER, COMPAT])
+def test_googles_own_sdk_hands_it_along(gateway: Gateway, upstreams: Upstreams, model: str, stream: bool) -> None:
+    """As a chat of its keeps what came: signatures are bytes there, and each chunk is a content of its own."""
+    google = genai.Client(api_key="x", http_options={"base_url": f"http://127.0.0.1:{gateway.port}"})
+    read = types.FunctionDeclaration(name="read", parameters_json_schema={"type": "object", "properties": {}})
+    thinking = types.ThinkingConfig(include_thoughts=True, thinking_level=types.ThinkingLevel.HIGH)
+    config = types.GenerateContentConfig(
+        tools=[types.Tool(function_declarations=[read])],
+        thinking_config=thinking,
+        automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+    )
+    chat = google.chats.create(model=model, config=config)
+
+    def turn(message: Any) -> tuple[str, list[types.FunctionCall]]:
+        told = list(chat.send_message_stream(message)) if stream else [chat.send_message(message)]
+        parts = [part for one in told for part in one.candidates[0].content.parts or ()]  # type: ignore[index, union-attr]
+        said = "".join(part.text for part in parts if part.text and not part.thought)
+        return said, [part.function_call for part in parts if part.function_call is not None]
+
+    async def main() -> None:
+        async with upstreams.listening():
+            message: Any = "Read five files, one after the other."
+            for _ in range(STEPS + 1):
+                said, calls = await asyncio.to_thread(turn, message)
+                message = [types.Part.from_function_response(name="read", response={"output": "ok"}) for _ in calls]
+            assert (said, calls) == (DONE, [])
+            assert not any(one.refusals for one in upstreams.all)
 
     run(main)
 

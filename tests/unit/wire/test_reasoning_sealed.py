@@ -526,6 +526,19 @@ def test_a_call_without_an_id_has_the_one_that_it_was_told_with() -> None:
         assert request.messages[0].content == (SealedThinking(item, "call_7"), ToolCall(expected, "f", "{}"))
 
 
+def test_what_the_model_said_in_a_row_is_one_message() -> None:
+    """Google's SDKs keep each chunk of a stream as a content of its own."""
+    user, thought = {"role": "user", "parts": [{"text": "Hi"}]}, {"text": "h", "thought": True}
+    said = [[thought], [{"text": "m", "thought": True}], [{"text": "Let me "}], [{"text": "look."}], []]
+    called = [[{"functionCall": {"id": "c1", "name": "f"}}], [{"text": ""}]]
+    turns = [{"role": "model", "parts": parts} for parts in (*said, *called)]
+    body = {"model": "m", "contents": [user, *turns, user, turns[0], user]}
+    messages = google_gemini.parse_request(native.open_body(json.dumps(body).encode()).members).messages
+    assert [message.role for message in messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert messages[1].content == (Thinking("hm"), Text(SAID), ToolCall("c1", "f", "{}"))
+    assert messages[3].content == (Thinking("h"),)
+
+
 def test_a_gemini_client_gets_an_item_with_the_call_or_behind_the_last_words() -> None:
     item = item_of(SEALED).item
     events: list[Event] = [Started(), ThinkingDelta("hm"), TextDelta("Hi."), ThinkingSealed(item, "call_1")]
