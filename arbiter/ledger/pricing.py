@@ -102,15 +102,16 @@ def rate(row: AttemptRow, tariff: Tariff) -> Rate | None:
 
 
 def usage(row: AttemptRow) -> Usage:
-    """The tokens to be paid for: those that were reported, or our estimate where nothing was."""
-    if row.usage_source == "estimated":
-        return Usage(input=row.estimated_input_tokens, output=row.estimated_output_tokens)
+    """The tokens to be paid for: those that were reported, and our estimate of a side that was not.
+
+    A stream that was cut may have metered its prompt alone.
+    """
     return Usage(
-        input=row.input_tokens,
+        input=row.estimated_input_tokens if row.input_tokens is None else row.input_tokens,
         cache_read=row.cached_tokens,
         cache_write=row.cache_write_tokens,
         cache_write_1h=row.cache_write_1h_tokens,
-        output=row.output_tokens,
+        output=row.estimated_output_tokens if row.output_tokens is None else row.output_tokens,
         reasoning=row.reasoning_tokens,
         audio_input=row.audio_input_tokens,
         audio_output=row.audio_output_tokens,

@@ -130,6 +130,28 @@ def test_an_estimate_is_priced_and_stays_marked_as_one(stage: Pricing, store: Sq
     assert (row.cost_pd, row.usage_source, row.input_tokens) == (11 * USD, "estimated", None)
 
 
+@pytest.mark.parametrize(
+    ("reported", "estimated", "dollars"),
+    [
+        ({"output_tokens": None, "total_tokens": 10}, {"estimated_output_tokens": 40}, 10 + 2 * 40),
+        ({"input_tokens": None}, {"estimated_input_tokens": 8}, 8 + 2 * 5),
+        ({"output_tokens": 1}, {"estimated_output_tokens": 40}, 10 + 2 * 1),
+        ({"output_tokens": 0}, {"estimated_output_tokens": 40}, 10),
+    ],
+    ids=["the prompt alone", "the answer alone", "both", "nothing yet"],
+)
+def test_an_estimate_stands_in_for_the_side_that_a_cut_stream_did_not_meter(
+    stage: Pricing, store: SqlStore, reported: dict[str, Any], estimated: dict[str, Any], dollars: int
+) -> None:
+    """Having metered more, a stream does not cost less known: what was reported is paid as it was, and only that."""
+    request = request_row()
+    cut = attempt(request, 1, "cheap", usage_source="partial", **reported, **estimated)
+    record(stage, store, 1, cut, request)
+    assert (cut.cost_pd, cut.cost_source, cut.usage_source) == (dollars * USD, "model_config", "partial")
+    assert {name: getattr(cut, name) for name in reported} == reported
+    assert cost(store, request) == dollars * USD
+
+
 def test_what_a_subscription_served_adds_nothing_and_is_not_unknown(stage: Pricing, store: SqlStore) -> None:
     request, mixed = request_row(), request_row(2, attempts=2)
     row = attempt(request, 1, "cheap", provider="sub")
