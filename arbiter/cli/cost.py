@@ -81,7 +81,9 @@ def _told(found: Report, filters: cost.Filters) -> Iterator[str]:
     if not total.attempts:
         yield f"Nothing was asked of a provider{since}."
     else:
-        yield f"{_sum(total)} for {show.counted(total.requests, 'request')}{since}."
+        verb = "has" if total.unpriced == 1 else "have"
+        open = f"; {show.counted(total.unpriced, 'attempt')} {verb} no price" if total.unpriced else ""
+        yield f"{_sum(total)} for {show.counted(total.requests, 'request')}{since}{open}."
         yield "\n" + _table(found, filters).rstrip()
         if total.is_approximate:
             yield show.APPROXIMATE
@@ -102,11 +104,9 @@ def _sum(spent: Spent) -> str:
     parts = [_metered(spent)] if known or spent.metered_pd else []
     if spent.estimated:
         parts.append(f"~{show.usd(spent.estimated_pd)} by estimated tokens")
-    if spent.unpriced:
-        parts.append(f"an unknown sum for {show.counted(spent.unpriced, 'attempt')} without a price")
     if spent.equivalent_pd:
         parts.append(f"a subscription's calls ({show.usd(spent.equivalent_pd)} at list prices)")
-    return " and ".join(parts) or "Nothing"
+    return " and ".join(parts) or ("An unknown sum" if spent.unpriced else "Nothing")
 
 
 def _metered(spent: Spent) -> str:
@@ -139,14 +139,13 @@ def _table(found: Report, filters: cost.Filters) -> str:
 
 
 def _row(spent: Spent, name: str | None, head: Sequence[Column]) -> tuple[object, ...]:
-    about = "~" if spent.is_approximate else ""
     cells: dict[str, object] = {
         "requests": show.count(spent.requests),
         "failed": show.count(spent.failed) if spent.failed else None,
-        "in": about + show.thousands(spent.all_input),
-        "cached": about + show.thousands(spent.cached_tokens),
-        "written": about + show.thousands(spent.cache_write_tokens),
-        "out": about + show.thousands(spent.all_output),
+        "in": _tokens(spent, spent.all_input, "input_tokens"),
+        "cached": _tokens(spent, spent.cached_tokens, "cached_tokens"),
+        "written": _tokens(spent, spent.cache_write_tokens, "cache_write_tokens"),
+        "out": _tokens(spent, spent.all_output, "output_tokens"),
         "cost": _metered(spent) if spent.metered else None,
         "estimated": f"~{show.usd(spent.estimated_pd)}" if spent.estimated else None,
         "at list prices": show.usd(spent.equivalent_pd) if spent.equivalent_pd else None,
@@ -154,6 +153,13 @@ def _row(spent: Spent, name: str | None, head: Sequence[Column]) -> tuple[object
         "free": show.count(spent.free) if spent.free else None,
     }
     return (name, *(cells[column.head] for column in head[1:]))
+
+
+def _tokens(spent: Spent, count: int | None, field: str) -> str | None:
+    """A count, and whether that is all of it; None where nobody reported any."""
+    if count is None:
+        return None
+    return f"{'≥' if field in spent.unreported else ''}{'~' if spent.is_approximate else ''}{show.thousands(count)}"
 
 
 def _sources(total: Spent) -> str:

@@ -41,6 +41,15 @@ _SUMS = (
     "CASE WHEN a.output_tokens IS NULL THEN a.estimated_output_tokens END",
 )
 
+# What an attempt used and nobody reported. One that failed and metered nothing, like a 429, leaves nothing open.
+_METERED = "(a.usage_source <> 'missing' OR a.outcome = 'ok')"
+_UNREPORTED = {
+    "input_tokens": "a.input_tokens IS NULL AND a.estimated_input_tokens IS NULL",
+    "cached_tokens": "a.cached_tokens IS NULL",
+    "cache_write_tokens": "a.cache_write_tokens IS NULL",
+    "output_tokens": "a.output_tokens IS NULL AND a.estimated_output_tokens IS NULL",
+}
+
 _FROM = "FROM requests r JOIN attempts a ON a.request_id = r.id"
 _FILTERED = {
     "provider": "a.provider",
@@ -78,6 +87,7 @@ class Source(msgspec.Struct, kw_only=True):
 class Spent(msgspec.Struct, kw_only=True):
     """What a part of the attempts used and cost. `name` None: those that have none.
 
+    A count is None where no attempt has one; `unreported` says how many more attempts used something that it lacks.
     `metered_pd` adds up what is known by the providers' counts, `estimated_pd` by our own; `equivalent_pd` is what a
     subscription's calls would have cost. Of `unpriced` attempts nobody knows it; `free` ones cost exactly nothing.
     `partial` ones were cut, and are metered by what they had counted until then.
@@ -87,12 +97,13 @@ class Spent(msgspec.Struct, kw_only=True):
     requests: int = 0
     failed: int = 0  # of the requests
     attempts: int = 0
-    input_tokens: int = 0  # without the next two
-    cached_tokens: int = 0
-    cache_write_tokens: int = 0
-    output_tokens: int = 0
-    estimated_input_tokens: int = 0  # ours, of the attempts whose provider reported none
-    estimated_output_tokens: int = 0
+    input_tokens: int | None = None  # without the next two
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+    estimated_input_tokens: int | None = None  # ours, of the attempts whose provider reported none
+    estimated_output_tokens: int | None = None
+    unreported: dict[str, int] = msgspec.field(default_factory=dict)  # attempts by count; none is left out
     partial: int = 0  # attempts
     partial_priced: int = 0  # of those, which are in `metered_pd` by their counts
     metered_pd: int = 0
@@ -105,19 +116,19 @@ class Spent(msgspec.Struct, kw_only=True):
     sources: dict[str, Source] = msgspec.field(default_factory=dict)
 
     @property
-    def all_input(self) -> int:
+    def all_input(self) -> int | None:
         """What was sent, from a cache or not, with our estimates."""
-        return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.estimated_input_tokens
+        return _together(self.input_tokens, self.cached_tokens, self.cache_write_tokens, self.estimated_input_tokens)
 
     @property
-    def all_output(self) -> int:
+    def all_output(self) -> int | None:
         """What was answered, with our estimates."""
-        return self.output_tokens + self.estimated_output_tokens
+        return _together(self.output_tokens, self.estimated_output_tokens)
 
     @property
     def is_approximate(self) -> bool:
         """Whether the counts hold an estimate, or those of an answer that was cut."""
-        return bool(self.partial or self.estimated_input_tokens or self.estimated_output_tokens)
+        return bool(self.partial) or _together(self.estimated_input_tokens, self.estimated_output_tokens) is not None
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,23 +219,28 @@ def _spent(database: Database, column: str, where: str, values: list[Any]) -> di
     counted = f"CASE WHEN {APPROXIMATE} THEN a.usage_source END"
 
     def sql(sum_of: Callable[[str], str]) -> str:
-        added = ", ".join(sum_of(f"COALESCE({what}, 0)") for what in ("a.cost_pd", "a.equivalent_pd", *_SUMS))
+        money = ", ".join(sum_of(f"COALESCE({what}, 0)") for what in ("a.cost_pd", "a.equivalent_pd"))
+        used = ", ".join(sum_of(what) for what in _SUMS)
+        open = ", ".join(f"COUNT(CASE WHEN {_METERED} AND {what} THEN 1 END)" for what in _UNREPORTED.values())
         return (
             f"SELECT {column}, a.cost_source, {counted}, COUNT(*), COUNT(a.cost_pd),"
-            f" COUNT(CASE WHEN a.cost_pd = 0 THEN 1 END), {added} {_FROM}{where}"
+            f" COUNT(CASE WHEN a.cost_pd = 0 THEN 1 END), {money}, {used}, {open} {_FROM}{where}"
             f" GROUP BY {column}, a.cost_source, {counted}"
         )
 
     fields = (*TOKENS, "estimated_input_tokens", "estimated_output_tokens")
     found: dict[Any, Spent] = {}
-    for name, source, usage, attempts, priced, free, cost_pd, other_pd, *tokens in sums.rows(database, sql, values):
+    for name, source, usage, attempts, priced, free, cost_pd, other_pd, *counts in sums.rows(database, sql, values):
         one = found.setdefault(name, Spent(name=None if name is None else str(name)))
         if source == "subscription":  # apart, by what it would have cost
             priced = free = 0
         approximate = priced if usage is not None and source not in STATED else 0
         one.attempts += attempts
-        for field, count in zip(fields, tokens, strict=True):
-            setattr(one, field, getattr(one, field) + count)
+        for field, count in zip(fields, counts[: len(fields)], strict=True):
+            setattr(one, field, _together(getattr(one, field), count))
+        for field, lacking in zip(_UNREPORTED, counts[len(fields) :], strict=True):
+            if lacking:
+                one.unreported[field] = one.unreported.get(field, 0) + lacking
         if usage == "partial":
             one.partial += attempts
             one.partial_priced += approximate
@@ -244,11 +260,17 @@ def _spent(database: Database, column: str, where: str, values: list[Any]) -> di
             share.cost_pd += cost_pd
             share.approximate += approximate
     failed = "COUNT(DISTINCT CASE WHEN r.outcome IN ('error', 'interrupted') THEN r.id END)"
-    counts = f"SELECT {column}, COUNT(DISTINCT r.id), {failed} {_FROM}{where} GROUP BY {column}"
-    for name, requests, failures in database.rows(counts, values):
+    asked = f"SELECT {column}, COUNT(DISTINCT r.id), {failed} {_FROM}{where} GROUP BY {column}"
+    for name, requests, failures in database.rows(asked, values):
         if name in found:  # its first row may have come since the other question
             found[name].requests, found[name].failed = requests, failures
     return found
+
+
+def _together(*counts: int | None) -> int | None:
+    """The sum of those that are known; None where none is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _by_cost(one: Spent) -> tuple[int, int, int, str]:
