@@ -17,7 +17,7 @@ from ..errors import ArbiterError, BadRequest, Cut, TimedOut, Unreachable, Untru
 from .exchange import Answering, Exchange, Outgoing, Sink
 from .h1 import H1, READ_BYTES, Stale, keepalive
 from .pool import Origin, Pool
-from .tls import Contexts
+from .tls import Contexts, Handshake, Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,6 +62,7 @@ class Transport:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool()
         self._contexts = Contexts()
+        self._sessions = Sessions()
         self._places: dict[int, _Place] = {}
         self._arena = memoryview(bytearray(READ_BYTES))
         self._active: set[Exchange] = set()
@@ -103,13 +104,14 @@ class Transport:
         else:
             exchange.queue_us = 0
         reused = connection is not None
+        handshake: Handshake | None = None
         while True:
             if connection is None:
                 if rare:
                     connection = self._compat(origin, endpoint, budgets)
                 else:
                     began_ns = monotonic_ns()
-                    connection = await self._open(origin, endpoint, budgets)
+                    connection, handshake = await self._open(origin, endpoint, budgets)
                     exchange.connect_us = (monotonic_ns() - began_ns) // 1000
             else:
                 connection.take_slot()
@@ -122,12 +124,16 @@ class Transport:
                 if out.on_sent is not None and not rare:
                     out.on_sent()
                 await waiting
+                if handshake is not None:
+                    self._sessions.keep(handshake)
                 return exchange
             except Stale:
                 # It died while nobody used it, before a byte of this answer: once more, on a new one (SPEC 3.2).
                 connection.give_slot()
                 connection, reused = None, False
-            except BaseException:
+            except BaseException as error:
+                if handshake is not None and isinstance(error, Unreachable):
+                    self._sessions.forget(handshake.place)
                 # Not the connection: it may have answered, and be another's by now.
                 exchange.abort()
                 raise
@@ -153,7 +159,7 @@ class Transport:
         Exchanges under way go on, wherever they go.
         """
         self._places.clear()
-        self._contexts = Contexts()
+        self._contexts, self._sessions = Contexts(), Sessions()
         kept = {_key(endpoint) for endpoint in endpoints}
         for key, origin in self._pool.origins.items():
             if key not in kept:
@@ -203,41 +209,25 @@ class Transport:
             origin.free()
             raise
 
-    async def _open(self, origin: Origin, endpoint: Endpoint, budgets: Budgets) -> H1:
-        """A new connection in the slot we hold; without one the slot is given back."""
+    async def _open(self, origin: Origin, endpoint: Endpoint, budgets: Budgets) -> tuple[H1, Handshake | None]:
+        """A new connection in the slot we hold, and its TLS; without one the slot is given back."""
         connection = H1(origin, self._arena)
         try:
-            await self._connect(connection, endpoint, budgets)
+            return connection, await self._connect(connection, endpoint, budgets)
         except BaseException:
             connection.abort()
             raise
-        return connection
 
-    async def _connect(self, connection: H1, endpoint: Endpoint, budgets: Budgets) -> None:
+    async def _connect(self, connection: H1, endpoint: Endpoint, budgets: Budgets) -> Handshake | None:
         context = self._context(endpoint)
-        name = endpoint.host if context is not None else None
-        shutdown_s = _SHUTDOWN_S if context is not None else None
         began = monotonic()
         timer = asyncio.timeout(budgets.connect_s or None)
         try:
             async with timer:
-                if endpoint.uds is not None:
-                    await self._loop.create_unix_connection(
-                        lambda: connection,
-                        endpoint.uds,
-                        ssl=context,
-                        server_hostname=name,
-                        ssl_shutdown_timeout=shutdown_s,
-                    )
+                if context is None:
+                    handshake = await self._dial(connection, endpoint, None)
                 else:
-                    await self._loop.create_connection(
-                        lambda: connection,
-                        endpoint.host,
-                        endpoint.port,
-                        ssl=context,
-                        server_hostname=name,
-                        ssl_shutdown_timeout=shutdown_s,
-                    )
+                    handshake = await self._dial_tls(connection, endpoint, context)
         except TimeoutError as error:
             if timer.expired():
                 raise TimedOut("connect", monotonic() - began) from None
@@ -247,6 +237,42 @@ class Transport:
         if connection.transport is None:
             raise Unreachable(f"{_place(endpoint)} closed the connection at once")
         keepalive(connection.transport, budgets.headers_s or _FIRST_PROBE_S)
+        return handshake
+
+    async def _dial_tls(self, connection: H1, endpoint: Endpoint, context: ssl.SSLContext) -> Handshake | None:
+        place = _key(endpoint)
+        handshake = self._sessions.handshake(place, context)
+        try:
+            return await self._dial(connection, endpoint, handshake)
+        except (ssl.SSLError, ConnectionResetError) as error:
+            if handshake.offered is None or isinstance(error, ssl.SSLCertVerificationError):
+                raise
+            # A server passes over a session that it does not know. Some end the handshake instead: without one, then.
+            self._sessions.forget(place)
+            return await self._dial(connection, endpoint, Handshake(place, context))
+
+    async def _dial(self, connection: H1, endpoint: Endpoint, handshake: Handshake | None) -> Handshake | None:
+        secure = cast("ssl.SSLContext | None", handshake)
+        name = endpoint.host if handshake is not None else None
+        shutdown_s = _SHUTDOWN_S if handshake is not None else None
+        if endpoint.uds is not None:
+            await self._loop.create_unix_connection(
+                lambda: connection,
+                endpoint.uds,
+                ssl=secure,
+                server_hostname=name,
+                ssl_shutdown_timeout=shutdown_s,
+            )
+        else:
+            await self._loop.create_connection(
+                lambda: connection,
+                endpoint.host,
+                endpoint.port,
+                ssl=secure,
+                server_hostname=name,
+                ssl_shutdown_timeout=shutdown_s,
+            )
+        return handshake
 
     def _context(self, endpoint: Endpoint) -> ssl.SSLContext | None:
         if endpoint.scheme != "https":
