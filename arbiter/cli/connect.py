@@ -151,7 +151,7 @@ def _aim(arguments: argparse.Namespace, agent: Agent, choices: Choices, notes: l
 
 def _listening(config: Path | None) -> str:
     try:
-        server = Source(config, dict(os.environ)).load().server
+        server = Source(config, dict(os.environ)).local("server").server
     except NoConfig:
         server = demo_snapshot(dict(os.environ)).server  # where `arbiter demo` listens
     if server.socket is not None:

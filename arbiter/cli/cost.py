@@ -72,7 +72,7 @@ def _prepaid(arguments: argparse.Namespace) -> tuple[Prepaid, ...]:
     """What the configuration says was paid in advance; a store that was named by itself has none."""
     if arguments.db is not None:
         return ()
-    return Source(arguments.config, dict(os.environ)).load().pricing.prepaid
+    return Source(arguments.config, dict(os.environ)).local("prices").prepaid
 
 
 def _told(found: Report, filters: cost.Filters) -> Iterator[str]:

@@ -240,7 +240,7 @@ def _write_down(config: Path | None, action: str, target: str, details: dict[str
     from arbiter.ledger.store import StoreDown
 
     try:
-        storage = Source(config, dict(os.environ)).load().storage
+        storage = Source(config, dict(os.environ)).local("storage").storage
     except ConfigError:
         return
     if storage.url == "none" or (storage.path is not None and not storage.path.exists()):
@@ -258,7 +258,7 @@ def _write_down(config: Path | None, action: str, target: str, details: dict[str
 def _configured(config: Path | None) -> Sequence[Client]:
     """The clients of the configuration; a key is made and revoked also where there is none, or one that is broken."""
     try:
-        return Source(config, dict(os.environ)).load().clients
+        return Source(config, dict(os.environ)).local("clients").clients
     except ConfigError:
         return ()
 

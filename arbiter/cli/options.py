@@ -224,7 +224,7 @@ def _store_url(arguments: argparse.Namespace) -> str:
             return f"sqlite:///{given}"
         return address.store(given, Path(), lambda message: ConfigError(f"--db: {message}"))[1]
     try:
-        url = Source(arguments.config, dict(os.environ)).load().storage.url
+        url = Source(arguments.config, dict(os.environ)).local("storage").storage.url
     except NoConfig as error:
         raise CommandError(
             "which store? There is no arbiter.yaml here: name one with --config FILE, "

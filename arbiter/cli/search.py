@@ -86,7 +86,7 @@ def _is_uncaptured(arguments: argparse.Namespace) -> bool:
     """Whether the configuration keeps nothing of what is said; a store that was named by itself does not say."""
     if arguments.db is not None:
         return False
-    return not Source(arguments.config, dict(os.environ)).load().storage.capture.content
+    return not Source(arguments.config, dict(os.environ)).local("storage").storage.capture.content
 
 
 def _by_meaning(arguments: argparse.Namespace, filters: Filters) -> dict[str, Any] | None:
@@ -98,8 +98,8 @@ def _by_meaning(arguments: argparse.Namespace, filters: Filters) -> dict[str, An
         raise UsageError("--meaning asks the running gateway: name its configuration with --config, not a store (--db)")
     if not filters.q.strip():
         raise UsageError("--meaning: WORDS say nothing")
-    snapshot = Source(arguments.config, dict(os.environ)).load()
-    if snapshot.search.embed is None:
+    local = Source(arguments.config, dict(os.environ)).local("search")
+    if local.search.embed is None:
         _tell_instead("`search.embed.alias` is not set")
         return None
     asked = {"meaning": filters.q, "limit": str(filters.limit)}
@@ -108,9 +108,9 @@ def _by_meaning(arguments: argparse.Namespace, filters: Filters) -> dict[str, An
     if arguments.session is not None:
         with options.reading(arguments) as store:
             asked["session"] = options.session(store, arguments) or ""
-    answered = ask(snapshot.data_dir, "/admin/api/search", asked)
+    answered = ask(local.data_dir, "/admin/api/search", asked)
     if answered is None:
-        raise CommandError(f"no gateway runs on {snapshot.data_dir}, to make a vector; leave --meaning out for words")
+        raise CommandError(f"no gateway runs on {local.data_dir}, to make a vector; leave --meaning out for words")
     status, told = answered
     if told.get("reason") == "meaning_off":
         _tell_instead("the running gateway does not know of `search.embed.alias`: reload it")

@@ -64,10 +64,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 class Decoder:
     """Reads one file. `lines` maps each path it met to its line; `bare` are the paths whose values are a variable's
-    name behind a `$`, which means nothing here."""
+    name behind a `$`, which means nothing here. `only`: the sections to read; the others stay as by default."""
 
-    def __init__(self, file: str, env: Mapping[str, str]) -> None:
+    def __init__(self, file: str, env: Mapping[str, str], only: frozenset[str] | None = None) -> None:
         self.file = file
+        self._only = only
         self.env = env
         self.lines: dict[str, int] = {}
         self.bare: list[str] = []
@@ -119,6 +120,8 @@ class Decoder:
         values: dict[str, Any] = {}
         for key, mark, item in self._pairs(node, path, "a mapping"):
             here = join(path, key)
+            if not path and self._only is not None and key not in self._only:
+                continue
             if key not in fields:
                 self.lines[here] = mark.line + 1
                 if key in hints:

@@ -10,7 +10,7 @@ import hashlib
 import ipaddress
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,10 @@ from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, is_loopback, passwords, state_dir, store
 from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
+from arbiter.config.clients import NO_CLIENTS, clients
 from arbiter.config.decode import Decoder, join
-from arbiter.config.pricing import Sources
+from arbiter.config.local import Local
+from arbiter.config.pricing import Sources, prepaid
 from arbiter.config.rates import Known, Pricing
 from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import (
@@ -32,7 +34,6 @@ from arbiter.config.snapshot import (
     Budgets,
     CacheFacts,
     Capture,
-    Client,
     Embed,
     Limits,
     Model,
@@ -64,7 +65,6 @@ from arbiter.config.words import (
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
 DEFAULT_PATH = "arbiter.yaml"
-NO_CLIENTS = "auth.mode is require and there are no clients: every request will be refused (`arbiter keys new`)"
 _WHERE = frozenset({"bind", "port", "socket", "workers"})
 _SMALLEST = """the smallest useful file is:
 
@@ -116,6 +116,16 @@ class Source:
         makes = self.keeps and (snapshot.storage.url != "none" or bool(snapshot.logins))
         return replace(snapshot, fingerprint_key=fingerprints.key(snapshot.data_dir, make=makes))
 
+    def local(self, *sections: str) -> Local:
+        """What these sections of the file say, of those that `Local` has; all else is as by default, and not looked at.
+
+        Whoever only reads what was recorded has no need of the providers' keys. Errors: ConfigError.
+        """
+        if self.demo:
+            return local(DEMO, "demo", self.env, sections)
+        path = chosen(self.path, self.env)
+        return local(read_text(path), str(path), self.env, sections)
+
     def stamp(self) -> tuple[int, int, int] | None:
         """Changes whenever the file does; None while there is no file."""
         if self.demo:
@@ -132,15 +142,21 @@ def config_path(path: Path | None, env: Mapping[str, str]) -> Path:
     return path or Path(env.get("ARBITER_CONFIG") or DEFAULT_PATH)
 
 
-def load(path: Path | None, env: Mapping[str, str], flags: Flags = Flags(), look_up: LookUp | None = None) -> Snapshot:
-    """Read and resolve a configuration file. Errors: ConfigError."""
-    chosen = config_path(path, env)
-    if path is None and not env.get("ARBITER_CONFIG") and not chosen.exists():
+def chosen(path: Path | None, env: Mapping[str, str]) -> Path:
+    """The same. Errors: NoConfig where none was named, and there is none."""
+    found = config_path(path, env)
+    if path is None and not env.get("ARBITER_CONFIG") and not found.exists():
         raise NoConfig(
             f"there is no {DEFAULT_PATH} here; name one with --config or ARBITER_CONFIG, "
             f"try `arbiter demo`, which needs none, or write one: {_SMALLEST}"
         )
-    return parse(read_text(chosen), str(chosen), env, flags, look_up)
+    return found
+
+
+def load(path: Path | None, env: Mapping[str, str], flags: Flags = Flags(), look_up: LookUp | None = None) -> Snapshot:
+    """Read and resolve a configuration file. Errors: ConfigError."""
+    file = chosen(path, env)
+    return parse(read_text(file), str(file), env, flags, look_up)
 
 
 def with_keys(snapshot: Snapshot) -> Snapshot:
@@ -176,6 +192,13 @@ def parse(
     if config is None:
         raise ConfigError(f"the file is empty; {_SMALLEST}", file=name)
     return _Resolver(config, decoder, Path(name).parent, env, flags, look_up).snapshot()
+
+
+def local(text: str, name: str, env: Mapping[str, str], sections: Iterable[str]) -> Local:
+    """The named sections of a configuration's text, without any provider; see `Source.local`. Errors: ConfigError."""
+    decoder = Decoder(name, env, only=frozenset(sections))
+    config = decoder.read(text, schema.Config) or schema.Config()
+    return _Resolver(config, decoder, Path(name).parent, env, Flags(), None).local()
 
 
 DEMO = """\
@@ -250,7 +273,7 @@ class _Resolver:
             models=models,
             aliases=names.aliases(),
             routing=names.routing(config.routing),
-            clients=self._clients(),
+            clients=clients(config.clients, config.auth.mode, self.error, self.warnings),
             plugins=self._plugins(),
             epoch="",
             affinity=affinity,
@@ -270,6 +293,17 @@ class _Resolver:
         epoch = hashlib.sha256(canonical).hexdigest()[:12]
         warnings = (*self.warnings, *doubts(snapshot, self.bare), *spoken.doubts(providers))
         return replace(snapshot, epoch=epoch, warnings=warnings)
+
+    def local(self) -> Local:
+        config, data = self.config, data_dir(self.env)
+        return Local(
+            server=self._server(),
+            storage=self._storage(data),
+            clients=clients(config.clients, config.auth.mode, self.error, self.warnings),
+            prepaid=tuple(map(prepaid, config.prices.prepaid)),
+            search=self._search(),
+            data_dir=data,
+        )
 
     def _cap_s(self) -> float:
         raw = self.env.get("ARBITER_PROVIDER_TIMEOUT_MS") or "0"
@@ -477,44 +511,6 @@ class _Resolver:
                         f"{first.name}; ask for {provider.name}/{model.id} to choose"
                     )
         return found
-
-    def _clients(self) -> tuple[Client, ...]:
-        found: dict[str, Client] = {}
-        hashes: dict[str, str] = {}
-        for index, written in enumerate(self.config.clients):
-            path = join("clients", index)
-            check_name(written.name, partial(self.error, join(path, "name")))
-            digest = written.key_hash.removeprefix("sha256:")
-            if digest == written.key_hash or len(digest) != 64 or not set(digest) <= set("0123456789abcdefABCDEF"):
-                message = "expected sha256: and 64 hexadecimal digits, from `arbiter keys new`; never the key itself"
-                raise self.error(join(path, "key_hash"), message)
-            digest = digest.lower()
-            if written.name in found:
-                raise self.error(join(path, "name"), f'"{written.name}" is listed twice')
-            if digest in hashes:
-                raise self.error(join(path, "key_hash"), f"the key of {hashes[digest]}; every client has its own")
-            if not written.allow:
-                raise self.error(join(path, "allow"), "an empty list allows nothing; remove it, or name models")
-            if written.group is not None:
-                check_name(written.group, partial(self.error, join(path, "group")))
-            for used in written.overrides.values():
-                check_identifier(used, partial(self.error, join(path, "overrides")))
-            hashes[digest] = written.name
-            found[written.name] = Client(
-                written.name,
-                digest,
-                written.agent or None,
-                tuple(written.allow),
-                written.group,
-                written.expires_ms,
-                overrides=tuple(written.overrides.items()),
-                metadata=tuple(written.metadata.items()),
-            )
-        if self.config.auth.mode == "require" and not found:
-            self.warnings.append(NO_CLIENTS)
-        if self.config.auth.mode == "none" and found:
-            self.warnings.append("auth.mode is none: the keys of clients are ignored")
-        return tuple(found.values())
 
     def _sessions(self) -> Sessions:
         written = self.config.sessions

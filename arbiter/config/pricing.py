@@ -99,7 +99,12 @@ class Sources:
             raise self._error(
                 join(here, "account"), f'{row.provider} has no key "{row.account}"{nearest(row.account, labels)}'
             )
-        return Prepaid(row.provider, row.account, row.balance_micro * 10**6, row.since_ms)
+        return prepaid(row)
+
+
+def prepaid(row: price_schema.Prepaid) -> Prepaid:
+    """What was paid in advance; whether there is such a provider is not looked at."""
+    return Prepaid(row.provider, row.account, row.balance_micro * 10**6, row.since_ms)
 
 
 def _is_loopback(host: str) -> bool:

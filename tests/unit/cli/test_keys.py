@@ -195,3 +195,13 @@ def test_a_gateway_that_runs_is_known_by_its_lock(
     running.withdraw(file.parent, run_dir)
     shutil.rmtree(run_dir)
     assert list(running.gateways(file.parent)) == []
+
+
+def test_clients_of_the_file_are_listed_without_the_providers_keys(config, arbiter, monkeypatch):
+    """They were left out without a word where a provider's variable was not set."""
+    monkeypatch.delenv("MINE_KEY", raising=False)
+    config.write_text(
+        'providers: { mine: { type: openai, key: "${MINE_KEY}" } }\n'
+        f"clients: [{{ name: laptop, key_hash: 'sha256:{'a' * 64}' }}]\n"
+    )
+    assert "laptop" in arbiter("keys", "list").out

@@ -102,3 +102,27 @@ def test_a_server_that_does_not_answer_is_one_line_without_its_password(arbiter:
         done = arbiter("requests", "--db", f"postgresql://u:SECRET@{host}/arbiter")
         assert (done.code, done.err.count("\n")) == (1, 1) and "SECRET" not in done.err
         assert done.err.startswith(f"arbiter: the store cannot be read: postgresql://u:***@{host}/arbiter: ")
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_store_is_read_without_the_providers_keys(
+    arbiter: Arbiter, config: Path, stored: Callable[..., Path], words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only `storage.url` is needed to look at what was recorded: the shell at hand may have no key."""
+    monkeypatch.delenv("MINE_KEY", raising=False)
+    config.write_text(
+        'providers: { mine: { type: openai, key: "${MINE_KEY}", models: [m] } }\n'
+        f"storage: {{ url: 'sqlite:///{stored([])}' }}\n"
+        "prices: { prepaid: [{ provider: mine, balance_usd: 20, since: 2026-01-01 }] }\n"
+    )
+    done = arbiter(*words)
+    assert "MINE_KEY" not in done.err + done.out
+    assert done.code == 0 or "no session" in done.err.lower() or "there is no index to search" in done.err
+    assert (words != ("cost",)) or "Prepaid, mine: $20.00 left" in done.out
+
+
+def test_the_stores_own_variable_is_needed(arbiter: Arbiter, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_STORE", raising=False)
+    config.write_text('providers: { e: { type: echo } }\nstorage: { url: "${MY_STORE}" }\n')
+    done = arbiter("requests")
+    assert done.code != 0 and "storage.url: the environment variable MY_STORE is not set" in done.err
