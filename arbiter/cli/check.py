@@ -6,11 +6,12 @@ import argparse
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from arbiter.attempt import patience
 from arbiter.cli import options
+from arbiter.cli.departures import departures
 from arbiter.cli.price_table import price_table
 from arbiter.cli.table import Column, number, render, soft
 from arbiter.config import units
@@ -24,15 +25,6 @@ from arbiter.routing import undeclared
 from arbiter.state import login_file
 
 SPARE = {"cap": 4, "base": 3, "before fallback": 2, "accepted timeout": 1}
-_DEFAULTS = {field.name: field.default for field in fields(Provider)}
-_AFFINITY: dict[str, object] = {"header": "x-session-id", "ttl": "25h", "no_pin": []}
-_SESSIONS: dict[str, object] = {
-    "trust_user_agent": False,
-    "prompt_cache_key": False,
-    "idle_timeout": "12h",
-    "titles": {},
-}
-_SEARCH: dict[str, object] = {"index": False, "embed": {}}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -365,31 +357,8 @@ def _seconds(seconds: float) -> str:
 
 
 def _set_apart(snapshot: Snapshot) -> str:
-    """What was chosen of how requests are sent: of a provider, of its model, or of conversations."""
-    rows: list[tuple[str, str, object]] = []
-    for provider in snapshot.providers.values():
-        for key in ("relay", "api", "responses_api", "prompt_cache", "prompt_cache_ttl", "attribution", "speechless"):
-            if (value := getattr(provider, key)) != _DEFAULTS[key]:
-                rows.append((provider.name, key, value))
-        for model in provider.models:
-            if model.max_output is not None:
-                rows.append((f"{provider.name}/{model.id}", "max_output_tokens", model.max_output))
-            if model.api is not None:
-                rows.append((f"{provider.name}/{model.id}", "api", model.api))
-    resolved = redacted(snapshot)
-    for section, default in (("session_affinity", _AFFINITY), ("sessions", _SESSIONS), ("search", _SEARCH)):
-        for key, value in resolved[section].items():
-            if value != default[key]:
-                rows.append((section, key, _plain(value)))
+    rows = list(departures(snapshot))
     return "\nWhat differs from the defaults\n" + render((soft("where"), "key", soft("value")), rows) if rows else ""
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, list):
-        return ", ".join(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {one}" for name, one in value.items() if one is not None)
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _catalog(snapshot: Snapshot) -> str:

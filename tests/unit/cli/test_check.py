@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from arbiter.cli import main
+from arbiter.cli.departures import LEAST, SHOWN, SHOWN_SECTIONS, departures
 from arbiter.config.load import parse
 from arbiter.config.redacted import redacted
 
@@ -272,3 +273,65 @@ def test_what_check_calls_groups_and_pools_can_be_loaded_again(
     for number, entry in enumerate(again["providers"]["a"]["keys"]):
         entry["key"] = f"other-{number}"
     assert redacted(parse(json.dumps(again), "again", {})) == resolved
+
+
+def test_check_tells_of_every_setting_that_was_chosen(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the section, in any depth; a secret is told of and not shown."""
+    config.write_text(
+        "server: { drain: 5s, keepalive: 20s, stream_failure: event }\n"
+        "providers:\n"
+        "  a: { type: openai, key: k, models: [{ id: m, cache: { ttl: 1h } }], headers: { x-team: SECRET },\n"
+        "    connections: { max: 7 }, cache: { floor: 2048 }, billing: subscription, priced_as: openai }\n"
+        "storage: { journal_max: 2GiB, on_full: refuse, rows_ttl: 30d,\n"
+        "  capture: { content: true, preview_chars: 10 } }\n"
+        "admin: { token: SECRET-TOKEN-OF-SOME-LENGTH }\n"
+        "prices: { refresh: 1h, overrides: [{ provider: a, model: m, discount_percent: 10 }] }\n"
+        "telemetry: { log: { format: text }, metrics: false }\n"
+        "plugins: [{ use: 'some.module:Plugin' }]\n"
+    )
+    assert main(["check"]) == 0
+    out = capsys.readouterr().out
+    assert shown(out, "What differs from the defaults") == [
+        ["a", "connections.max", "7"],
+        ["a", "cache.floor", "2048"],
+        ["a", "billing", "subscription"],
+        ["a", "priced_as", "openai"],
+        ["a", "headers", "x-team ***"],
+        ["a/m", "cache", "ttl 1h"],
+        ["prices", "overrides", "a/m"],
+        ["server", "drain", "5s"],
+        ["server", "keepalive", "20s"],
+        ["server", "stream_failure", "event"],
+        ["prices", "refresh", "1h"],
+        ["storage", "journal_max", "2GiB"],
+        ["storage", "on_full", "refuse"],
+        ["storage", "capture.content", "true"],
+        ["storage", "capture.preview_chars", "10"],
+        ["storage", "rows_ttl", "30d"],
+        ["admin", "token", "***"],
+        ["telemetry", "log.format", "text"],
+        ["telemetry", "metrics", "false"],
+        ["plugins", "use some.module:Plugin, required true"],
+    ]
+    assert "SECRET" not in out
+
+
+def test_every_key_of_the_file_is_told_of_somewhere() -> None:
+    """A key that is added is looked at for differences, unless it stands in a table."""
+    resolved = redacted(parse(LEAST, "least", {}))
+    for section, keys in SHOWN.items():
+        assert keys <= resolved[section].keys()
+    assert resolved.keys() >= SHOWN_SECTIONS
+
+
+@pytest.mark.parametrize(
+    "providers",
+    [
+        LEAST,
+        "providers: { claude: { type: anthropic, auth: passthrough } }",
+        "providers: { codex: { type: openai, auth: passthrough } }",
+        "providers: { b: { type: openai, endpoint: 'http://localhost/v1', key: k, models: [{ id: m, upstream: n }] } }",
+    ],
+)
+def test_what_was_not_chosen_differs_from_nothing(providers: str) -> None:
+    assert list(departures(parse(providers, "least", {}))) == []
