@@ -85,6 +85,9 @@ pub struct Load {
     ends_us: u64,
     next_mark: u32,
     report: Report,
+    /// What this process had used, and waited for a core, before the run.
+    cpu_us: u64,
+    core_wait_us: Option<u64>,
 }
 
 impl Load {
@@ -117,8 +120,10 @@ impl Load {
             ends_us,
             // Two runs that follow each other do not share marks.
             next_mark: std::process::id() % 1000 * 100_000,
-            report: Report::new(plan.rate),
+            report: Report::new(plan.rate, plan.warmup_us),
             plan,
+            cpu_us: sys::cpu_us(),
+            core_wait_us: sys::core_wait_us(),
         })
     }
 
@@ -153,7 +158,9 @@ impl Load {
             }
         }
         self.report.seconds = (now_us() - self.began_us) as f64 / 1e6;
-        self.report.cpu_us = sys::cpu_us();
+        self.report.cpu_us = sys::cpu_us() - self.cpu_us;
+        self.report.core_wait_us =
+            sys::core_wait_us().zip(self.core_wait_us).map(|(now, before)| now.saturating_sub(before));
         self.report
     }
 

@@ -20,7 +20,7 @@ arbiter-loadgen load --url URL --model MODEL --format chat|messages|responses|ge
     --arrivals HOW        even or poisson (even), of the open loop; --seed N (1) makes another chance
     --think-ms N          between an answer and the next request of its connection (0); --gap-ms is the same
     --spread-ms N         the connections' first requests are spread over so long (0)
-    --warmup S            requests due before are checked and not timed (0)
+    --warmup S            requests due before are checked and counted, not timed (0)
     --timeout S           give up on an answer when nothing comes for so long (60)
     --limit S             give up on everything that is not over after so long
 

@@ -8,6 +8,8 @@ use std::fmt::Write;
 
 /// Times up to an hour, to three digits.
 const LONGEST_US: u64 = 3_600_000_000;
+/// Of a shorter run, what the client used of its core is chance.
+const LEAST_SECONDS: f64 = 0.1;
 
 pub struct Times(Histogram<u64>);
 
@@ -53,7 +55,11 @@ pub struct Report {
     pub bytes: u64,
     pub connects: u64,
     pub seconds: f64,
+    /// What this process used during the run, and how long it was ready to run and had no core, where the kernel counts it.
     pub cpu_us: u64,
+    pub core_wait_us: Option<u64>,
+    /// Requests due before this are counted, and are not in the times.
+    warmup_us: u64,
     /// Per second; of the open loop only.
     pub rate: Option<f64>,
     /// The most that waited for a connection at once.
@@ -71,7 +77,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(rate: Option<f64>) -> Self {
+    pub fn new(rate: Option<f64>, warmup_us: u64) -> Self {
         Report {
             requests: 0,
             events: 0,
@@ -80,6 +86,8 @@ impl Report {
             connects: 0,
             seconds: 0.0,
             cpu_us: 0,
+            core_wait_us: None,
+            warmup_us,
             rate,
             waiting_max: 0,
             first: Times::new(),
@@ -103,6 +111,11 @@ impl Report {
         self.errors.values().sum()
     }
 
+    /// Requests whose answers were right.
+    fn good(&self) -> u64 {
+        self.requests.saturating_sub(self.errors())
+    }
+
     fn per_second(&self, n: u64) -> f64 {
         n as f64 / self.seconds.max(1e-9)
     }
@@ -115,10 +128,12 @@ impl Report {
         );
         let _ = write!(
             text,
-            "\"requests_per_s\": {:.1}, \"events_per_s\": {:.1}, \"client_cpu_us\": {}, \"errors\": {}, \"errors_by_kind\": {{{}}}, \"complaint\": {}, ",
-            self.per_second(self.requests - self.errors()),
+            "\"requests_per_s\": {:.1}, \"events_per_s\": {:.1}, \"client_cpu_us\": {}, \"client_wait_us\": {}, \"warmup_s\": {}, \"errors\": {}, \"errors_by_kind\": {{{}}}, \"complaint\": {}, ",
+            self.per_second(self.good()),
             self.per_second(self.events),
             self.cpu_us,
+            self.core_wait_us.map_or("null".into(), |us| us.to_string()),
+            self.warmup_us as f64 / 1e6,
             self.errors(),
             by_kind.join(", "),
             quoted(&self.complaint)
@@ -138,14 +153,23 @@ impl Report {
     }
 
     pub fn table(&self) -> String {
+        let rate = match (self.good(), self.errors()) {
+            (0, _) => String::new(),
+            (good, 0) => format!(" ({:.1}/s)", self.per_second(good)),
+            (good, _) => format!(" ({:.1} good ones/s)", self.per_second(good)),
+        };
         let mut text = format!(
-            "{} requests in {:.1} s ({:.1}/s), {} errors, {} connections opened\n",
+            "{} requests in {:.1} s{rate}, {} errors, {} connections opened\n",
             self.requests,
             self.seconds,
-            self.per_second(self.requests),
             self.errors(),
             self.connects
         );
+        if self.warmup_us > 0 {
+            let warmup = self.warmup_us as f64 / 1e6;
+            let _ =
+                writeln!(text, "those of the first {warmup} s (--warmup) are counted here, and are not in the times");
+        }
         if self.events > 0 {
             let _ = writeln!(
                 text,
@@ -160,9 +184,14 @@ impl Report {
             let _ =
                 writeln!(text, "open loop: {rate}/s asked for; at most {} waited for a connection", self.waiting_max);
         }
-        let busy = self.cpu_us as f64 / 1e4 / self.seconds.max(1e-9);
-        let _ = writeln!(text, "this client used {busy:.0} % of a core\n");
-        let _ = writeln!(text, "{:<14}{:>10}{:>10}{:>10}{:>10}{:>10}", "ms", "p50", "p90", "p99", "p99.9", "max");
+        if self.seconds >= LEAST_SECONDS {
+            let share = |us: u64| us as f64 / 1e4 / self.seconds;
+            let _ = write!(text, "this client used {:.0} % of a core", share(self.cpu_us));
+            let _ = match self.core_wait_us {
+                Some(us) => writeln!(text, " and waited {:.0} % of the time for one", share(us)),
+                None => writeln!(text),
+            };
+        }
         let first = if self.events > 0 { "first event" } else { "first byte" };
         let named = [
             (first, &self.first),
@@ -171,10 +200,16 @@ impl Report {
             ("between events", &self.gap),
             ("sent late", &self.late),
         ];
-        for (name, times) in named {
-            if !times.0.is_empty() {
-                let _ = writeln!(text, "{name:<14}{}", times.row());
-            }
+        let rows: Vec<String> = named
+            .iter()
+            .filter(|(_, times)| !times.0.is_empty())
+            .map(|(name, times)| format!("{name:<14}{}\n", times.row()))
+            .collect();
+        if !rows.is_empty() {
+            let _ = writeln!(text, "\n{:<14}{:>10}{:>10}{:>10}{:>10}{:>10}", "ms", "p50", "p90", "p99", "p99.9", "max");
+            text.push_str(&rows.concat());
+        } else if self.good() > 0 && self.warmup_us > 0 {
+            text.push_str("no times: every good answer was asked for during the warm-up\n");
         }
         if self.errors() > 0 {
             text.push('\n');
@@ -194,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_report_is_json_and_says_what_went_wrong_first() {
-        let mut report = Report::new(Some(2.5));
+        let mut report = Report::new(Some(2.5), 0);
         report.complain(Fault::say(Kind::Status(429), "a \"quoted\" one"));
         report.complain(Fault::say(Kind::Cut, "another"));
         report.total.note(1500);
@@ -206,6 +241,61 @@ mod tests {
         assert!(json.contains("\"complaint\": \"status_429: a \\\"quoted\\\" one\""), "{json}");
         assert!(json.contains("\"p99.9\": 1500") && json.contains("\"first_us\": {\"count\": 0, "), "{json}");
         assert!(report.table().contains("first: status_429"));
+    }
+
+    fn of(requests: u64, errors: u64, seconds: f64, warmup_us: u64) -> Report {
+        let mut report = Report::new(None, warmup_us);
+        report.requests = requests;
+        report.seconds = seconds;
+        for _ in 0..errors {
+            report.complain(Fault::say(Kind::Cut, "cut"));
+        }
+        report
+    }
+
+    #[test]
+    fn a_failed_request_is_in_no_rate() {
+        assert!(of(100, 0, 10.0, 0).table().starts_with("100 requests in 10.0 s (10.0/s), 0 errors"));
+        assert!(of(100, 20, 10.0, 0).table().starts_with("100 requests in 10.0 s (8.0 good ones/s), 20 errors"));
+        assert!(of(100, 100, 10.0, 0).table().starts_with("100 requests in 10.0 s, 100 errors"));
+        // One answer may be wrong twice, by bytes behind its end.
+        let json = of(1, 2, 10.0, 0).json();
+        assert!(json.contains("\"requests_per_s\": 0.0"), "{json}");
+    }
+
+    #[test]
+    fn what_the_client_used_is_told_of_a_run_that_is_long_enough() {
+        let mut report = of(1, 0, 2.0, 0);
+        report.cpu_us = 500_000;
+        assert!(report.table().contains("this client used 25 % of a core\n"), "{}", report.table());
+        assert!(report.json().contains("\"client_wait_us\": null"), "{}", report.json());
+        report.core_wait_us = Some(1_500_000);
+        assert!(
+            report.table().contains("used 25 % of a core and waited 75 % of the time for one\n"),
+            "{}",
+            report.table()
+        );
+        assert!(report.json().contains("\"client_wait_us\": 1500000"), "{}", report.json());
+        report.seconds = 0.01;
+        assert!(!report.table().contains("of a core"), "{}", report.table());
+    }
+
+    #[test]
+    fn a_table_has_a_row_or_is_not_there() {
+        let mut report = of(3, 0, 1.0, 2_000_000);
+        let text = report.table();
+        assert!(!text.contains("p99") && text.contains("every good answer was asked for during the warm-up"), "{text}");
+        report.total.note(1500);
+        assert!(report.table().contains("p99") && !report.table().contains("no times"));
+        assert!(!of(3, 3, 1.0, 0).table().contains("p99"));
+    }
+
+    #[test]
+    fn a_count_says_whether_the_warm_up_is_in_it() {
+        let report = of(3, 0, 5.0, 1_500_000);
+        assert!(report.table().contains("the first 1.5 s (--warmup) are counted here"), "{}", report.table());
+        assert!(report.json().contains("\"warmup_s\": 1.5"), "{}", report.json());
+        assert!(!of(3, 0, 5.0, 0).table().contains("warm"));
     }
 
     #[test]

@@ -34,6 +34,19 @@ pub fn cpu_us() -> u64 {
     t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
 }
 
+/// How long the first thread of this process was ready to run and had no core to do it on; nothing where the kernel does
+/// not count that. Source: Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
+pub fn core_wait_us() -> Option<u64> {
+    parse_core_wait_us(&std::fs::read_to_string("/proc/self/schedstat").ok()?)
+}
+
+/// Three numbers: nanoseconds on a core, nanoseconds that it waited for one, and turns. A kernel that does not count says 0.
+fn parse_core_wait_us(schedstat: &str) -> Option<u64> {
+    let mut numbers = schedstat.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
+    let (ran_ns, waited_ns) = (numbers.next()??, numbers.next()??);
+    Some(waited_ns / 1000).filter(|_| ran_ns > 0)
+}
+
 /// As many open files as this process may have at all: each connection is one.
 pub fn raise_file_limit() {
     let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -231,4 +244,25 @@ pub fn find_byte(hay: &[u8], byte: u8) -> Option<usize> {
         return None;
     }
     Some(at as usize - hay.as_ptr() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_for_a_core_is_the_kernels_second_number() {
+        assert_eq!(parse_core_wait_us("314362000 113820999 2\n"), Some(113_820));
+        for uncounted in ["0 0 0\n", "", "1", "1 x 2"] {
+            assert_eq!(parse_core_wait_us(uncounted), None, "{uncounted:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_for_a_core_only_grows() {
+        if let Some(before) = core_wait_us() {
+            std::thread::yield_now();
+            assert!(core_wait_us() >= Some(before));
+        }
+    }
 }
