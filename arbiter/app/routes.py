@@ -115,6 +115,17 @@ NESTED: dict[str, Callable[[str], dict[str, Route]]] = {"/models/": _of_model, "
 """What stands below a path of the API, by that path: the rest names one of many."""
 
 
+_LEGACY = {"/completions": "/chat/completions", "/complete": "/messages"}
+"""What OpenAI and Anthropic had before, and what they have in its place."""
+
+
+def instead(path: str) -> str | None:
+    """The path to ask in place of a legacy one, under the same mount."""
+    mount, slash, last = path.rpartition("/")
+    new = _LEGACY.get(slash + last)
+    return mount + new if new is not None and mount in PREFIXES else None
+
+
 def table() -> dict[str, dict[str, Route]]:
     """Every path we answer, `/admin/…` apart. A HEAD goes where its GET goes."""
     routes = dict(SITE)

@@ -133,11 +133,12 @@ def _nothing_there(exchange: Exchange, methods: dict[str, routes.Route]) -> None
 
 def _no_path(exchange: Exchange) -> None:
     """Nothing is there. Whoever can be told for a vendor's client is told in that vendor's shape besides."""
-    speaks = endpoints.told(exchange)
-    if speaks is None:
+    speaks, instead = endpoints.told(exchange), routes.instead(exchange.path)
+    if speaks is None and instead is None:
         exchange.not_found()
-    else:
-        _refuse(exchange, NotFound("there is nothing at this path"), speaks, _NOT_FOUND)
+        return
+    legacy = f"legacy completions are not offered here; ask POST {instead}"
+    _refuse(exchange, NotFound(legacy if instead else "there is nothing at this path"), speaks, _NOT_FOUND)
 
 
 def _refuse(exchange: Exchange, error: ArbiterError, speaks: str | None = None, besides: bytes = b"") -> None:

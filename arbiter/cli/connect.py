@@ -124,7 +124,7 @@ def _aim(arguments: argparse.Namespace, agent: Agent, choices: Choices, notes: l
     model = choices.model
     known: tuple[Known, ...] = ()
     try:
-        known = ask(url, key)
+        known = ask(url, choices.key)
     except Unreachable as error:
         if model is None and not agent.has_default:
             raise UsageError(

@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         run,
         help="write recorded rows for other programs",
         description="Write the rows of a table, oldest first, with the columns that docs/ledger.md explains. The "
-        "gateway need not be running. Parquet needs pyarrow: pip install 'arbiter-gateway[parquet]'.",
+        "gateway need not be running. Parquet needs pyarrow: pip install pyarrow.",
     )
     command.add_argument("--format", choices=tuple(FORMATS), default="jsonl", help="what to write (default: jsonl)")
     command.add_argument(
@@ -186,7 +186,7 @@ class _Parquet:
             import pyarrow
             import pyarrow.parquet
         except ImportError:
-            raise CommandError("Parquet needs pyarrow: pip install 'arbiter-gateway[parquet]'") from None
+            raise CommandError(_without_pyarrow()) from None
         self._arrow = pyarrow
         self._columns = columns
         types = {"integer": pyarrow.int64(), "boolean": pyarrow.bool_()}
@@ -217,6 +217,17 @@ class _Parquet:
                 values = [bool(value) for value in values]
             arrays.append(self._arrow.array(values, type=field.type))
         self._file.write_table(self._arrow.table(arrays, schema=self._schema))
+
+
+def _without_pyarrow() -> str:
+    """How to get it: our image has no pip, and so nothing can be added to it."""
+    from importlib.util import find_spec
+
+    if find_spec("pip") is None:
+        get = "neither it nor pip is here; export csv or jsonl, or do it from a clone: .venv/bin/pip install pyarrow"
+    else:
+        get = f"{sys.executable} -m pip install pyarrow"
+    return f"Parquet needs pyarrow: {get}"
 
 
 FORMATS: dict[str, Callable[[Sequence[Column]], Writer]] = {"parquet": _Parquet, "csv": _Csv, "jsonl": _Jsonl}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ from arbiter.ledger.price_files import Stored
 from arbiter.ledger.tariffs import tariff
 
 DAY_S = 86_400
-UNKNOWN = (
-    "A row of `models` in the configuration sets a price; `arbiter prices refresh` fetches newer lists, and "
-    "`priced_as` says which vendor's a provider's are."
+UNLISTED = "A row of `models` in the configuration sets a price; `arbiter prices refresh` fetches newer lists."
+VENDORLESS = (
+    "A row of `models` in the configuration sets a price; `priced_as` at the provider says which vendor's prices hold "
+    "for it, and its list is asked then."
 )
+"""What gives a price to a model that no list has, and to one for which none is asked: no newer list helps that one."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -127,9 +129,17 @@ def run_show(arguments: argparse.Namespace) -> int:
     print(price_table((one.name, one.quote.rate if one.quote is not None else Rate()) for one in shown))
     width = max(len(one.name) for one in shown)
     print("\n".join(f"{one.name:<{width}}  {one.source}" for one in shown))
-    if any(one.quote is None for one in shown):
-        print(UNKNOWN)
+    _advise(one.vendor for one in shown if one.quote is None)
     return 0
+
+
+def _advise(vendors: Iterable[str | None]) -> None:
+    """What gives prices to models of which none is known, by whose lists are asked for them."""
+    asked = {vendor is not None for vendor in vendors}
+    if True in asked:
+        print(UNLISTED)
+    if False in asked:
+        print(VENDORLESS)
 
 
 def _wanted(snapshot: Snapshot, model: str | None) -> Iterator[tuple[str, str, str]]:
@@ -147,9 +157,11 @@ def _wanted(snapshot: Snapshot, model: str | None) -> Iterator[tuple[str, str, s
         yield known.name, one.upstream, f"{known.name}/{one.id}"
     else:
         owners = ", ".join(snapshot.providers)
+        # Some vendors' names have a slash of their own: what stands before it need not be meant as a provider.
+        no_owner = f', and "{name}" no provider' if slash else ""
         raise CommandError(
-            f'"{model}" is no declared model{nearest(model, snapshot.models)}; of any other say whose it is, '
-            f"PROVIDER/{model}: {owners}"
+            f'"{model}" is no declared model{no_owner}{nearest(model, snapshot.models)}; '
+            f"of any other say whose it is, as PROVIDER/MODEL; the providers: {owners}"
         )
 
 
@@ -220,20 +232,18 @@ def run_check(arguments: argparse.Namespace) -> int:
     age_s = max(0, clock.now_ms() - of_ms) // 1000
     is_stale = bool(pricing.max_age_s) and age_s > pricing.max_age_s
     prices = tariff(pricing, snapshot.providers)
-    unknown = [
-        name
-        for provider, model, name in _wanted(snapshot, None)
-        if prices.find(provider, (model,), clock.now_ms()) is None
-    ]
+    shown = [_shown(prices, provider, model, name, None) for provider, model, name in _wanted(snapshot, None)]
+    unknown = [one for one in shown if one.quote is None]
     if arguments.json:
         found = {"ok": not is_stale, "list": name, "of_ms": of_ms, "age_s": age_s, "max_age_s": pricing.max_age_s}
-        options.print_json({**found, "unpriced": unknown})
+        options.print_json({**found, "unpriced": [one.name for one in unknown]})
         return FAILED if is_stale else 0
     day = datetime.datetime.fromtimestamp(of_ms / 1000, datetime.UTC).date().isoformat()
     age, most = show.counted(age_s // DAY_S, "day"), units.duration(pricing.max_age_s)
     print(f"{name}: of {day}, {age} old; prices.max_age is {most}")
     if unknown:
-        print(f"no price is known of {', '.join(unknown)}\n{UNKNOWN}")
+        print(f"no price is known of {', '.join(one.name for one in unknown)}")
+        _advise(one.vendor for one in unknown)
     if is_stale:
         raise CommandError("the price list is out of date: arbiter prices refresh, or a newer release")
     return 0

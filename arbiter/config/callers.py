@@ -29,7 +29,7 @@ class Client(Section):
         **instead("expires", "expires_at", "expiry"),
     }
 
-    name: Annotated[str, doc("Who calls; appears in rows, logs and metrics. Unique.")]
+    name: Annotated[str, doc("Who calls; appears in rows and logs. Unique.")]
     key_hash: Annotated[
         str, doc("`sha256:` and 64 hexadecimal digits, made by `arbiter keys new NAME --print`. Never the key itself.")
     ]

@@ -53,13 +53,18 @@ MOST_NAMED = 40  # a provider has so many keys; more would be no help
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean "…"?`, or the few names there are, or nothing."""
+    names = sorted(known)
+    if (close := closest(word, names)) is not None:
+        return f'; did you mean "{close}"?'
+    return f"; valid here: {', '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The name that `word` is a misspelling of, if it is one."""
     import difflib
 
-    names = sorted(known)
-    close = difflib.get_close_matches(word.lower()[:80], names, n=1, cutoff=0.6)
-    if close:
-        return f'; did you mean "{close[0]}"?'
-    return f"; valid here: {', '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
+    close = difflib.get_close_matches(word.lower()[:80], sorted(known), n=1, cutoff=0.6)
+    return close[0] if close else None
 
 
 class Decoder:
@@ -217,8 +222,10 @@ class Decoder:
             if text in extra.get("not_built", ()):
                 raise self.error(path, f'"{text}" is not built yet; {expected} is')
             shown = "a value" if expanded else _show(text)
-            if text.lower() in (meant := extra.get("meant", {})):
-                shown += f'; did you mean "{meant[text.lower()]}"?'
+            meant = extra.get("meant", {}).get(text.lower()) or closest(text, map(str, type_.values))
+            # A variable's value is not repeated, and what it is close to would tell of it.
+            if meant is not None and not expanded:
+                shown += f'; did you mean "{meant}"?'
         elif "kind" in extra:
             read, write, most, _ = _UNITS[extra["kind"]]
             number = read(text)

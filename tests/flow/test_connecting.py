@@ -29,7 +29,7 @@ def test_what_an_agent_is_told_works(
         assert main(["keys", "new", "dev", "--allow", "small", "--allow", "large"]) == 0
         key = capsys.readouterr().out.strip()
         assert main(["connect", "opencode", "--config", config, "--model", "small"]) == 1
-        assert "refuses this key" in capsys.readouterr().err
+        assert "needs a key, and none was given" in capsys.readouterr().err
         assert main(["connect", "opencode", "--config", config, "--key", key, "--model", "small"]) == 0
         assert capsys.readouterr().err == ""
 

@@ -585,6 +585,27 @@ def test_a_wrong_method_names_the_right_one_and_an_unknown_path_is_json(front: F
     run(main)
 
 
+def test_legacy_completions_are_refused_with_what_to_ask_instead(front: Front) -> None:
+    """Whoever asks one is told of an endpoint that is there, in the words of its format."""
+
+    async def main() -> None:
+        for path, headers, instead in (
+            ("/v1/completions", [], "/v1/chat/completions"),
+            ("/completions", [], "/chat/completions"),
+            ("/openai/v1/completions", [], "/openai/v1/chat/completions"),
+            ("/v1/complete", [("anthropic-version", "2023-06-01")], "/v1/messages"),
+            ("/anthropic/v1/complete", [], "/anthropic/v1/messages"),
+        ):
+            found = await ask(front.port, path, method="POST", headers=headers)
+            assert (found.status, found.json["code"], found.json["detail"]) == (404, 404, "Not Found"), path
+            assert found.json["error"]["message"] == f"legacy completions are not offered here; ask POST {instead}"
+            assert (await ask(front.port, instead, method="GET")).status == 405  # it is there
+        found = await ask(front.port, "/else/completions", method="POST")
+        assert found.json == {"code": 404, "detail": "Not Found"}
+
+    run(main)
+
+
 def test_at_a_path_that_is_not_there_each_vendors_client_reads_an_error(front: Front) -> None:
     """In its own shape, as far as the path or a header tells whose it is, beside the members of SPEC 1.2."""
     anthropics, googles = [("anthropic-version", "2023-06-01")], [("x-goog-api-key", "k")]
@@ -593,9 +614,9 @@ def test_at_a_path_that_is_not_there_each_vendors_client_reads_an_error(front: F
         for path, headers, what in (
             ("/v1/engines", [], "openai"),
             ("/openai/v1/chat/completions/", [], "openai"),
-            ("/v1/complete", anthropics, "anthropic"),
-            ("/complete", anthropics, "anthropic"),
-            ("/anthropic/v1/complete", [], "anthropic"),
+            ("/v1/files", anthropics, "anthropic"),
+            ("/files", anthropics, "anthropic"),
+            ("/anthropic/v1/files", [], "anthropic"),
             ("/v1beta/cachedContents", [], "google"),
             ("/gemini/v1alpha/files?key=of-somebody", [], "google"),
             ("/v1/files", googles, "google"),

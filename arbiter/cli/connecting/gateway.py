@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from arbiter.cli import CommandError, UsageError
-from arbiter.cli.connecting.aim import Known
+from arbiter.cli.connecting.aim import NAME, Known
 from arbiter.config.words import check_identifier
 
 WAIT_S = 5.0
@@ -56,13 +56,16 @@ def listen_url(bind: str, port: int) -> str:
     return f"http://{address}:{port}" if address.version == 4 else f"http://[{address}]:{port}"
 
 
-def ask(url: str, key: str) -> tuple[Known, ...]:
-    """The models that the gateway lists for this key. Errors: Unreachable; CommandError where it refuses the key."""
+def ask(url: str, key: str | None) -> tuple[Known, ...]:
+    """The models that the gateway lists for this key, or without one.
+
+    Errors: Unreachable; CommandError where it refuses the key, or wants one.
+    """
     parts = urlsplit(f"{url}/v1/models")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=WAIT_S)
     try:
-        connection.request("GET", parts.path, headers={"authorization": f"Bearer {key}"})
+        connection.request("GET", parts.path, headers={"authorization": f"Bearer {key or NAME}"})
         answer = connection.getresponse()
         body = answer.read(MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:
@@ -70,8 +73,9 @@ def ask(url: str, key: str) -> tuple[Known, ...]:
     finally:
         connection.close()
     if answer.status in (401, 403):
+        said = "refuses this key" if key is not None else "needs a key, and none was given"
         raise CommandError(
-            f"the gateway at {url} refuses this key; name one that `arbiter keys new` made, with --key or ARBITER_KEY"
+            f"the gateway at {url} {said}; name one that `arbiter keys new NAME` made, with --key or ARBITER_KEY"
         )
     if answer.status != 200:
         raise Unreachable(f"GET /v1/models is answered with {answer.status}")

@@ -74,7 +74,7 @@ def test_csv_has_a_head_and_survives_commas_quotes_and_lines(filled):
 @pytest.mark.parametrize("table", ["requests", "attempts"])
 def test_parquet_has_typed_columns(filled, tmp_path, table):
     """Numbers to the last digit, text as text, and null where nothing is known."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install 'arbiter-gateway[parquet]'")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install pyarrow")
     path = tmp_path / "rows.parquet"
     done = arbiter("export", "--db", filled.url, "--table", table, "--format", "parquet", "--output", path)
     assert done.returncode == 0, done.stderr
@@ -100,8 +100,12 @@ def test_parquet_without_its_library_says_how_to_get_it(filled, tmp_path, monkey
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     words = ["export", "--db", filled.url, "--format", "parquet", "--output", str(tmp_path / "a.parquet")]
     assert main(words) == 1
-    assert "pip install 'arbiter-gateway[parquet]'" in capsys.readouterr().err
+    assert f"{sys.executable} -m pip install pyarrow" in capsys.readouterr().err
     assert list(tmp_path.glob("*.parquet*")) == []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    assert main(words) == 1  # as in the image, which cannot be added to
+    told = capsys.readouterr().err
+    assert "neither it nor pip is here; export csv or jsonl" in told and sys.executable not in told
 
 
 def test_since_when(filled):
@@ -131,7 +135,7 @@ def test_pages_neither_skip_nor_repeat(place, monkeypatch):
 def test_ten_times_the_rows_need_no_more_memory(place, tmp_path, monkeypatch, format_):
     """What is held is a page, or a group of a Parquet file."""
     if format_ == "parquet":
-        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'arbiter-gateway[parquet]'")
+        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install pyarrow")
     monkeypatch.setattr(export, "PAGE_ROWS", 100)
     monkeypatch.setattr("arbiter.cli.export.ROW_GROUP", 200)
     store = place.open()

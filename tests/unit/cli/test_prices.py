@@ -56,16 +56,23 @@ def test_one_model_is_shown_by_any_of_its_names(priced, capsys):
     _, out, _ = arbiter(capsys, "show", "anthropic/sonnet", "--tier", "batch", "--json")
     assert json.loads(out)[0]["rate"]["input_usd_per_mtok"] == 1.5
     code, _, err = arbiter(capsys, "show", "gpt")
-    assert code == 1 and "PROVIDER/gpt: anthropic, lan" in err
+    assert code == 1 and "as PROVIDER/MODEL; the providers: anthropic, lan" in err
+    code, _, err = arbiter(capsys, "show", "openai/gpt")
+    assert code == 1 and '"openai/gpt" is no declared model, and "openai" no provider' in err
+    assert "PROVIDER/openai" not in err
     code, _, err = arbiter(capsys, "show", "sonet")
     assert code == 1 and 'did you mean "sonnet"?' in err
 
 
 def test_where_no_price_is_known_it_says_what_gives_one(priced, capsys):
     _, out, _ = arbiter(capsys, "show", "lan/else")
-    assert "A row of `models`" in out and "arbiter prices refresh" in out
+    assert "A row of `models`" in out and "`priced_as`" in out
+    assert "refresh" not in out  # whatever a newer list has, this provider's models are not looked up in it
     _, out, _ = arbiter(capsys, "show", "sonnet")
     assert "arbiter prices refresh" not in out
+    priced.write_text("providers: { anthropic: { type: anthropic, key: k, models: [mine] } }\n")
+    _, out, _ = arbiter(capsys, "show", "anthropic/nobody-knows")
+    assert "A row of `models`" in out and "arbiter prices refresh" in out and "priced_as" not in out
 
 
 def test_an_imported_list_is_asked_first(priced, tmp_path, capsys):

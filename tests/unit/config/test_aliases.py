@@ -106,6 +106,7 @@ def test_what_names_come_to_can_be_loaded_again() -> None:
         ("aliases: { a: { group: [up/gtp] } }", "aliases.a.group[0]", 'up declares no model "gtp"'),
         ("aliases: { a: { group: [gpt], select: cheapest } }", "aliases.a.select", 'did you mean "cheapest_output"?'),
         ("aliases: { a: { group: [gpt], select: round_robin } }", "aliases.a.select", 'did you mean "random"?'),
+        ("aliases: { a: { group: [gpt], select: wieghted } }", "aliases.a.select", 'did you mean "weighted"?'),
         ("aliases: { a: { group: [gpt], strategy: random } }", "aliases.a.strategy", 'it is called "select" here'),
         ("aliases: { a: { models: [gpt] } }", "aliases.a.models", 'it is called "group" here'),
         ("aliases: { a: { pin: gpt, fallback: [big] } }", "aliases.a.fallback", "`routing.fallback` is for all"),

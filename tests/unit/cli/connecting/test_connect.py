@@ -345,6 +345,8 @@ def test_a_refused_key_is_told_before_anything_is_written(home: Path, site: Site
     site.pages["/v1/models"] = Page(401)
     code, _, err = connect("claude-code", "--key", KEY)
     assert code == 1 and "refuses this key" in err and KEY not in err and files(home) == {}
+    code, _, err = connect("claude-code")
+    assert code == 1 and "needs a key, and none was given" in err and "refuses" not in err and files(home) == {}
 
 
 @pytest.mark.parametrize("page", [Page(200, b"<html>"), Page(404), Page(200, b'{"data": [1]}'), Page(200, b"[]")])
