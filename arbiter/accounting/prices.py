@@ -12,10 +12,10 @@ from arbiter.config.rates import Rate
 from arbiter.model import Usage
 
 CostSource = Literal[
-    "override", "model_config", "provider", "catalog", "subscription", "reconciled", "unpriced"
+    "override", "model_config", "provider", "catalog", "subscription", "reconciled", "echo", "unpriced"
 ]  # SPEC 9.3
-STATED: Final = ("provider", "reconciled", "subscription")
-"""Sources whose money was said by somebody, and does not depend on what was counted."""
+STATED: Final = ("provider", "reconciled", "subscription", "echo")
+"""Sources whose money is known by itself, and does not depend on what was counted."""
 MAX_PD = 2**63 - 1  # what a store's column holds: nine million dollars
 
 

@@ -1,7 +1,8 @@
 """Which price holds for an attempt, and what the attempt cost by it (SPEC 9.3).
 
 The first of these that knows it: an override of `prices.overrides`; the model's row in `models`; the provider's own
-figure; a price list. What a subscription served costs nothing, which is known; what nobody knows has no cost.
+figure; a price list. What a subscription or the built-in echo provider served costs nothing, which is known; what
+nobody knows has no cost.
 """
 
 from __future__ import annotations
@@ -157,6 +158,8 @@ class Tariff:
         if declared is not None:
             return Quote(declared, "model_config", "models")
         vendor = self.vendor(provider)
+        if known is not None and known.type == "echo" and vendor is None:
+            return Quote(_FREE, "echo", "the built-in echo provider")
         found = self._listing(vendor, model, tier, at_ms) if vendor is not None else None
         if found is None:
             return None

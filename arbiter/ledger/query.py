@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from arbiter.accounting.prices import STATED
 from arbiter.ledger import schema
 from arbiter.ledger.row import AttemptRow, RequestRow
 
@@ -45,10 +46,7 @@ _STORED = {row: [column.name for column in schema.columns(row)] for row in (Requ
 
 
 APPROXIMATE = "a.usage_source IN ('partial', 'estimated')"
-APPROXIMATE_COST = (
-    f"{APPROXIMATE} AND a.cost_pd IS NOT NULL"
-    " AND COALESCE(a.cost_source, '') NOT IN ('provider', 'reconciled', 'subscription')"
-)
+APPROXIMATE_COST = f"{APPROXIMATE} AND a.cost_pd IS NOT NULL AND COALESCE(a.cost_source, '') NOT IN {STATED}"
 """Of attempts `a`: what `AttemptRow.is_approximate` and `is_cost_approximate` say of one."""
 
 

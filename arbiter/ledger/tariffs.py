@@ -81,6 +81,7 @@ def known(pricing: Pricing, providers: Mapping[str, Provider]) -> dict[str, dict
             for model in provider.models
         }
         for name, provider in providers.items()
+        if provider.type != "echo"  # under any model name at all, it costs nothing
     }
     return {name: {model: one for model, one in models.items() if one != Known()} for name, models in found.items()}
 

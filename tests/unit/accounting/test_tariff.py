@@ -54,6 +54,21 @@ def test_the_catalog_prices_what_nothing_else_does() -> None:
     assert priced(tariff(), service_tier="default") == (2000, "catalog", "list 7 vendor/big")
 
 
+def test_the_built_in_echo_costs_exactly_nothing() -> None:
+    """Under any name, whatever was counted, and not by a list; what the file says still goes over it."""
+
+    def echo(more: str) -> Tariff:
+        providers = "providers: { e: { type: echo, models: [big] } }\n"
+        snapshot = parse(f"{providers}{more}", "test", {})
+        return Tariff(snapshot.pricing, snapshot.providers, [LIST], lambda _: "vendor")
+
+    free = (0, "echo", "the built-in echo provider")
+    assert priced(echo(""), "e") == free
+    assert priced(echo(""), "e", "whatever", usage=Usage(output=7, web_searches=2), service_tier="flex") == free
+    own = "models: [{ model: e/big, input_usd_per_mtok: 1, output_usd_per_mtok: 1 }]"
+    assert priced(echo(own), "e")[1] == "model_config"
+
+
 def test_what_nobody_knows_is_unpriced_and_not_free() -> None:
     """SPEC 9.3. An address of one's own is nobody's: the model may run on the machine next door."""
     assert priced(tariff(), model="other") == (None, "unpriced", None)
