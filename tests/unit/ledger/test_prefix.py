@@ -544,7 +544,7 @@ def test_much_to_hash_does_not_keep_the_loop(prefixes: Prefixes, where: str) -> 
     patient, hasty = prefixes.loop.run_until_complete(main())
     assert patient == fresh(body) and hasty is not None
     assert hasty.input_chain == patient.input_chain
-    assert len(turns) > 2
+    assert turns
     # What is known by now is not hashed elsewhere.
     again = prefixes.reading(members_of(body))
     assert again._look() < AT_ONCE_BYTES
