@@ -86,6 +86,12 @@ def asked_for(snapshot: Snapshot) -> Iterator[Asked]:
     for name, alias in aliases.items():
         if name not in snapshot.models:  # a declared model wins
             yield Asked(name, tuple(targets((*alias.members, *routing.fallback), aliases)))
+    families: dict[str, Provider] = {}
+    for provider in snapshot.providers.values():
+        if provider.auto_models:
+            families.setdefault(undeclared.SHOWN[provider.type], provider)  # of several the first is asked
+    for family, provider in families.items():
+        yield Asked(f"({family})", tuple(targets((Member(provider.name, "(the same name)"), *explicit), aliases)))
     if routing.default_provider is not None:
         other = Member(routing.default_provider, "(the same name)")
         yield Asked("(any other)", tuple(targets((other, *explicit), aliases)))

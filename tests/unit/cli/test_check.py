@@ -335,3 +335,20 @@ def test_every_key_of_the_file_is_told_of_somewhere() -> None:
 )
 def test_what_was_not_chosen_differs_from_nothing(providers: str) -> None:
     assert list(departures(parse(providers, "least", {}))) == []
+
+
+def test_check_shows_the_longest_wait_of_names_that_are_taken_undeclared(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The quick start of the README, which says that it does."""
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    assert "arbiter check     # what this comes to: who serves which model, time-outs, the longest waits" in readme
+    written = readme.partition("arbiter.yaml <<'EOF'\n")[2].partition("EOF\n")[0]
+    assert "auto_models: on" in written
+    config.write_text(written.replace("${ANTHROPIC_API_KEY}", "k"))
+    assert main(["check"]) == 0
+    rows = shown(capsys.readouterr().out, "Longest waits")
+    assert rows[0][:3] == ["(claude-*)", "1", "an answer that is not streamed"]
+    main(["check", "--json"])
+    (wait,) = json.loads(capsys.readouterr().out)["waits"]
+    assert (wait["asked_for"], wait["targets"]) == ("(claude-*)", ["anthropic/(the same name)"])
