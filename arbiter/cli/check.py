@@ -13,7 +13,7 @@ from arbiter.attempt import patience
 from arbiter.cli import options
 from arbiter.cli.departures import departures
 from arbiter.cli.price_table import price_table
-from arbiter.cli.table import Column, number, render, soft
+from arbiter.cli.table import Column, number, render, render_told, soft
 from arbiter.config import units
 from arbiter.config.aliases import targets
 from arbiter.config.load import ConfigError, Source, config_path
@@ -342,13 +342,13 @@ def _longest(snapshot: Snapshot) -> str:
                 rows.append(("", "", "  while no headers come", _seconds(before.seconds), f"mostly {before.reason}"))
     if not rows:
         return ""
-    return "\nLongest waits, retries and fallbacks included (docs/timeouts.md)\n" + render(
+    return "\nLongest waits, retries and fallbacks included (docs/timeouts.md)\n" + render_told(
         (
             soft("asked for", least=12),
             number("targets", spare=1),
             Column("waiting for"),
             number("at most"),
-            soft("because", spare=2),
+            Column("because"),
         ),
         rows,
     )

@@ -16,9 +16,10 @@ from arbiter.attempt.ask import Ask
 from arbiter.attempt.climb import untold
 from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import number, plain, render, soft
+from arbiter.config import units
 from arbiter.config.load import Source
-from arbiter.config.snapshot import Client, Snapshot
-from arbiter.errors import ArbiterError, ProtocolUnsupported, TooLarge
+from arbiter.config.snapshot import Alias, Client, Snapshot
+from arbiter.errors import ArbiterError, ProtocolUnsupported, TooLarge, Unauthorized
 from arbiter.ledger.tariffs import known_apart
 from arbiter.routing.plan import Asked, Caller, Login, Rung, explained
 from arbiter.routing.router import Router
@@ -79,7 +80,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("request", metavar="REQUEST.json", help="the body of the request; - reads standard input")
     options.add_config(command)
-    command.add_argument("--client", metavar="NAME", help="who asks: a name of `clients` (default: nobody we know)")
+    command.add_argument(
+        "--client", metavar="NAME", help="who asks: a name of `clients` (default: whose key a header has)"
+    )
     command.add_argument(
         "--format",
         choices=tuple(FORMATS),
@@ -101,15 +104,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     snapshot = Source(arguments.config, dict(os.environ), look_up=known_apart).load()
-    caller = _caller(snapshot, arguments.client)
     incoming = Incoming(_pairs(arguments.header))
-    caller = replace(caller, login=Keys(snapshot).login(incoming))
     try:
+        caller = _caller(snapshot, arguments.client, incoming)
         body = _read(arguments.request, snapshot.limits.body)
         found = report(snapshot, caller, body, incoming, arguments.format, arguments.model)
     except ArbiterError as error:
         if not arguments.json:
-            raise CommandError(f"{error.status} {error.code.value}: {error}") from error
+            ask_as = " (--client NAME asks as one that has a key)" if isinstance(error, Unauthorized) else ""
+            raise CommandError(f"{error.status} {error.code.value}: {error}{ask_as}") from error
         refused = {"class": error.code.value, "status": error.status, "message": str(error)}
         options.print_json({"ok": False, "error": refused})
         return 1
@@ -161,6 +164,7 @@ def report(
         "client": caller.name,
         "targets": [_target(rung, wire) for rung in rungs],
         "alias": plan.alias,
+        "weights": _weights(snapshot.aliases[plan.alias], snapshot) if plan.alias is not None else {},
         "is_explicit": plan.is_explicit,
         "rationale": explained(plan.rationale, passed),
         "session": {"id": session, "parent": parent, "source": source},
@@ -175,7 +179,6 @@ def report(
             *([plan.warning] if plan.warning else []),
             *([LOGIN] if lacks_login else []),
             *faults,
-            *_warnings(snapshot, caller),
         ],
         "notes": [
             *([ALONE] if slot is None and len(plan.rungs) > 1 else []),
@@ -252,6 +255,7 @@ def text(found: dict[str, Any]) -> str:
     facts = [
         ("asked for", f"{found['model']}, {found['format']}, by {found['client'] or 'a caller that is not known'}"),
         ("routed", found["rationale"]),
+        *(("weights", f"{name}: {_weighed(members)}") for name, members in found["weights"].items()),
         ("behind it", "no other target: the model was named itself" if found["is_explicit"] else _behind(len(targets))),
         ("session", told),
         ("parent", session["parent"]),
@@ -264,6 +268,10 @@ def text(found: dict[str, Any]) -> str:
     if found["warnings"]:
         lines += ["", "Warnings", *(f"  {plain(warning)}" for warning in found["warnings"])]
     return "\n".join([*lines, "", *found["notes"]])
+
+
+def _weighed(members: dict[str, float]) -> str:
+    return ", ".join(f"{name} {units.written(weight)}" for name, weight in members.items())
 
 
 def _behind(targets: int) -> str:
@@ -290,20 +298,30 @@ def _target(rung: Rung, wire: str) -> dict[str, Any]:
     }
 
 
-def _warnings(snapshot: Snapshot, caller: Caller) -> Sequence[str]:
-    if snapshot.auth.mode == "require" and caller.client is None:
-        return ["auth.mode is require: without a key of `clients` the answer is 401"]
-    return []
+def _weights(alias: Alias, snapshot: Snapshot) -> dict[str, dict[str, float]]:
+    """Of each group that draws by weight, from `alias` down: its members' weights."""
+    found: dict[str, dict[str, float]] = {}
+    if alias.select == "weighted":
+        found[alias.name] = {member.name: member.weight for member in alias.members}
+    for member in alias.members:
+        if member.alias is not None:
+            found |= _weights(snapshot.aliases[member.alias], snapshot)
+    return found
 
 
-def _caller(snapshot: Snapshot, name: str | None) -> Caller:
+def _caller(snapshot: Snapshot, name: str | None, incoming: Incoming) -> Caller:
+    """Who asks: a client by its name, else whoever the headers say.
+
+    Errors: Unauthorized, as its client would get it; CommandError where there is no such client.
+    """
+    keys = Keys(snapshot)
     if name is None:
-        return Caller()
+        return keys.identify(incoming)
     clients: dict[str, Client] = {client.name: client for client in snapshot.callers if client.revoked_ms is None}
     if name not in clients:
         known = f"clients: {', '.join(clients)}" if clients else "there are none"
         raise CommandError(f"--client: no client is called {name!r}; {known}")
-    return Caller(clients[name])
+    return Caller(clients[name], keys.login(incoming))
 
 
 def _pairs(headers: Sequence[str]) -> list[tuple[str, str]]:

@@ -72,6 +72,18 @@ def render(
     return "".join(f"{indent}{line}\n" for line in shown)
 
 
+def render_told(head: Sequence[Column | str], rows: Iterable[Sequence[object]]) -> str:
+    """A table whose last column is what it is for: beside the others where all of it fits, else whole below its row."""
+    cells, within = list(rows), width()
+    beside = render(head, cells, within=sys.maxsize)
+    if within is None or all(_width(line) <= within for line in beside.splitlines()):
+        return beside
+    names, rule, *lines = render(head[:-1], [row[:-1] for row in cells], within=within).splitlines()
+    told = [f"{' ' * LEAST}{plain(row[-1])}" for row in cells]
+    paired = [line for pair in zip(lines, told, strict=False) for line in pair]
+    return "".join(f"{line}\n" for line in (names, rule, *paired, *lines[len(told) :]))
+
+
 def filled(head: Sequence[Column], rows: Iterable[Sequence[object]]) -> tuple[list[Column], list[list[object]]]:
     """A table without the columns in which nothing stands, but for the first."""
     cells = [list(row) for row in rows]

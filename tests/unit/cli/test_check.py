@@ -216,6 +216,26 @@ def test_check_shows_the_longest_wait_of_every_name_and_what_decides_it(
     ]
 
 
+def test_what_decides_a_wait_is_told_whole_on_a_narrow_console(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting's name is what the table is for: beside the rest, or below it."""
+    config.write_text(GROUPS)
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["check"])
+    table = capsys.readouterr().out.partition("Longest waits")[2].partition("\n\n")[0].splitlines()[1:]
+    assert all(len(line) <= 80 for line in table) and "because" not in table[0]
+    assert [line.split() for line in table[2:6]] == [
+        ["big,", "small", "1", "an", "answer", "that", "is", "not", "streamed", "2490s"],
+        ["mostly", "a.timeouts.unary", "(4", "×", "600s)"],
+        ["a", "stream's", "first", "event", "no", "limit"],
+        ["a.timeouts.first_event", "is", "off"],
+    ]
+    monkeypatch.setenv("COLUMNS", "200")
+    main(["check"])
+    assert "because" in capsys.readouterr().out
+
+
 def test_many_names_of_one_provider_are_not_all_listed(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text("providers: { e: { type: echo, models: [a, b, c, d] } }")
     main(["check"])

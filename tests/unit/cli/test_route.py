@@ -258,10 +258,39 @@ def test_a_body_over_the_limit_is_refused_as_by_the_gateway(config: Path, capsys
     assert found["error"]["class"] == "too_large"
 
 
-def test_a_key_that_is_required_is_a_warning(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_has_no_key_where_one_is_required_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As by the gateway; a client's name, or its key in a header, opens it."""
     config.write_text(CONFIG + "auth: { mode: require }\n")
-    assert "401" in routed(capsys, "cheap", config=config)["warnings"][0]
-    assert routed(capsys, "cheap", "--client", "ci", config=config)["warnings"] == []
+    for flags in ((), ("--header", "x-api-key: another")):
+        refused = routed(capsys, "cheap", *flags, config=config, expected=1)
+        assert (refused["error"]["status"], refused["error"]["class"]) == (401, "unauthorized")
+    assert main(["route", "request.json"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and "arbiter: 401 unauthorized: " in printed.err and "--client NAME" in printed.err
+    for flags in (("--client", "ci"), ("--header", "Authorization: Bearer k")):
+        found = routed(capsys, "cheap", *flags, config=config)
+        assert (found["client"], found["warnings"]) == ("ci", [])
+
+
+def test_what_a_weighted_group_draws_by_is_shown(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the groups within it as well."""
+    config.write_text(
+        CONFIG.replace("select: random }", "select: weighted, weights: { openai/mini: 2.5 } }").replace(
+            "aliases:\n",
+            "aliases:\n  any: { group: [cheap, openai/gpt-5.2], select: weighted, weights: { cheap: 3 } }\n",
+        )
+    )
+    inner = {"openai/mini": 2.5, "anthropic/claude": 1.0}
+    assert routed(capsys, "cheap", config=config)["weights"] == {"cheap": inner}
+    assert routed(capsys, "any", config=config)["weights"] == {
+        "any": {"cheap": 3.0, "openai/gpt-5.2": 1.0},
+        "cheap": inner,
+    }
+    assert routed(capsys, "mini", config=config)["weights"] == {}
+    (config.parent / "request.json").write_text(body("any"))
+    assert main(["route", "request.json"]) == 0
+    out = capsys.readouterr().out
+    assert "weights     any: cheap 3, openai/gpt-5.2 1\nweights     cheap: openai/mini 2.5, anthropic/claude 1\n" in out
 
 
 def test_the_example_of_session_affinity_loads_without_a_warning() -> None:
