@@ -491,7 +491,7 @@ def meaning(error: BaseException) -> ArbiterError:
     if isinstance(error, ArbiterError):
         return error
     if isinstance(error, asyncio.CancelledError):
-        return ClientGone("the client hung up before the answer began")
+        return ClientGone("the client hung up, or the gateway stopped, before the answer began")
     return InternalError("the gateway failed on this attempt; its log says why")
 
 

@@ -17,7 +17,7 @@ from arbiter.accounting import ratelimits
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Account
-from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut, UpstreamError
+from arbiter.errors import ArbiterError, ClientGone, ErrorClass, TimedOut, Unavailable, UpstreamError
 from arbiter.ledger.prompt import Prompt
 from arbiter.ledger.redaction import Redactor
 from arbiter.ledger.row import AttemptRow, RequestRow
@@ -109,7 +109,8 @@ class Attempt(msgspec.Struct, eq=False):
                 row.error_class = ErrorClass.UPSTREAM_ERROR.value
                 row.message = "the model said nothing again, also when it was asked once more"
         else:
-            row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
+            # Where the client left, or this gateway had to stop, the provider did not fail.
+            row.outcome = "cancelled" if isinstance(error, (ClientGone, Unavailable)) else "error"
             row.error_class = error.code.value
             row.message = clipped(self._book.blot(str(error)))
             if isinstance(error, UpstreamError) and error.wait_s is not None:
