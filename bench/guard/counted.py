@@ -21,9 +21,9 @@ NAMES = "ARBITER_GUARD_NAMES"
 """The environment variable with the file that gets the cases, in the order in which they were counted."""
 TOO_LONG = (
     "two_megabytes", "4096]", "-1000]", "on Chat-200]", "on Messages-200]", "[100]", "nearest", "bench_state",
-    "utf8_of",
+    "utf8_of", "bench_sock",
 )  # fmt: skip
-"""Cases whose preparation or run would take callgrind minutes, and those that wait for a disk."""
+"""Cases whose preparation or run would take callgrind minutes, and those that wait for a disk or ask the kernel."""
 
 _counted: list[str] = []
 
