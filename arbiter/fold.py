@@ -14,7 +14,6 @@ from arbiter.model import (
     Failed,
     Finish,
     Finished,
-    Order,
     Part,
     RedactedThinking,
     Refusal,
@@ -31,6 +30,7 @@ from arbiter.model import (
     ToolCall,
     UsageReported,
 )
+from arbiter.order import Order
 
 
 class _Fold:

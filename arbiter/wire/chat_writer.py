@@ -24,9 +24,7 @@ from arbiter.model import (
     Failed,
     Finish,
     Finished,
-    Order,
     RefusalDelta,
-    Stage,
     Started,
     TextDelta,
     ThinkingDelta,
@@ -35,6 +33,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
+from arbiter.order import Order, Stage
 from arbiter.wire.chat_answer import FINISH_OUT, reasoning_detail, write_usage
 from arbiter.wire.chat_parse import REASONING
 from arbiter.wire.chat_proofs import DETAILS, Gathered, members_of_call

@@ -33,13 +33,13 @@ from arbiter.model import (
     Event,
     Failed,
     Finished,
-    Stage,
     Started,
     TextDelta,
     ThinkingDelta,
     ThinkingSigned,
     UsageReported,
 )
+from arbiter.order import Stage
 from arbiter.wire import faults
 from arbiter.wire.gemini_answer import BROKEN, finish_of, read_usage
 from arbiter.wire.gemini_names import ANSWER, camel

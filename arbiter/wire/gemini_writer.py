@@ -24,7 +24,6 @@ from arbiter.model import (
     Failed,
     Finish,
     Finished,
-    Order,
     RefusalDelta,
     Started,
     TextDelta,
@@ -34,6 +33,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
+from arbiter.order import Order
 from arbiter.wire.gemini_answer import call_part, candidate, write_usage
 from arbiter.wire.gemini_errors import write_error_event
 from arbiter.wire.gemini_sealed import signature_of

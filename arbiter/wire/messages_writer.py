@@ -37,7 +37,6 @@ from arbiter.model import (
     Failed,
     Finish,
     Finished,
-    Order,
     RefusalDelta,
     Started,
     TextDelta,
@@ -48,6 +47,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
+from arbiter.order import Order
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.messages_answer import FINISH_OUT, WRAP, call_block, text_block, write_message, write_usage
 from arbiter.wire.messages_errors import write_error_event

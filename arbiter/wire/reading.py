@@ -3,7 +3,7 @@
 OPEN --the format's terminal event, or a finish and then the bytes' end--> Ended
 OPEN --a fault, or the bytes' end without a finish--> Failed; nothing after it is read
 
-Events leave in order (`model.Order`): one start before everything else, repetitions swallowed, and output behind the
+Events leave in order (`order.Order`): one start before everything else, repetitions swallowed, and output behind the
 finish reason is a fault like any other. So whoever writes what a reader told cannot go wrong.
 """
 
@@ -17,7 +17,8 @@ import msgspec
 from arbiter._speedups import nesting, reduce, sse
 from arbiter._speedups.py.carry import is_event
 from arbiter.errors import Cut, Garbled
-from arbiter.model import Ended, Event, Failed, Order, Stage, Started
+from arbiter.model import Ended, Event, Failed, Started
+from arbiter.order import Order, Stage
 from arbiter.wire.json import present
 from arbiter.wire.moulds import Carrier, Mould
 

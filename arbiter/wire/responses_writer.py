@@ -28,7 +28,6 @@ from arbiter.model import (
     Failed,
     Finish,
     Finished,
-    Order,
     RefusalDelta,
     Started,
     TextDelta,
@@ -39,6 +38,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
+from arbiter.order import Order
 from arbiter.wire import responses_answer as answer
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.moulds import NO_MOULDS, Moulds

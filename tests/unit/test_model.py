@@ -17,11 +17,9 @@ from arbiter.model import (
     Failed,
     Finish,
     Finished,
-    Order,
     RedactedThinking,
     Refusal,
     RefusalDelta,
-    Stage,
     Started,
     Text,
     TextDelta,
@@ -33,6 +31,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
+from arbiter.order import Order, Stage
 
 STOP = [Finished(Finish.STOP), Ended()]
 
