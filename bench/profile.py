@@ -2,12 +2,15 @@
 
     python -m bench.profile                   one minute: threads, stages, system calls, functions
     python -m bench.profile --only stream     of another workload of bench.path
+    python -m bench.profile --crossing        of a Messages client on the mock's Chat
+    python -m bench.profile --instructions    only the machine's instructions, under callgrind (needs valgrind)
     python -m bench.profile --tree ../other   of another tree of the code, compiled and with a .venv of its own
 
 *Threads*: CPU time and context switches, as the kernel counts them. *Stages*: whom the loop's thread was found in, each
 so many microseconds of its CPU time: a function with all that it calls, which has a line of its own where it is a stage
 as well. *System calls* need strace. *Functions*: what the interpreter executed of each, and how often it was called;
 these are counts, alike on every machine however busy it is, so two trees can be told apart by one percent.
+*Instructions* are what the processor executes of it all, the kernel's not included, and of which functions in C.
 
 The gateway runs as `python -m bench.profile --inside ...`: the command line, with the instruments in its worker.
 """
@@ -28,8 +31,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -218,6 +222,45 @@ def system_calls(worker: int, out: Path, run: Callable[[], Any]) -> collections.
     return found
 
 
+def instructions(workload: Workload, tree: Path, crossing: bool) -> str:
+    """What a request takes of each thread, and in which C functions of the loop's: a Markdown table."""
+    if shutil.which("valgrind") is None:
+        raise RuntimeError("valgrind is not here (Debian: apt-get install valgrind)")
+    with tempfile.TemporaryDirectory(prefix="bench-profile-") as tmp:
+        folder = Path(tmp)
+        under = (
+            "valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", "--trace-children=yes",
+            "--separate-threads=yes", f"--callgrind-out-file={folder}/counted.%p",
+        )  # fmt: skip
+        with gateway(workload, tree, folder, (*under, _python(tree), "-m", "arbiter")) as peer:
+            worker, run = peer.serving, partial(complete, _way(peer, crossing), workload)
+            run()
+            for command in (["-i", "on"], None, ["-i", "off"], ["-d"]):
+                if command is None:
+                    run()
+                else:
+                    subprocess.run(["callgrind_control", *command, str(worker)], check=True, capture_output=True)
+        # One file for each thread that ran meanwhile; the loop's is the first.
+        dumps = sorted(folder.glob(f"counted.{worker}.1-*"))
+        lines = [f"`{workload.name}`, of one request:", "", "| | instructions |", "|---|---|"]
+        for dump in dumps:
+            found = re.search(r"^totals: (\d+)", dump.read_text("utf-8", "replace"), re.MULTILINE)
+            each = int(found[1]) / workload.requests if found else 0
+            if each > 1_000:
+                thread = int(dump.name.rpartition("-")[2])
+                name = "**the loop's thread**" if thread == 1 else f"another ({thread})"
+                lines.append(f"| {name} | {each:,.0f} |")
+        listed = subprocess.run(
+            ["callgrind_annotate", "--threshold=80", "--auto=no", str(dumps[0])],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        functions: collections.Counter[str] = collections.Counter()  # a recursive one is listed for each depth
+        for count, name in re.findall(r"^ *([\d,]+) \([^)]*\) +\S*?:([^\s':]+)", listed.stdout, re.MULTILINE):
+            functions[name] += int(count.replace(",", ""))
+        lines += [f"| `{name}` | {count / workload.requests:,.0f} |" for name, count in functions.most_common(40)]
+        return "\n".join(lines)
+
+
 def told(workload: Workload, measured: dict[str, Any]) -> str:
     requests = workload.requests
     lines = [
@@ -247,24 +290,41 @@ def told(workload: Workload, measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def measure(workload: Workload, tree: Path, sampled_times: int) -> dict[str, Any]:
+def complete(peer: peers.Peer, workload: Workload) -> None:
+    """One run of the client, of which every answer has to be right."""
+    cores = sorted(os.sched_getaffinity(0))
+    report = drive(cores[1] if len(cores) > 1 else None, peer, workload)
+    if report["errors"]:
+        raise RuntimeError(f"{report['errors']} answers are wrong: {report['complaint']}")
+
+
+def _way(peer: peers.Peer, crossing: bool) -> peers.Peer:
+    return peers.crossings(peer)[0] if crossing else peer
+
+
+@contextlib.contextmanager
+def gateway(workload: Workload, tree: Path, folder: Path, command: Iterable[str]) -> Iterator[peers.Peer]:
+    """The tree's gateway, started by this command, before a mock upstream; each has a core of its own."""
     cores = sorted(os.sched_getaffinity(0))
     ours, theirs = (cores[0], cores[1]) if len(cores) > 1 else (None, None)
+    peers.ROOT, peers.ARBITER = tree, list(command)
+    answers = {workload.answer, small(workload).answer}
+    with (
+        peers.mock(folder, theirs) as mock,
+        peers.arbiter(folder, ours, mock.port, answers) as peer,
+    ):
+        yield peer
+
+
+def measure(workload: Workload, tree: Path, sampled_times: int, crossing: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-profile-") as tmp, contextlib.ExitStack() as stack:
         folder = Path(tmp)
-        load, out = peers.compile_tool("load", folder), folder / "found"
-        mock = stack.enter_context(peers.mock(folder, theirs))
+        out = folder / "found"
         os.environ[OUT] = str(out)
-        peers.ROOT, peers.ARBITER = tree, [_python(tree), str(Path(__file__).resolve()), "--inside"]
-        answers = {workload.answer, small(workload).answer}
-        peer = stack.enter_context(peers.arbiter(folder, ours, mock.port, answers))
+        itself = (_python(tree), str(Path(__file__).resolve()), "--inside")
+        peer = stack.enter_context(gateway(workload, tree, folder, itself))
         assert peer.serving is not None
-        worker = peer.serving
-
-        def run() -> None:
-            report = drive(load, theirs, peer, workload)
-            if report["errors"]:
-                raise RuntimeError(f"{report['errors']} answers are wrong: {report['complaint']}")
+        worker, run = peer.serving, partial(complete, _way(peer, crossing), workload)
 
         run()
         settle(peer)
@@ -302,15 +362,22 @@ def main() -> int:
         return inside(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench.profile", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default=WORKLOADS[0].name, help="the first workload whose name contains this")
-    parser.add_argument("--requests", type=int, default=3_000)
+    parser.add_argument("--requests", type=int, help="of a run (3,000; with --instructions 500)")
+    parser.add_argument("--smoke", action="store_true", help="only try whether everything works")
+    parser.add_argument("--crossing", action="store_true", help="a Messages client on the mock's Chat")
+    parser.add_argument("--instructions", action="store_true", help="only count the processor's instructions")
     parser.add_argument("--tree", type=Path, default=peers.ROOT, help="another tree of the code")
     options = parser.parse_args()
     workload = next((w for w in WORKLOADS if options.only in w.name), None)
     if workload is None:
         parser.error(f"no workload's name contains {options.only!r}")
-    workload = replace(workload, requests=options.requests)
-    busy = os.getloadavg()[0]
-    found = told(workload, measure(workload, options.tree.resolve(), 20))
+    requests = 64 if options.smoke else 500 if options.instructions else 3_000
+    workload = replace(workload, requests=options.requests or requests)
+    busy, tree = os.getloadavg()[0], options.tree.resolve()
+    if options.instructions:
+        found = instructions(workload, tree, options.crossing)
+    else:
+        found = told(workload, measure(workload, tree, 1 if options.smoke else 20, options.crossing))
     print(f"On {machine()}, load {busy:.1f}; {versions()}. {found}")
     return 0
 
