@@ -11,6 +11,7 @@ extensions = [
     Extension(
         os.path.splitext(source)[0].replace(os.sep, "."),
         [source],
+        include_dirs=["arbiter/_speedups/c"],
         # -g0: debug information doubled the wheel and told nobody anything.
         extra_compile_args=["-O3", "-g0"],
         extra_link_args=["-Wl,-s"],

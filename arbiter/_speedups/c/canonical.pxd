@@ -15,7 +15,12 @@ cdef enum:
     MARKS_TOLD = 64
     PLACES_TOLD = 4
     LINK_BYTES = 32  # room before the form for the link that it is hashed onto
-    SLACK_BYTES = 64  # behind the end of a buffer, for the frame and for what sixteen bytes at once write too far
+    SLACK_BYTES = 128  # behind the end of a buffer, for the frame and for what 64 bytes at once write too far
+
+
+cdef extern from "wide.h":
+    bint wide
+    bint wide_copy(const unsigned char** at, const unsigned char* end, char** to) nogil
 
 
 cdef extern from *:
@@ -155,10 +160,16 @@ cdef inline const unsigned char* unescaped(Form* f, const unsigned char* p, cons
 cdef inline const unsigned char* string(Form* f, const unsigned char* p, const unsigned char* end) noexcept nogil:
     """Copy a string; `p` stands on its quote. NULL where nothing ends it."""
     cdef size_t size
+    cdef char* out
+    cdef bint is_text = False  # with line breaks and quotes, which are copied as they are
     f.out[f.size] = c'"'
     f.size += 1
     p += 1
     while True:
+        if is_text and wide and end - p >= 64:
+            out = f.out + f.size
+            wide_copy(&p, end, &out)
+            f.size = out - f.out
         size = copy_plain(p, end, f.out + f.size)
         p += size
         f.size += size
@@ -170,7 +181,8 @@ cdef inline const unsigned char* string(Form* f, const unsigned char* p, const u
             return p + 1
         if end - p < 2:
             return NULL
-        if p[1] == c'u':
+        is_text = p[1] != c'u'
+        if not is_text:
             p = unescaped(f, p, end)
         elif p[1] == c'/':
             f.out[f.size] = c'/'

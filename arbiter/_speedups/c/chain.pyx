@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """The canonical form of inputs and the chain over them: the compiled equal of `py/chain.py`.
 
-One pass: each value is copied into its form as it is read (canonical.pxd), sixteen bytes of a string at once where the
+One pass: each value is copied into its form as it is read (canonical.pxd), up to 64 bytes of a string at once where the
 processor can. An object's members are put in order behind its last one, where they were not. The buffer for that is
 allocated once, at four times the text; only what is used of it costs memory. Hashing is OpenSSL's, by `hashlib`.
 """
@@ -31,6 +31,15 @@ cdef enum:
 
 if (DEEP_LEVELS, MARKS_TOLD, PLACES_TOLD, _EVERY, _LAST, _RUNS) != (DEEP, MOST_MARKS, PLACES, EVERY, LAST, RUNS):
     raise ImportError("the twins' bounds differ")
+
+
+cdef extern from "wide.h":
+    int set_wide(bint on) nogil
+
+
+def _look_wide(bint on):
+    """Whether 64 bytes are looked at at once from now on: where the processor can, and a test does not say otherwise."""
+    return bool(set_wide(on))
 
 
 cdef int opened(Form* f, Py_ssize_t size) except -1:

@@ -2,7 +2,7 @@
 """What a JSON text is made of: the compiled equal of `py/nesting.py`.
 
 Most bytes of a request stand inside strings. There only quotes and backslashes matter, and sixteen bytes are looked at
-at once where the processor can; the structure between strings is looked at byte by byte.
+at once where the processor can, 64 of a long one (wide.h); the structure between strings is looked at byte by byte.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -30,6 +30,10 @@ DEEPEST = _DEEPEST
 WIDEST = _WIDEST
 
 
+cdef extern from "wide.h":
+    int set_wide(bint on) nogil
+
+
 cdef extern from *:
     """
     static const unsigned char *plain_string_end(const unsigned char *at, const unsigned char *end) {
@@ -45,8 +49,15 @@ cdef extern from *:
     #include <emmintrin.h>
     static const unsigned char *string_end(const unsigned char *at, const unsigned char *end) {
         const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\\\');
+        const unsigned char *begin = at;
         int escaped = 0;  /* the first byte of the sixteen is */
         for (; end - at >= 16; at += 16) {
+            if (at - begin == 64 && wide) {  /* most strings are over by then */
+                at += escaped;
+                escaped = 0;
+                if (wide_string_end(&at, end)) return at + 1;
+                if (end - at < 16) break;
+            }
             __m128i bytes = _mm_loadu_si128((const __m128i *)at);
             int found = _mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash))) & ~escaped;
             escaped = 0;
@@ -62,7 +73,12 @@ cdef extern from *:
     /* The next backslash that a `u` follows; NULL where there is none. */
     static const char *backslash_u(const char *at, const char *end) {
         const __m128i slash = _mm_set1_epi8('\\\\'), u = _mm_set1_epi8('u');
+        const char *begin = at;
         for (; end - at > 16; at += 16) {
+            if (at - begin == 256 && wide) {  /* where there are many of them, the next one is near */
+                if (wide_backslash_u(&at, end)) return at;
+                if (end - at <= 16) break;
+            }
             __m128i here = _mm_loadu_si128((const __m128i *)at), next = _mm_loadu_si128((const __m128i *)(at + 1));
             int found = _mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(here, slash), _mm_cmpeq_epi8(next, u)));
             if (found) return at + __builtin_ctz(found);
@@ -78,6 +94,7 @@ cdef extern from *:
             if (end - at > 1 && at[0] == '"' && (at[1] == a || at[1] == b)) return at;
             at++;
         }
+        if (wide) return wide_quoted(&at, end, a, b) ? at : plain_quoted(begin, at, end, a, b);
         #define AT(n) _mm_loadu_si128((const __m128i *)(at + (n)))
         #define FOUND(n) _mm_andnot_si128(_mm_cmpeq_epi8(AT((n) - 1), slash), _mm_and_si128( \\
             _mm_cmpeq_epi8(AT(n), quote), _mm_or_si128(_mm_cmpeq_epi8(AT((n) + 1), as), _mm_cmpeq_epi8(AT((n) + 1), bs))))
@@ -303,6 +320,11 @@ def not_utf8(bytes data not None):
     with nogil:
         found = malformed(begin, begin + size)
     return -1 if found == NULL else found - begin
+
+
+def _look_wide(bint on):
+    """Whether 64 bytes are looked at at once from now on: where the processor can, and a test does not say otherwise."""
+    return bool(set_wide(on))
 
 
 cdef struct Place:

@@ -10,6 +10,10 @@ cdef enum:
     WIDEST = 1024
 
 
+cdef extern from "wide.h":
+    pass
+
+
 cdef extern from *:
     """
     static const unsigned char escapable[256] = {
@@ -48,9 +52,19 @@ cdef extern from *:
         const unsigned char *second = NULL;
     #if defined(__SSE2__)
         const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\\\'), control = _mm_set1_epi8(0x1F);
+        const unsigned char *begin = at;
         __m128i all = _mm_setzero_si128();
         int escaped = 0;  /* the first byte of the sixteen is */
         for (; end - at >= 16; at += 16) {
+            if (at - begin == 64 && wide) {  /* most strings are over by then */
+                int over;
+                at += escaped;
+                escaped = 0;
+                over = wide_strict_end(&at, end, high, &second, is_escape);
+                if (over < 0) return NULL;
+                if (over) { *high |= _mm_movemask_epi8(all); return at + 1; }
+                if (end - at < 16) break;
+            }
             __m128i bytes = _mm_loadu_si128((const __m128i *)at);
             int found = _mm_movemask_epi8(_mm_or_si128(
                 _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash)),

@@ -4,12 +4,19 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
+cdef extern from "wide.h":
+    bint wide
+    const unsigned char* wide_well_formed(const unsigned char* begin, const unsigned char* end) noexcept nogil
+
 
 cdef inline const unsigned char* malformed(const unsigned char* p, const unsigned char* end) noexcept nogil:
-    """The first sequence that is not well-formed, or NULL. Text that is ASCII is looked at 32 bytes at a time."""
+    """The first sequence that is not well-formed, or NULL. Text that is ASCII is looked at 32 bytes at a time, any other
+    64 where the processor can."""
     cdef uint64_t a, b, c, d
     cdef unsigned char first, low, high
     cdef int more
+    if wide and end - p >= 64:
+        p = wide_well_formed(p, end)
     while True:
         while end - p >= 32:
             memcpy(&a, p, 8)
