@@ -53,7 +53,7 @@ from arbiter.ledger.titles import TITLE
 from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.own import Own
-from arbiter.own_headers import cost, own_headers
+from arbiter.own_headers import cost, own_headers, timing
 from arbiter.routing.plan import Asked, Caller, Plan
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
@@ -166,7 +166,7 @@ class Call:
         self.row = RequestRow(
             id=id,
             trace_id=trace_id,
-            client_trace_id=told_once(incoming.client_trace_id or "") or None,
+            client_trace_id=(told_once(traced) or None) if (traced := incoming.client_trace_id) is not None else None,
             endpoint=endpoint,
             format_in=wire.name,
             received_ms=received_ms,
@@ -328,10 +328,12 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
         vault=vault_of(call.snapshot.reasoning_keys),
         edits=opened.edits,
     )
-    check_owner(ask, state)
-    conversation.goes_on_from(maker(ask, state))
-    plan = call.router.plan(
-        Asked(
+    if call.format.name == native.RESPONSES:
+        check_owner(ask, state)
+        conversation.goes_on_from(maker(ask, state))
+    plan = call.router.settled(opened.model, caller.client, conversation.wanted)
+    if plan is None:
+        asked = Asked(
             model=opened.model,
             caller=caller,
             pinned=conversation.wanted,
@@ -340,7 +342,7 @@ def _understood(call: Call, caller: Caller, opened: native.Opened, book: Book) -
             facts=services.around.measured,
             amount=amount,
         )
-    )
+        plan = call.router.plan(asked)
     ask.window = plan.window
     return logins.admitted(plan, caller, call.format.name, state), ask, conversation
 
@@ -409,7 +411,7 @@ async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presenc
     if live.kind is not None:
         headers = [pair for pair in headers if pair[0] != "content-type"] + [("content-type", live.kind)]
     headers += own_headers(row, live.rung)
-    headers.append(("server-timing", f"gateway;dur={row.overhead_us / 1000:.3f}, upstream;dur={waited_us / 1000:.3f}"))
+    headers.append(timing(row.overhead_us, waited_us))
     if stream is None:
         headers += cost(call.snapshot, live)
         if out.started and live.kind == EVENTS:

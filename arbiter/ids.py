@@ -7,11 +7,16 @@ import random
 from arbiter.clock import now_ms
 
 _unique = random.Random()  # ids must not repeat; nothing is trusted to them
+_AT_A_TIME, _LUCK_DIGITS = 64, 50
+_luck: list[str] = []  # digits for that many requests, so that chance and its digits are made in one go
+_BYTES = tuple([f"{byte:02x}" for byte in range(256)])
+_moment = (-1, "", "")  # a quarter of a second, its digits in an id, and those in a trace id
 
 
 def seed() -> None:
     """Make this process's ids its own. Workers are forked: call it after the fork."""
     _unique.seed()
+    _luck.clear()
 
 
 def new_id() -> str:
@@ -25,10 +30,19 @@ def of_request(at_ms: int) -> tuple[str, str]:
 
     Whoever keeps an index of trace ids writes to a few pages of it at a time, and not to one for each.
     """
-    # Digits of bytes cost a third of what a number's do.
-    luck = _unique.getrandbits(200).to_bytes(25, "big").hex()
-    second = (at_ms >> 10 & 0xFFF).to_bytes(2, "big").hex()
-    return at_ms.to_bytes(6, "big").hex() + luck[:20], second[1:] + luck[21:]
+    global _moment
+    luck = _luck.pop() if _luck else _more_luck()
+    quarter = at_ms >> 8
+    if quarter != _moment[0]:
+        _moment = quarter, f"{quarter:010x}", f"{quarter >> 2 & 0xFFF:03x}"
+    _, digits, second = _moment
+    return digits + _BYTES[at_ms & 255] + luck[:20], second + luck[21:]
+
+
+def _more_luck() -> str:
+    digits = _unique.getrandbits(4 * _LUCK_DIGITS * _AT_A_TIME).to_bytes(_LUCK_DIGITS // 2 * _AT_A_TIME, "big").hex()
+    _luck.extend([digits[start : start + _LUCK_DIGITS] for start in range(0, len(digits), _LUCK_DIGITS)])
+    return _luck.pop()
 
 
 def draw() -> float:

@@ -110,10 +110,8 @@ class Blotter:
 
     def pairs(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Headers; where none holds a secret, as nearly always, the very list that came."""
-        if self._words is not None:
-            for _, value in pairs:
-                if self._words.search(value):
-                    return [(name, self(value)) for name, value in pairs]
+        if self._words is not None and self._words.search("\n".join([value for _, value in pairs])):
+            return [(name, self(value)) for name, value in pairs]
         return pairs
 
 

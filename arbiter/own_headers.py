@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from arbiter.accounting.tariff import charged_pd
 from arbiter.attempt.live import Live
 from arbiter.config import units
@@ -20,11 +22,27 @@ def own_headers(row: RequestRow, rung: Rung) -> Pairs:
         *own,
         ("x-arbiter-trace-id", row.trace_id),
         ("x-arbiter-request-id", row.id),
-        ("x-arbiter-provider", visible(rung.provider.name)),
-        ("x-arbiter-model", visible(rung.model)),
-        ("x-arbiter-attempts", str(row.attempts)),
-        ("x-arbiter-fidelity", visible(row.fidelity or "")),
+        *_served(rung.provider.name, rung.model, row.attempts, row.fidelity),
     ]
+
+
+@lru_cache(1024)
+def _served(provider: str, model: str, attempts: int, fidelity: str | None) -> tuple[tuple[str, str], ...]:
+    return (
+        ("x-arbiter-provider", visible(provider)),
+        ("x-arbiter-model", visible(model)),
+        ("x-arbiter-attempts", str(attempts)),
+        ("x-arbiter-fidelity", visible(fidelity or "")),
+    )
+
+
+_THOUSANDTHS = tuple([f"{number:03}" for number in range(1000)])
+
+
+def timing(gateway_us: int, upstream_us: int) -> tuple[str, str]:
+    """The header that says how long we took, and how long the upstream did, in milliseconds."""
+    ours, theirs = _THOUSANDTHS[gateway_us % 1000], _THOUSANDTHS[upstream_us % 1000]
+    return "server-timing", f"gateway;dur={gateway_us // 1000}.{ours}, upstream;dur={upstream_us // 1000}.{theirs}"
 
 
 def cost(snapshot: Snapshot, live: Live) -> Pairs:

@@ -88,6 +88,14 @@ class Router:
                     rung_of(snapshot, provider.name, model.id), f"model {name} -> {name}"
                 )
 
+    def settled(self, model: str, client: Client | None, pinned: Pinned | None) -> Plan | None:
+        """What `plan` finds for a name that means the same to everybody, whatever else is known; None where it has to
+        be asked. Nearly all requests need no more."""
+        route = self._routes.get(model)
+        if route is None or (client is not None and (client.allow or client.overrides)):
+            return None
+        return route.settled if pinned is None else route.pinned.get(pinned)
+
     def plan(self, asked: Asked) -> Plan:
         """The rungs for what is asked.
 

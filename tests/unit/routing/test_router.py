@@ -221,3 +221,21 @@ def test_a_client_gets_what_its_override_names_and_is_judged_by_what_it_asked_fo
         router.plan(Asked("own", Caller(client)))
     with pytest.raises(NoRoute):
         router.plan(Asked("claude-opus"))
+
+
+@pytest.mark.parametrize("model", ["shared", "second/shared", "fast", "open/qwen3:8b", "nobody"])
+@pytest.mark.parametrize("pinned", [None, Pinned("first", "shared", ""), Pinned("first", "mini-2026", "")])
+def test_a_settled_plan_is_the_one_that_would_be_made(model, pinned):
+    """It is told only where nothing of the request could change it, and never to who is bound to some models."""
+    snapshot = parse(TEXT, "t.yaml", {})
+    router, bound = Router(snapshot), Caller(snapshot.callers[0])
+    known = router.settled(model, None, pinned)
+    if model not in ("open/qwen3:8b", "nobody"):
+        made = router.plan(Asked(model, pinned=pinned))
+        assert known in (made, None)
+        assert router.settled(model, None, pinned) is made
+    else:
+        assert known is None
+    assert router.settled(model, bound.client, pinned) is None
+    forced = replace(snapshot.callers[0], allow=(), overrides=(("shared", "own"),))
+    assert router.settled(model, forced, pinned) is None
