@@ -243,11 +243,10 @@ def _beginning(system: Raw | None, messages: Raw | None) -> bytes | None:
     """A hash of the bytes in which the system prompt and the first turns stand; None where there are fewer turns."""
     if messages is None:
         return None
-    head = bytes(memoryview(messages)[:_FIRST_BYTES])
-    ends = nesting.cuts(head, _FIRST_TURNS) if head[:1] == b"[" else []
-    if len(ends) < _FIRST_TURNS:
+    head = nesting.beginning(messages, _FIRST_TURNS, _FIRST_BYTES)
+    if head is None:
         return None
-    begins: bytes = xxh3_128_digest(head[: ends[-1]])
+    begins: bytes = xxh3_128_digest(head)
     return begins if system is None else begins + xxh3_128_digest(memoryview(system))
 
 

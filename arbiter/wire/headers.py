@@ -15,6 +15,7 @@ from functools import lru_cache
 from math import ceil
 
 from arbiter import __version__
+from arbiter._speedups import h1
 from arbiter.clock import now_ms
 from arbiter.config.credentials import is_credential
 from arbiter.config.snapshot import Account, Provider
@@ -64,13 +65,7 @@ class Incoming:
     __slots__ = ("fields", "query", "size")
 
     def __init__(self, items: Iterable[tuple[str, str]], query: str = "") -> None:
-        fields: dict[str, str] = {}
-        size = 0
-        for name, value in items:
-            size += len(name) + len(value) + 4
-            fields[name] = value if name not in fields else f"{fields[name]}, {value}"
-        self.fields = fields
-        self.size = size  # bytes of the header block, as RFC 9112 writes it
+        self.fields, self.size = h1.fields(items)  # the size in bytes is that of the header block
         self.query = query
 
     def check_size(self, limit: int) -> None:

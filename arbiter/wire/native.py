@@ -91,10 +91,8 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
     Shapes: what a format says in the path, `addressed`, becomes members in front of the body's own.
     Errors: BadRequest naming the member at fault; the value is never repeated.
     """
-    found = nesting.members(body, depth, _MAX_MEMBERS)
-    if found is not None:
-        view = memoryview(body)
-        members = {name: Raw(view[start:stop]) for name, start, stop in found}  # of those named twice, the last
+    members = nesting.raws(body, depth, _MAX_MEMBERS)
+    if members is not None:
         written = Written(members, body)
     else:
         members, written = _looked_through(body, depth), None

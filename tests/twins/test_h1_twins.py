@@ -444,3 +444,25 @@ def test_the_twins_agree_on_everything(data: bytes, places: list[int], bodyless:
         ):
             assert getattr(one, name) == getattr(two, name), name
         assert one.eof_delimited == two.eof_delimited
+
+
+@pytest.mark.parametrize(
+    ("items", "fields"),
+    [
+        ([], {}),
+        ([("a", "1"), ("b", "2")], {"a": "1", "b": "2"}),
+        ([("a", "1"), ("b", "2"), ("a", "3"), ("a", "1")], {"a": "1, 3, 1", "b": "2"}),
+        (2 * [("a", "")], {"a": ", "}),
+        ([("\xe4", "\u20ac"), ("\xe4", "x")], {"\xe4": "\u20ac, x"}),
+    ],
+)
+def test_repeated_fields_are_joined(h1: ModuleType, items: list[tuple[str, str]], fields: dict[str, str]) -> None:
+    size = sum(len(name) + len(value) + 4 for name, value in items)
+    assert h1.fields(items) == h1.fields(iter(items)) == (fields, size)
+    assert list(h1.fields(items)[0]) == list(fields)
+
+
+@pytest.mark.parametrize("items", [[("a", None)], [(None, "a")], [("a",)], [("a", "b", "c")], [1]])
+def test_what_is_no_field_is_an_error(h1: ModuleType, items: list[object]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        h1.fields(items)

@@ -29,6 +29,10 @@ def opened(nesting, text: bytes, depth: int = DEPTH, width: int = WIDTH) -> list
     return None if found is None else [(name, text[start:stop]) for name, start, stop in found]
 
 
+def raws_of(found: list[tuple[str, bytes]]) -> dict[str, msgspec.Raw]:
+    return {name: msgspec.Raw(value) for name, value in found}
+
+
 @pytest.mark.parametrize(
     ("text", "members"),
     [
@@ -44,6 +48,8 @@ def opened(nesting, text: bytes, depth: int = DEPTH, width: int = WIDTH) -> list
 )  # fmt: skip
 def test_members_are_told_in_order_with_the_bytes_that_they_came_in(nesting, text, members):
     assert opened(nesting, text) == members
+    assert nesting.raws(text, DEPTH, WIDTH) == raws_of(members)
+    assert list(nesting.raws(text, DEPTH, WIDTH)) == list(raws_of(members))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +67,7 @@ def test_members_are_told_in_order_with_the_bytes_that_they_came_in(nesting, tex
 )  # fmt: skip
 def test_what_is_no_json_object_is_not_opened(nesting, text):
     assert opened(nesting, text) is None
+    assert nesting.raws(text, DEPTH, WIDTH) is None
 
 
 @pytest.mark.parametrize(
@@ -152,6 +159,7 @@ def test_a_damaged_byte_is_judged_as_the_decoder_does():
             damaged = body[:place] + bytes([other]) + body[place + 1 :]
             found = opened(compiled, damaged)
             assert found == opened(reference, damaged)
+            assert compiled.raws(damaged, DEPTH, WIDTH) == (None if found is None else raws_of(found))
             opens += found is not None
             if found is not None:
                 assert dict(found) == {name: bytes(raw) for name, raw in decode(damaged).items()}
@@ -191,3 +199,45 @@ def test_escapes_by_number_are_counted_wherever_sixteen_bytes_end(nesting, text,
     for before in range(34):
         whole = b"x" * before + text + b"y" * before
         assert nesting.units(whole) == nesting.units(memoryview(whole)) == count
+
+
+@pytest.mark.parametrize("size", [0, 1, 4093, 4094, 4095, 4096, 70_000])
+def test_long_values_and_short_ones_have_the_bytes_that_came(nesting, size):
+    value = b'"%b"' % (b"x" * size)
+    found = nesting.raws(b'{"a":%b,"b":1,"c":%b}' % (value, value), DEPTH, WIDTH)
+    assert {name: bytes(raw) for name, raw in found.items()} == {"a": value, "b": b"1", "c": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        (b'[{"a":[1,2]},"x,]",3]', b'[{"a":[1,2]},"x,]"'),
+        (b'[{"a":[1,2]},"x,]"]', b'[{"a":[1,2]},"x,]"'),
+        (b'[{"a":[1,2]}]', None),
+        (b"[]", None),
+        (b"[1,2", None),
+        (b'[1,"2', None),
+        (b'[1,"2,3]', None),
+        (b'{"a":1,"b":2}', None),
+        (b'"[1,2]"', None),
+        (b" [1,2]", None),
+        (b"", None),
+    ],
+)
+def test_an_array_begins_with_its_first_entries(nesting, text, begins):
+    for data in (text, memoryview(text), msgspec.Raw(text)):
+        assert nesting.beginning(data, 2, 1000) == begins
+        assert nesting.beginning(data, 2, len(begins) if begins else 0) is None
+        assert nesting.beginning(data, 0, 1000) is None
+    if begins is not None:
+        assert nesting.beginning(text, 2, len(begins) + 1) == begins
+
+
+@settings(deadline=None, max_examples=300)
+@given(texts, st.integers(0, 4), st.integers(0, 40))
+def test_where_an_array_begins_the_twins_agree(inside, turns, most):
+    for text in (b"[%b]" % inside, b"[%b" % inside, inside):
+        found = compiled.beginning(text, turns, most)
+        assert found == reference.beginning(text, turns, most)
+        ends = reference.cuts(text[:most], turns) if turns and text[:1] == b"[" else []
+        assert found == (text[: ends[-1]] if len(ends) == turns and ends else None)

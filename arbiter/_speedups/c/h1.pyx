@@ -9,10 +9,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
+from cpython.dict cimport PyDict_Size
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeLatin1
 from libc.string cimport memchr, memcmp, memcpy
 
 cdef extern from "Python.h":
+    PyObject *PyDict_SetDefault(dict found, object key, object value) except NULL
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t newsize) except -1
     PyObject *PyBytes_FromStringAndSizeRaw "PyBytes_FromStringAndSize"(const char *v, Py_ssize_t len) except NULL
 
@@ -443,3 +445,22 @@ cdef bint _is_chunked(const unsigned char *value, Py_ssize_t size) noexcept:
 
 cdef extern from "Python.h":
     void _decref "Py_DECREF"(PyObject *o)
+
+
+def fields(items):
+    cdef dict found = {}
+    cdef str name
+    cdef str value
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t count = 0
+    cdef PyObject* known
+    for name, value in items:
+        if name is None or value is None:
+            raise TypeError("a header field is text")
+        size += len(name) + len(value) + 4
+        known = PyDict_SetDefault(found, name, value)
+        if PyDict_Size(found) == count:
+            found[name] = f"{<str>known}, {value}"
+        else:
+            count += 1
+    return found, size

@@ -5,6 +5,7 @@ from arbiter._speedups.py.nesting import MAX_NAME_BYTES as MAX_NAME_BYTES
 from arbiter._speedups.py.nesting import MAX_NAMED as MAX_NAMED
 from arbiter._speedups.py.nesting import WIDE as WIDE
 from arbiter._speedups.py.nesting import WIDEST as WIDEST
+from arbiter._speedups.py.nesting import beginning as beginning
 from arbiter._speedups.py.nesting import begins as begins
 from arbiter._speedups.py.nesting import commas as commas
 from arbiter._speedups.py.nesting import cuts as cuts
@@ -14,5 +15,6 @@ from arbiter._speedups.py.nesting import half as half
 from arbiter._speedups.py.nesting import members as members
 from arbiter._speedups.py.nesting import not_utf8 as not_utf8
 from arbiter._speedups.py.nesting import path as path
+from arbiter._speedups.py.nesting import raws as raws
 from arbiter._speedups.py.nesting import units as units
 from arbiter._speedups.py.nesting import whole as whole

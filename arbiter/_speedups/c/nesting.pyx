@@ -10,6 +10,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memchr, memcmp, memcpy
 
+from msgspec import Raw as _Raw
+
 from arbiter._speedups.c cimport jsonscan as js
 from arbiter._speedups.c.strict cimport DEEPEST as _DEEPEST
 from arbiter._speedups.c.strict cimport WIDEST as _WIDEST
@@ -23,6 +25,7 @@ WIDE = 2
 cdef enum:
     NAMED = 256
     NAME_BYTES = 256
+    COPIED = 4096  # bytes; to copy more takes longer than to make a view of it
 
 MAX_NAMED = NAMED
 MAX_NAME_BYTES = NAME_BYTES
@@ -180,6 +183,71 @@ def members(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
             PyUnicode_DecodeUTF8(<const char*>one.name, one.name_size, NULL), one.start - begin, one.stop - begin
         ))
     return found
+
+
+def raws(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
+    cdef const unsigned char* begin = data
+    cdef const unsigned char* end = begin + len(data)
+    cdef Scan scan
+    cdef bint is_fine
+    cdef Py_ssize_t i
+    cdef Member* one
+    cdef object name, raw
+    cdef object view = None
+    cdef dict found = {}
+    with nogil:
+        is_fine = opened(&scan, begin, end, depth, width) and (not scan.has_high or malformed(begin, end) == NULL)
+    if not is_fine:
+        return None
+    for i in range(scan.count):
+        one = scan.members + i
+        if memchr(one.name, c'\\', one.name_size) != NULL:
+            return None
+        name = PyUnicode_DecodeUTF8(<const char*>one.name, one.name_size, NULL)
+        if one.stop - one.start <= COPIED:
+            raw = PyBytes_FromStringAndSize(<const char*>one.start, one.stop - one.start)
+        else:
+            if view is None:
+                view = memoryview(data)
+            raw = view[one.start - begin:one.stop - begin]
+        found[name] = _Raw(raw)
+    return found
+
+
+def beginning(data, Py_ssize_t turns, Py_ssize_t most):
+    cdef Py_buffer text
+    cdef const unsigned char* begin
+    cdef const unsigned char* at
+    cdef const unsigned char* end
+    cdef Py_ssize_t level = 0
+    cdef unsigned char byte
+    PyObject_GetBuffer(data, &text, PyBUF_SIMPLE)
+    try:
+        begin = at = <const unsigned char*>text.buf
+        end = begin + min(text.len, most)
+        if at >= end or at[0] != c'[':
+            return None
+        while at < end and turns > 0:
+            byte = at[0]
+            at += 1
+            if byte == c'"':
+                at = string_end(at, end)
+            elif byte == c'{' or byte == c'[':
+                level += 1
+            elif byte == c'}' or byte == c']':
+                level -= 1
+                if level == 0:
+                    turns -= 1
+                    break
+            elif byte == c',' and level == 1:
+                turns -= 1
+                if turns == 0:
+                    break
+        else:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>begin, at - 1 - begin) if turns == 0 else None
+    finally:
+        PyBuffer_Release(&text)
 
 
 def begins(data, bytes first not None, bytes second not None):

@@ -29,6 +29,7 @@ chunked wins and the connection is not kept. A bare LF may end a line of the hea
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 HEAD, BODY, DONE, FAILED = 0, 1, 2, 3
 
@@ -304,3 +305,14 @@ class H1Core:
         self._step = _NOTHING
         self._tail = bytearray()
         return False
+
+
+def fields(items: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int]:
+    """Header fields by their names, repeated ones joined with a comma as HTTP allows, and how many bytes all of them
+    take as RFC 9112 writes them."""
+    found: dict[str, str] = {}
+    size = 0
+    for name, value in items:
+        size += len(name) + len(value) + 4
+        found[name] = value if name not in found else f"{found[name]}, {value}"
+    return found, size

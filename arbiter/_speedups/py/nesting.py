@@ -95,6 +95,19 @@ def members(data: bytes, depth: int, width: int) -> list[tuple[str, int, int]] |
     return found
 
 
+def raws(data: bytes, depth: int, width: int) -> dict[str, msgspec.Raw] | None:
+    """The same members with the bytes of their values; of those that come again the last. None where `members` is."""
+    found = members(data, depth, width)
+    return None if found is None else {name: msgspec.Raw(data[start:stop]) for name, start, stop in found}
+
+
+def beginning(data: msgspec.Raw | bytes, turns: int, most: int) -> bytes | None:
+    """An array up to where its first so many entries end, if they do within `most` bytes; None where it has fewer."""
+    head = bytes(memoryview(data)[:most])
+    ends = cuts(head, turns) if turns > 0 and head[:1] == b"[" else []
+    return head[: ends[-1]] if ends and len(ends) == turns else None
+
+
 def begins(data: bytes | memoryview, first: bytes, second: bytes) -> bool:
     """Whether a string in `data` may begin with one of two words. Within a string, a quote is escaped."""
     return _beginning(first, second).search(data) is not None
