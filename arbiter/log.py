@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TextIO
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
@@ -24,6 +25,7 @@ _NAMES = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn",
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "fields", "trace_id"}
 _SHORTEST_SECRET = 6  # blotting out shorter ones would garble every line and still give them away
 _MOST_LATE = 64  # of secrets that were learned in passing: tokens live for hours
+_value_of = itemgetter(1)
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -110,7 +112,7 @@ class Blotter:
 
     def pairs(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Headers; where none holds a secret, as nearly always, the very list that came."""
-        if self._words is not None and self._words.search("\n".join([value for _, value in pairs])):
+        if self._words is not None and self._words.search("\n".join(map(_value_of, pairs))):
             return [(name, self(value)) for name, value in pairs]
         return pairs
 

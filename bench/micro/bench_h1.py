@@ -79,3 +79,10 @@ def test_plain_reads(twin: Twin, measure: Callable[..., None], size: int) -> Non
 
     run()
     measure(run, units=1)
+
+
+def test_request_fields(twin: Twin, measure: Callable[..., None]) -> None:
+    """A request's headers, as the edge hands them over."""
+    h1 = twin("h1")
+    items = [(f"x-header-{n}", f"of some length, as they are {n}") for n in range(12)]
+    measure(lambda: h1.fields(items), units=1)

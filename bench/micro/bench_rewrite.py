@@ -51,6 +51,18 @@ def test_members_of_200_kib(twin: Twin, measure: Callable[..., None]) -> None:
     measure(lambda: nesting.members(data, 200, 1024), units=1)
 
 
+def test_raws_of_1_kib(twin: Twin, measure: Callable[..., None]) -> None:
+    """The same, and each member taken."""
+    data, nesting = body(1 << 10), twin("nesting")
+    measure(lambda: nesting.raws(data, 200, 1024), units=1)
+
+
+def test_beginning_of_200_kib(twin: Twin, measure: Callable[..., None]) -> None:
+    """Which conversation it is: no more of it is looked at than its first turns."""
+    messages, nesting = native.open_body(body(200 << 10)).members["messages"], twin("nesting")
+    measure(lambda: nesting.beginning(messages, 2, 16 << 10), units=1)
+
+
 def test_words_in_200_kib(twin: Twin, measure: Callable[..., None]) -> None:
     data, nesting = body(200 << 10), twin("nesting")
     measure(lambda: nesting.begins(data, b"arbiter-reasoning.", b"gemini#"), units=1)
