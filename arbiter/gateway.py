@@ -516,6 +516,8 @@ def _note(call: Call, error: ArbiterError) -> None:
     row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
     row.error_class = error.code.value
     row.message = clipped(call.doors.blot(str(error)))
+    # Its frames hold the stream, which holds it: all of that would be there until the collector comes.
+    error.__traceback__ = None
 
 
 def _settle(call: Call, out: ClientEnd, book: Book) -> None:

@@ -213,7 +213,10 @@ class Out:
             self._keepalive.off()
             self._keepalive = None
         self._on_gone = None
-        self._source = None
+        if self._source is not None:
+            # Both lead back to us: a stream that kept them would be there, request and all, until the collector comes.
+            self._source = None
+            del self._stop
         self._transport = None
 
     def _socket(self) -> int:
