@@ -48,7 +48,8 @@ class Artefacts:
         if live.stream is not None and lane.name == "native" and lane.format.name == self._format:
             live.stream.signatures = self._keeper.reader()
             if self._format == native.RESPONSES:
-                live.stream.on_marks = lambda marks: self._keep(state, live, marks)
+                made = _made_at(live)  # and not `live`, which holds the stream
+                live.stream.on_marks = lambda marks: self._keep(state, made, marks)
 
     def remember(self, state: State, live: Live) -> None:
         """The answer is through, or broke off: who made what is in it may be asked later."""
@@ -57,7 +58,7 @@ class Artefacts:
         else:
             marks = self._keeper.of_answer(live.body) if live.kind is None else []
         if marks:
-            self._keep(state, live, marks)
+            self._keep(state, _made_at(live), marks)
         if isinstance(self._keeper, bound_responses.Keeper) and self._keeper.stored and self._is_new:
             self._owe(state, live, self._keeper)
 
@@ -65,10 +66,14 @@ class Artefacts:
         """What goes on in the background has yet to be counted, by whoever first sees it whole."""
         facts = live.facts
         if facts is not None and facts.finish in UNFINISHED and facts.response_id is not None:
-            self._keep(state, live, [bound_responses.owed_mark(keeper.owner, facts.response_id)])
+            self._keep(state, _made_at(live), [bound_responses.owed_mark(keeper.owner, facts.response_id)])
 
-    def _keep(self, state: State, live: Live, marks: list[bytes]) -> None:
-        state.remember(marks, Origin(live.rung.provider.name, live.account.label or "", live.rung.model), self._life_s)
+    def _keep(self, state: State, made: Origin, marks: list[bytes]) -> None:
+        state.remember(marks, made, self._life_s)
+
+
+def _made_at(live: Live) -> Origin:
+    return Origin(live.rung.provider.name, live.account.label or "", live.rung.model)
 
 
 def artefacts_of(ask: Ask, plan: Plan, *, is_guarded: bool) -> Artefacts | None:
