@@ -371,6 +371,7 @@ def endings(wire: Wire) -> dict[str, tuple[Steps, bool]]:
         "a whole stream": (whole, True),
         "no terminal event": (sse(*wire.events("hi")[:-1]), True),
         "cut": ([half, CLOSE], True),
+        "cut before its first event": ([sse_head(), CLOSE], True),
         "reset": ([half, RESET], True),
         "junk": (half + b"junk\r\n", True),
         "an error event": (sse(*wire.opening("hi"), wire.error_event("no")), True),
