@@ -30,6 +30,14 @@ _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
+_ANYTHING = _SETTINGS.union(_EFFORT, _RETENTION)
+
+
+def says_nothing(members: Mapping[str, Raw]) -> bool:
+    """Whether there is nothing of all that in a request, as in most."""
+    return _ANYTHING.isdisjoint(members)
+
+
 def effort(members: Mapping[str, Raw]) -> str | None:
     """How hard the model is to think, in the request's own words (`high`, `thinking:8000`); None where it says nothing.
 

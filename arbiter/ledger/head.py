@@ -16,7 +16,7 @@ from xxhash import xxh3_128_digest
 
 from arbiter._speedups import chain
 from arbiter._speedups.py.chain import Led
-from arbiter.inputs import instructions_of
+from arbiter.inputs import INSTRUCTIONS, instructions_of
 from arbiter.ledger import toolsets
 
 MARKER = b"x-anthropic-billing-header:"
@@ -29,7 +29,9 @@ SHORT = 6
 """Bytes of a hash that rows keep, as 12 hexadecimal digits."""
 
 _ABSENT = bytes(16)
-_NOTHING_BESIDE = _ABSENT + _ABSENT
+NOTHING_BESIDE = _ABSENT + _ABSENT
+"""The seed of a request without tools, and without instructions beside its inputs."""
+_BESIDE = frozenset((TOOLS, *INSTRUCTIONS))
 _ZERO = bytes(32)
 _REMEMBERED = 512
 _ATTRIBUTED = re.compile(rb'\[\{"text":"(%b(?:[^"\\]++|\\.)*+)","type":"text"\}' % re.escape(MARKER), re.DOTALL)
@@ -68,7 +70,7 @@ class Heads:
 
     def unread_bytes(self, members: Mapping[str, Raw], seed: bytes) -> int:
         """How much of a head would have to be hashed, but for instructions among the inputs."""
-        if seed == _NOTHING_BESIDE:
+        if seed == NOTHING_BESIDE:
             return 0
         tools, prompt = members.get(TOOLS), instructions_of(members)
         unread = len(memoryview(tools)) if tools is not None and b"t" + seed[:16] not in self._parts else 0
@@ -120,6 +122,8 @@ def _remember(known: dict[bytes, Any], key: bytes, value: object) -> None:
 
 def seed_of(members: Mapping[str, Raw]) -> bytes:
     """What stands for the tools and the instructions beside the inputs, by their bytes: 32 bytes."""
+    if _BESIDE.isdisjoint(members):
+        return NOTHING_BESIDE
     tools, prompt = members.get(TOOLS), instructions_of(members)
     key = xxh3_128_digest(memoryview(tools)) if tools is not None else _ABSENT
     return key + (xxh3_128_digest(memoryview(prompt)) if prompt is not None else _ABSENT)

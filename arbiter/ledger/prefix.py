@@ -19,9 +19,10 @@ from msgspec import Raw
 
 from arbiter import clock
 from arbiter._speedups import chain, nesting
+from arbiter._speedups.py.chain import Led
 from arbiter.inputs import CONVERSATIONS, conversation_of
 from arbiter.ledger import asked
-from arbiter.ledger.head import MAX_ENTRIES, SHORT, TOOLS, Heads, seed_of
+from arbiter.ledger.head import MAX_ENTRIES, NOTHING_BESIDE, SHORT, TOOLS, Head, Heads, in_words, seed_of
 from arbiter.ledger.seldom import Seldom
 from arbiter.ledger.toolsets import USED_EVERY_S
 from arbiter.ledger.trails import LEAST_BYTES, LINK, Chain, Found, Trail, Trails, trail_of
@@ -37,6 +38,7 @@ LATE_BYTES = 128 << 20
 
 _MARK, _RETENTION = b'cache_control"', b"prompt_cache"
 _NONE = memoryview(b"[]")
+_NO_MARKS: list[str] = []
 _QUOTE = ord('"')
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -198,7 +200,7 @@ class Reading:
             # What is wrong with it, `read` finds out as well, and says so. Nor is there a thread once the worker has
             # ended.
             pass
-        self.read()
+        self._finish(self.fold)
 
     def _folded_elsewhere(self, future: Future[None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
@@ -236,11 +238,14 @@ class Reading:
                 self._found = trails.find(seed, inputs)
                 self._begun = self._found.chain()
             self._inputs = inputs
+        size = len(self._inputs)
         if self._before is not None:
-            return len(self._inputs)  # to be compared, whatever is known
+            return size  # to be compared, whatever is known
         if self._begun is not None:
-            return len(self._inputs) - self._begun.ends[-1]
-        return len(self._inputs) + self._prefixes.heads.unread_bytes(self._members, self._seed)
+            return size - self._begun.ends[-1]
+        if self._seed is NOTHING_BESIDE:
+            return size
+        return size + self._prefixes.heads.unread_bytes(self._members, self._seed)
 
     def fold(self) -> None:
         """Hash what is not known, and say what there is to say. In any thread."""
@@ -253,6 +258,9 @@ class Reading:
             head = self._prefixes.heads.of(members, self._seed, led) if led is not None else None
             if led is None or head is None:
                 return
+            if self._found is None:
+                self.prefix = self._short(led, head)
+                return
             self._begun = begun = Chain.begun(head, led)
         self._at = begun.ends[-1] if begun.ends else 0
         folded = chain.fold(inputs, self._at, begun.link(len(begun.ends)), MAX_ENTRIES)
@@ -261,25 +269,47 @@ class Reading:
         whole, head = begun.extended(folded), begun.head
         if self._found is not None:
             self._trail = trail_of(self._found, self._seed, inputs, whole)
+        words = [word for _, word in whole.marks]
+        kept = chain.kept(whole.links, whole.produced)
+        self.prefix = self._said(head, len(whole.produced), kept, words, whole.links[-LINK : SHORT - LINK].hex())
+
+    def _short(self, led: Led, head: Head) -> Prefix | None:
+        """Hash a conversation that is too short to be looked for again."""
+        self._at = at = led.ends[-1] if led.ends else 0
+        assert self._inputs is not None
+        found = chain.told(self._inputs, len(led.ends), at, head.digest, MAX_ENTRIES)
+        if found is None:
+            return None
+        count, kept, marks, last = found
+        words = [in_words("message", places, value) for places, value in [*led.marks, *marks]]
+        return self._said(head, count, kept, words, last)
+
+    def _said(self, head: Head, inputs: int, kept: list[str], marks: list[str], last: str) -> Prefix:
+        members, before = self._members, self._before
+        if asked.says_nothing(members):
+            retention, effort, settings = _NO_MARKS, None, None
+        else:
+            retention, effort, settings = asked.retention(members), asked.effort(members), asked.settings(members)
         head_hash, system_hash, tools_hash = head.told
-        self.prefix = Prefix(
+        return Prefix(
             head_hash,
             system_hash,
             tools_hash,
             head.tools_offered,
-            len(whole.produced),
-            chain.kept(whole.links, whole.produced),
-            [*head.marks, *[word for _, word in whole.marks], *asked.retention(members)],
-            asked.effort(members),
-            asked.settings(members),
-            whole.links[-LINK : SHORT - LINK].hex(),
-            replaced=replaced(self._before, members) if self._before is not None else None,
+            inputs,
+            kept,
+            [*head.marks, *marks, *retention],
+            effort,
+            settings,
+            last,
+            None,
+            replaced(before, members) if before is not None else None,
         )
 
     def _remember(self) -> None:
         """What the next requests of this worker need to know. On the loop."""
-        prefix, begun, inputs, prefixes = self.prefix, self._begun, self._inputs, self._prefixes
-        if prefix is None or begun is None or inputs is None:
+        prefix, inputs, prefixes = self.prefix, self._inputs, self._prefixes
+        if prefix is None or inputs is None:
             return
         prefixes.folded_bytes += len(inputs) - self._at
         if self._trail is not None:

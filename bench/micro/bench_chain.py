@@ -24,3 +24,15 @@ def test_inputs(twin: Twin, measure: Callable[..., None], size: int) -> None:
 
     assert fold(inputs, 0, bytes(32), 100_000).is_over
     measure(run, units=1)
+
+
+def test_what_is_told_of_a_short_conversation(twin: Twin, measure: Callable[..., None]) -> None:
+    raw = body(conversation(1_000, random.Random(1)))
+    inputs = raw[raw.index(b"[") : -1]
+    told = twin("chain").told
+
+    def run() -> object:
+        return told(inputs, 0, 0, bytes(32), 100_000)
+
+    assert run() is not None
+    measure(run, units=1)

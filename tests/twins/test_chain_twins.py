@@ -204,6 +204,8 @@ def test_the_twins_agree_on_whatever_comes(text, at):
         assert reference.lead(array) == compiled.lead(array)
         assert reference.fold(array, 0, SEED, ALL) == compiled.fold(array, 0, SEED, ALL)
         assert reference.fold(array, at, SEED, 2) == compiled.fold(array, at, SEED, 2)
+        assert reference.told(array, 1, 0, SEED, ALL) == compiled.told(array, 1, 0, SEED, ALL)
+        assert reference.told(array, 1, at, SEED, 2) == compiled.told(array, 1, at, SEED, 2)
 
 
 @settings(deadline=None, max_examples=200)
@@ -345,3 +347,37 @@ def test_what_is_kept_is_what_the_specification_says(produced):
     wanted = sorted({*range(16, count + 1, 16), *range(count - 3, count + 1), *runs})
     expected = [f"{at}:{links[32 * at - 32 :][:6].hex()}" for at in wanted if at > 0]
     assert reference.kept(links, produced) == compiled.kept(links, produced) == expected
+
+
+# --- the whole of a short one -----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(values, max_size=20), st.integers(0, 3), st.integers(0, 22))
+def test_what_is_told_of_a_row_is_what_its_links_say(inputs, led, most):
+    """One call for what takes three otherwise: hash the inputs, join their links to the head's, keep some of them."""
+    text, link = json.dumps(inputs).encode(), sha256(b"head").digest()
+    folded = reference.fold(text, 0, link, most)
+    expected = None
+    if folded.is_over:
+        links = link * led + folded.links
+        marks = [((led + places[0], *places[1:]), value) for places, value in folded.marks]
+        words = reference.kept(links, bytes(led) + folded.produced)
+        expected = led + len(inputs), words, marks, links[-32:][:6].hex()
+    assert reference.told(text, led, 0, link, most) == compiled.told(text, led, 0, link, most) == expected
+
+
+def test_what_is_told_begins_behind_the_instructions(chain):
+    """They are the head's: their links are its own, and the marks behind them count from the first of all."""
+    led = b'[{"role":"system","content":"Be brief."}'
+    said = b'{"role":"user","content":[{"type":"text","text":"Hi","cache_control":{"type":"ephemeral"}}]}'
+    link = sha256(b"head").digest()
+    count, words, marks, last = chain.told(led + b"," + said + b"]", 1, len(led), link, ALL)
+    behind = sha256(link + form_of(chain, said)).digest()[:6].hex()
+    assert (count, words, last) == (2, [f"1:{link[:6].hex()}", f"2:{behind}"], behind)
+    assert marks == [((1, 0), b'{"type":"ephemeral"}')]
+
+
+@pytest.mark.parametrize("text", [b"", b"[", b"[{}", b'[{"a":}]', b"{}", b'[{},"x]'])
+def test_of_what_is_no_json_nothing_is_told(chain, text):
+    assert chain.told(text, 0, 0, SEED, ALL) is None

@@ -11,7 +11,9 @@ from arbiter._speedups.py.chain import RUNS as RUNS
 from arbiter._speedups.py.chain import Folded as Folded
 from arbiter._speedups.py.chain import Led as Led
 from arbiter._speedups.py.chain import Mark as Mark
+from arbiter._speedups.py.chain import Told as Told
 from arbiter._speedups.py.chain import fold as fold
 from arbiter._speedups.py.chain import form as form
 from arbiter._speedups.py.chain import kept as kept
 from arbiter._speedups.py.chain import lead as lead
+from arbiter._speedups.py.chain import told as told

@@ -10,7 +10,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.unicode cimport PyUnicode_DecodeASCII
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from hashlib import sha256
@@ -18,10 +18,10 @@ from hashlib import sha256
 from arbiter._speedups.c.canonical cimport (
     DEEP_LEVELS, LINK_BYTES, MARKS_TOLD, PLACES_TOLD, SLACK_BYTES, Form, Mark, blank, named, string, value
 )
-from arbiter._speedups.py.chain import DEEP, EVERY, LAST, MARKS, MOST_MARKS, OPAQUE, PLACES, RUNS, Folded, Led
+from arbiter._speedups.py.chain import DEEP, EVERY, LAST, MARKS, MOST_MARKS, OPAQUE, PLACES, RUNS, Folded, Led, Told
 
-__all__ = ["DEEP", "EVERY", "LAST", "MARKS", "MOST_MARKS", "OPAQUE", "PLACES", "RUNS", "Folded", "Led", "fold", "form",
-           "kept", "lead"]
+__all__ = ["DEEP", "EVERY", "LAST", "MARKS", "MOST_MARKS", "OPAQUE", "PLACES", "RUNS", "Folded", "Led", "Told", "fold",
+           "form", "kept", "lead", "told"]
 
 cdef enum:
     _EVERY = 16
@@ -61,13 +61,16 @@ cdef void closed(Form* f):
     free(f.members)
 
 
-cdef list told(Form* f):
+cdef list marks_of(Form* f, Py_ssize_t before=0):
+    """Its marks; so many inputs came before those that they are in."""
     cdef Py_ssize_t i
     cdef int j
     cdef list marks = []
     cdef Mark* mark
     for i in range(f.marked):
         mark = f.marks + i
+        if before and mark.levels:
+            mark.places[0] += before
         marks.append((tuple([mark.places[j] for j in range(mark.levels)]),
                       PyBytes_FromStringAndSize(<const char*>mark.at, mark.size)))
     return marks
@@ -89,7 +92,7 @@ def form(raw, *, bint is_content=False):
             if f.no_memory:
                 raise MemoryError
             return None
-        return PyBytes_FromStringAndSize(f.out + LINK_BYTES, f.size - LINK_BYTES), told(&f)
+        return PyBytes_FromStringAndSize(f.out + LINK_BYTES, f.size - LINK_BYTES), marks_of(&f)
     finally:
         closed(&f)
         PyBuffer_Release(&text)
@@ -170,7 +173,7 @@ def lead(entries):
             p = next_(p, end, p == begin, &is_over)
             found = -1 if p == NULL else 0 if is_over else is_instruction(&f, p, end)
             if found == 0:
-                return Led(ends, forms, told(&f))
+                return Led(ends, forms, marks_of(&f))
             if found > 0:
                 f.places[0] = len(ends)
                 f.arrays = 1
@@ -212,7 +215,7 @@ def fold(entries, Py_ssize_t at, bytes link not None, Py_ssize_t most):
             if p == NULL:
                 return None
             if is_over or len(ends) == most:
-                return Folded(ends, bytes(links), bytes(produced), told(&f), is_over)
+                return Folded(ends, bytes(links), bytes(produced), marks_of(&f), is_over)
             is_first = False
             memcpy(f.out, PyBytes_AS_STRING(link), LINK_BYTES)
             f.size = LINK_BYTES
@@ -236,19 +239,30 @@ def fold(entries, Py_ssize_t at, bytes link not None, Py_ssize_t most):
 
 
 def kept(bytes links not None, bytes produced not None):
-    cdef const char* digits = b"0123456789abcdef"
-    cdef const unsigned char* link = links
-    cdef const unsigned char* wrote = produced
     cdef Py_ssize_t count = len(produced)
+    if len(links) < LINK_BYTES * count:
+        raise ValueError("a link for each input")
+    return words_of(links, LINK_BYTES, produced, count)
+
+
+cdef inline str digits_of(const unsigned char* link):
+    """What rows keep of a link."""
+    cdef const char* digits = b"0123456789abcdef"
+    cdef char[2 * _SHORT] word
+    cdef int i
+    for i in range(_SHORT):
+        word[2 * i] = digits[link[i] >> 4]
+        word[2 * i + 1] = digits[link[i] & 15]
+    return PyUnicode_DecodeASCII(word, 2 * _SHORT, NULL)
+
+
+cdef list words_of(const unsigned char* link, Py_ssize_t stride, const unsigned char* wrote, Py_ssize_t count):
+    """What is kept of a chain whose links stand `stride` bytes apart."""
     cdef Py_ssize_t[_RUNS] runs
     cdef Py_ssize_t end = count
     cdef Py_ssize_t at
     cdef int found = 0
-    cdef int i
-    cdef char[2 * _SHORT] word
     cdef list words = []
-    if len(links) < LINK_BYTES * count:
-        raise ValueError("a link for each input")
     while found < _RUNS:
         while end > 0 and not wrote[end - 1]:
             end -= 1
@@ -262,8 +276,83 @@ def kept(bytes links not None, bytes produced not None):
         while found and runs[found - 1] < at:  # the first of them came last
             found -= 1
         if at % _EVERY == 0 or at > count - _LAST or (found and runs[found - 1] == at):
-            for i in range(_SHORT):
-                word[2 * i] = digits[link[LINK_BYTES * (at - 1) + i] >> 4]
-                word[2 * i + 1] = digits[link[LINK_BYTES * (at - 1) + i] & 15]
-            words.append(f"{at}:{PyUnicode_DecodeASCII(word, 2 * _SHORT, NULL)}")
+            words.append(f"{at}:{digits_of(link + stride * (at - 1))}")
     return words
+
+
+cdef struct Links:
+    unsigned char* short  # the first bytes of each
+    unsigned char* produced  # a byte for each
+    Py_ssize_t room
+    Py_ssize_t count
+
+
+cdef int add(Links* links, const char* link, bint is_produced) except -1:
+    cdef Py_ssize_t room
+    cdef void* more
+    if links.count == links.room:
+        room = 2 * links.room + 64
+        more = realloc(links.short, room * _SHORT)
+        if more == NULL:
+            raise MemoryError
+        links.short = <unsigned char*>more
+        more = realloc(links.produced, room)
+        if more == NULL:
+            raise MemoryError
+        links.produced = <unsigned char*>more
+        links.room = room
+    memcpy(links.short + _SHORT * links.count, link, _SHORT)
+    links.produced[links.count] = is_produced
+    links.count += 1
+    return 0
+
+
+def told(entries, Py_ssize_t led, Py_ssize_t at, bytes link not None, Py_ssize_t most):
+    cdef Py_buffer text
+    cdef const unsigned char* begin
+    cdef const unsigned char* p
+    cdef const unsigned char* end
+    cdef Form f
+    cdef Links links
+    cdef Py_ssize_t folded = 0
+    cdef bint is_first = at == 0
+    cdef bint is_over = False
+    if len(link) != LINK_BYTES:
+        raise ValueError("a link has 32 bytes")
+    PyObject_GetBuffer(entries, &text, PyBUF_SIMPLE)
+    links.short = links.produced = NULL
+    links.room = links.count = 0
+    try:
+        begin = <const unsigned char*>text.buf
+        end = begin + text.len
+        p = begin + max(0, min(at, text.len))
+        opened(&f, end - p)
+        while links.count < led:
+            add(&links, PyBytes_AS_STRING(link), False)
+        while True:
+            p = next_(p, end, is_first, &is_over)
+            if p == NULL or (folded == most and not is_over):
+                return None
+            if is_over:
+                return (links.count, words_of(links.short, _SHORT, links.produced, links.count), marks_of(&f, led),
+                        digits_of(links.short + _SHORT * (links.count - 1)) if links.count else "")
+            is_first = False
+            memcpy(f.out, PyBytes_AS_STRING(link), LINK_BYTES)
+            f.size = LINK_BYTES
+            f.count = 0
+            f.places[0] = folded
+            f.arrays = 1
+            f.is_produced = False
+            p = value(&f, p, end, 0, False, False)
+            if p == NULL:
+                if f.no_memory:
+                    raise MemoryError
+                return None
+            link = sha256(PyBytes_FromStringAndSize(f.out, f.size)).digest()
+            add(&links, PyBytes_AS_STRING(link), f.is_produced)
+            folded += 1
+    finally:
+        closed(&f)
+        free(links.short)
+        free(links.produced)
+        PyBuffer_Release(&text)

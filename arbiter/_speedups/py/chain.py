@@ -72,6 +72,10 @@ class Led(NamedTuple):
     marks: list[Mark]
 
 
+Told = tuple[int, list[str], list[Mark], str]
+"""How many inputs, what is kept of their chain (`kept`), their marks, and 12 digits of the last link; "" of none."""
+
+
 class _Malformed(Exception):
     pass
 
@@ -289,6 +293,20 @@ def kept(links: bytes, produced: bytes) -> list[str]:
         end = produced.rfind(0, 0, end) + 1
         positions.add(end)
     return [f"{at}:{links[32 * at - 32 : 32 * at - 26].hex()}" for at in sorted(positions - {0})]
+
+
+def told(entries: bytes | memoryview, led: int, at: int, link: bytes, most: int) -> Told | None:
+    """What there is to say of a whole array of inputs, of which `led` are instructions that end at `at`.
+
+    `link` stands for these, behind each of them. None where the array is no JSON, or has more than `most` inputs.
+    """
+    folded = fold(entries, at, link, most)
+    if folded is None or not folded.is_over:
+        return None
+    links = link * led + folded.links
+    marks = [((led + places[0], *places[1:]), value) for places, value in folded.marks]
+    words = kept(links, bytes(led) + folded.produced)
+    return len(links) // 32, words, marks, links[-32:-26].hex()
 
 
 def _next(one: _Form, at: int) -> int:

@@ -351,6 +351,7 @@ def test_what_fails_with_every_request_is_said_once_a_minute(
         raise TypeError("fold() takes 4 positional arguments")
 
     monkeypatch.setattr(prefix.chain, "fold", fail)
+    monkeypatch.setattr(prefix.chain, "told", fail)
     for at, body in ((0.0, BODY), (1.0, LONG), (59.9, BODY), (60.0, BODY), (61.0, LONG)):
         now = 1000.0 + at
         desk.ask(body)
