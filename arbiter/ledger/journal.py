@@ -1,15 +1,17 @@
 """The worker's end of the ledger: every attempt is opened here before it is sent, and completed here when it ends.
 
-Theory of operation. Three databases in one LMDB environment, shared by all workers and the recorder:
+Theory of operation. Databases in one LMDB environment, shared by all workers and the recorder:
 
-- `open`: attempt id -> what is known while it runs, and which process runs it. Written in a transaction of its own
-  before the attempt is sent, so no attempt is ever unaccounted, whatever dies. A request that has attempts behind it
-  and none running (between two tries) has a record under its own id.
+- `open`: id -> what is known of a request that has attempts behind it and none running (between two tries), and which
+  process runs it. Attempts that run have their records in a file of their worker (`slots`), written before they are
+  sent, so no attempt is ever unaccounted, whatever dies; what has no place there has its record here, under its id,
+  written in a transaction of its own.
 - `done`: a sequence number -> a completed row. Rows are collected for 50 ms or until there are 100, then written in
-  one transaction that also removes their open records. The number comes from a counter in the same transaction and
-  never goes back, also when the recorder has emptied the database. A request that was refused before any attempt has
-  no open record that could tell of it: its row is written with the loop's next turn.
+  one transaction that also says which open records are so completed. The number comes from a counter in the same
+  transaction and never goes back, also when the recorder has emptied the database. A request that was refused before
+  any attempt has no open record that could tell of it: its row is written with the loop's next turn.
 - `workers`: process key -> its identity. Open records of a process that is gone become `interrupted` rows.
+- `meta`: among others, for each process which of its slots' records its last transaction completed.
 
 Nothing here waits for anything but LMDB's write lock, and nothing is raised. When LMDB cannot be written, rows wait
 in memory up to `QUEUE_ROWS`, then they are counted in `dropped`. When the journal is at its bound, new requests go
@@ -30,7 +32,7 @@ import lmdb
 import msgspec
 
 from arbiter import clock
-from arbiter.ledger import records
+from arbiter.ledger import records, slots
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.seldom import Seldom
 from arbiter.log import Log
@@ -45,7 +47,7 @@ CHECK_EVERY_S = 0.05
 # So far under the bound before new requests are recorded again: else each drained row would flip the state.
 RELEASE = 0.95
 
-SEQUENCE, JOURNAL_ID, RECORDER = b"sequence", b"id", b"recorder"
+SEQUENCE, JOURNAL_ID, RECORDER, COMPLETED = b"sequence", b"id", b"recorder", b"completed-"
 # The recorder writes its state once a second; older than this, there is no recorder.
 BEAT_LATE_MS = 5000
 
@@ -68,7 +70,8 @@ class JournalFile:
 
     def __init__(self, state_dir: Path, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.env = environment.open_shared(state_dir / "journal", max(2 * limit_bytes, 1 << 20))
+        self.place = state_dir / "journal"
+        self.env = environment.open_shared(self.place, max(2 * limit_bytes, 1 << 20))
         try:
             self.open = self.env.open_db(b"open")
             self.done = self.env.open_db(b"done")
@@ -107,6 +110,17 @@ class JournalFile:
         """Completed rows the recorder has not stored yet."""
         with self.env.read() as txn:
             return int(txn.stat(self.done)["entries"])
+
+    def under_way(self) -> int:
+        """Attempts that run, and requests between two of them."""
+        with self.env.read() as txn:
+            found = int(txn.stat(self.open)["entries"])
+        return found + sum(len(slots.left(path)) for path in slots.files(self.place).values())
+
+    def completed(self, txn: lmdb.Transaction[bytes], worker: str) -> set[int]:
+        """Which of the records in a worker's slots are no longer open, whatever the slots say."""
+        numbers = txn.get(COMPLETED + worker.encode(), db=self.meta) or b""
+        return {int.from_bytes(numbers[at : at + 8], "little") for at in range(0, len(numbers), 8)}
 
     def beat(self, reason: str) -> None:
         """Tell whoever asks `recorder_reason` how the recorder is. Errors: lmdb.Error."""
@@ -182,6 +196,9 @@ class Journal:
         self._identity = process.current()
         self._key = f"{self._identity.key}-{worker}"  # the name too: tests run two workers in one process
         self._file: JournalFile | None = None
+        self._slots: slots.Slots | None = None
+        self._at: dict[str, int] = {}  # attempt -> position of its open record
+        self._unplaced: set[str] = set()  # attempts whose open records are in LMDB
         self._pending: list[records.Row] = []
         self._timer: asyncio.Handle | None = None
         self._is_urgent = False  # the timer is for the loop's next turn
@@ -231,9 +248,10 @@ class Journal:
             return f"the journal cannot be read: {error}"
 
     def open(self, request: RequestRow, attempt: AttemptRow) -> None:
-        """Write down that `attempt` is about to be sent. One transaction; never raises.
+        """Write down that `attempt` is about to be sent. Never raises.
 
-        Once this returns, the attempt is in the books even if this process is killed, unless `healthy` is false.
+        Once this returns, the attempt is in the books even if this process is killed; unless `healthy` is false, where
+        it found no place in a slot.
         """
         request_id = request.id
         if self._refused and request_id in self._refused:
@@ -242,27 +260,14 @@ class Journal:
             self._refused.add(request_id)
             return
         self._live[request_id] = request
-        file = self._file
-        if file is None or self._failures:
-            if clock.monotonic() < self._retry_at:
-                return  # known to be broken: the completed row will wait in memory
-            if file is None:
-                file = self._attach()
-                if file is None:
-                    return
-        try:
-            record = records.encode_open(self._key, request, attempt)
-            txn = file.env.begin()
-            try:
-                txn.put(attempt.id.encode(), record, db=file.open)
-                txn.commit()
-            except BaseException:
-                txn.abort()
-                raise
-        except lmdb.MapFullError:
-            self._set_full(True)
-        except (lmdb.Error, OSError) as error:
-            self._broken(error)
+        record = records.encode_open(self._key, request, attempt)
+        at = self._slots.put(record) if self._slots is not None else 0
+        if at:
+            self._at[attempt.id] = at
+            if self._file is not None:
+                self._file.env.dirty = True
+        else:
+            self._open_in_lmdb(attempt.id, record)
         self._opens += 1
         if self._opens >= CHECK_EVERY_OPENS:
             self._check_room()
@@ -342,6 +347,7 @@ class Journal:
         if self._file is not None:
             if not self._live:
                 self._sign_off(self._file)
+            self._leave_slots(self._file)
             self._file.close()
             self._file = None
 
@@ -366,23 +372,47 @@ class Journal:
             self._timer = self._loop.call_later(BATCH_S, self.flush)
         return True
 
+    def _open_in_lmdb(self, attempt_id: str, record: bytes) -> None:
+        file = self._file
+        if file is None or self._failures:
+            if clock.monotonic() < self._retry_at:
+                return  # known to be broken: the completed row will wait in memory
+            if file is None:
+                file = self._attach()
+                if file is None:
+                    return
+        try:
+            with file.writing() as txn:
+                txn.put(attempt_id.encode(), record, db=file.open)
+            self._unplaced.add(attempt_id)
+        except lmdb.MapFullError:
+            self._set_full(True)
+        except (lmdb.Error, OSError) as error:
+            self._broken(error)
+
     def _write(self, file: JournalFile, batch: list[records.Row]) -> None:
         """One transaction: the rows into `done`, their open records away. All of it, or an exception and nothing."""
         encoded = records.encode_rows(batch)
+        positions: list[int] = []
         settled: list[str] = []
         tried: dict[str, None] = {}  # requests with an attempt in this batch, in order
-        parked, opened = self._parked, file.open
+        parked, unplaced, places = self._parked, self._unplaced, self._at
         txn = file.env.begin()
         try:
-            delete = txn.delete
             for row in batch:
                 if type(row) is AttemptRow:
                     tried[row.request_id] = None
-                    delete(row.id.encode(), db=opened)
+                    at = places.get(row.id)
+                    if at is not None:
+                        positions.append(at)
+                    elif row.id in unplaced:
+                        txn.delete(row.id.encode(), db=file.open)
                 else:
                     settled.append(row.id)
                     if row.id in parked:
-                        delete(row.id.encode(), db=opened)
+                        txn.delete(row.id.encode(), db=file.open)
+            if positions and self._slots is not None:
+                txn.put(COMPLETED + self._key.encode(), self._slots.numbers(positions), db=file.meta)
             for request_id in settled:
                 tried.pop(request_id, None)
             newly_parked = []
@@ -397,6 +427,11 @@ class Journal:
         except BaseException:
             txn.abort()
             raise
+        if self._slots is not None:
+            self._slots.free(positions)
+        for row in batch:
+            places.pop(row.id, None)
+            unplaced.discard(row.id)
         parked.update(newly_parked)
         for request_id in settled:
             self._live.pop(request_id, None)
@@ -414,14 +449,36 @@ class Journal:
             self._broken(error)
             return None
         self._file = file
+        self._take_slots(file)
         self._mended()
         self._check_room()
         return file
+
+    def _take_slots(self, file: JournalFile) -> None:
+        """Have a file of our own for what is open. Behind `_sign_on`: a file of nobody known is one that was left."""
+        if self._slots is not None and not self._slots.is_there():
+            self._leave_slots(file)
+        try:
+            if self._slots is None:
+                self._slots = slots.Slots(file.place, self._key)
+        except OSError as error:
+            log.warning("there is no room for a file of open records, they go into LMDB: %s", error)
+        else:
+            file.env.beside.add(self._slots.descriptor)
+
+    def _leave_slots(self, file: JournalFile) -> None:
+        if self._slots is not None:
+            file.env.beside.discard(self._slots.descriptor)
+            self._slots.close()
+        self._slots = None
+        self._at.clear()
 
     def _sign_off(self, file: JournalFile) -> None:
         try:
             with file.writing() as txn:
                 txn.delete(self._key.encode(), db=file.workers)
+                if not self._at:
+                    txn.delete(COMPLETED + self._key.encode(), db=file.meta)
         except (lmdb.Error, OSError) as error:
             log.warning("the journal could not be left tidily: %s", error)
 
@@ -469,6 +526,7 @@ class Journal:
             if not is_known:
                 self._sign_on(file)
                 self._taken_for_dead.warn()
+            self._take_slots(file)
         except (lmdb.Error, OSError) as error:
             self._broken(error)
 
@@ -488,6 +546,8 @@ class Journal:
         except lmdb.Error as error:
             self._broken(error)
             return
+        if self._slots is not None:
+            used += self._slots.used * slots.SLOT_BYTES  # their rows will need it
         self._set_full(used >= self._limit_bytes * (RELEASE if self.full else 1))
 
     def _set_full(self, full: bool) -> None:

@@ -1,19 +1,20 @@
 """Completes what processes that died have left open in the journal, as `interrupted`.
 
 Attempts that ran, and requests that waited between two of them: their rows are written in one transaction with the
-removal of their open records, and take everybody's way from there.
+removal of their open records, or the word that these are complete, and take everybody's way from there.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import lmdb
 import msgspec
 
-from arbiter.ledger import records
-from arbiter.ledger.journal import JournalFile
+from arbiter.ledger import records, slots
+from arbiter.ledger.journal import COMPLETED, JournalFile
 from arbiter.ledger.records import OpenRecord
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.state import process
@@ -31,6 +32,15 @@ class Reaped(NamedTuple):
     lost: int
 
 
+class _Left(NamedTuple):
+    """One open record, under its key in LMDB, or under its number in the slots of a worker."""
+
+    key: bytes
+    number: int
+    worker: str
+    record: OpenRecord
+
+
 def reap(file: JournalFile) -> Reaped:
     """Complete the open records of dead processes, and forget those processes.
 
@@ -38,12 +48,19 @@ def reap(file: JournalFile) -> Reaped:
     """
     with file.env.read() as txn:
         dead = [key for key, identity in workers(file, txn) if not process.is_alive(identity)]
+    # Before the look at who lives: whoever has a file signed on before.
+    files = slots.files(file.place)
     # Looked at only now: what they wrote last, a moment before they died, is to be seen.
     with file.env.read() as txn:
         alive = {key.decode() for key, _ in workers(file, txn) if key not in dead}
         left, unreadable = _left_open(file, txn, alive)
+        lost = len(unreadable)
+        for worker in files.keys() - alive:
+            placed, broken = _left_in_slots(slots.left(files[worker]), file.completed(txn, worker), worker)
+            left += placed
+            lost += broken
     requests: dict[str, RequestRow] = {}
-    for _, record in left:
+    for _, _, _, record in left:
         known = requests.get(record.request.id)
         if known is None or record.request.attempts > known.attempts:
             requests[record.request.id] = record.request
@@ -53,15 +70,19 @@ def reap(file: JournalFile) -> Reaped:
     attempts = 0
     for start in range(0, len(left), ROWS_AT_ONCE):
         attempts += _interrupt(file, left[start : start + ROWS_AT_ONCE], requests)
-    if dead or unreadable:
+    gone = [key.encode() for key in files.keys() - alive]
+    for key in gone:
+        slots.remove(files[key.decode()])
+    if dead or unreadable or gone:
         with file.writing() as txn:
-            for key in dead:
+            for key in {*dead, *gone}:
                 txn.delete(key, db=file.workers)
+                txn.delete(COMPLETED + key, db=file.meta)
             for key in unreadable:
                 txn.delete(key, db=file.open)
     if attempts:
         log.warning("%d attempts of a process that died are recorded as interrupted", attempts)
-    return Reaped(attempts, len(unreadable))
+    return Reaped(attempts, lost)
 
 
 def workers(file: JournalFile, txn: lmdb.Transaction[bytes]) -> list[tuple[bytes, process.Identity]]:
@@ -76,29 +97,51 @@ def workers(file: JournalFile, txn: lmdb.Transaction[bytes]) -> list[tuple[bytes
     return found
 
 
-def _left_open(
-    file: JournalFile, txn: lmdb.Transaction[bytes], alive: set[str]
-) -> tuple[list[tuple[bytes, OpenRecord]], list[bytes]]:
+def _left_open(file: JournalFile, txn: lmdb.Transaction[bytes], alive: set[str]) -> tuple[list[_Left], list[bytes]]:
     """The records of those who are not alive, and the keys of what is no record."""
-    left: list[tuple[bytes, OpenRecord]] = []
+    left: list[_Left] = []
     unreadable: list[bytes] = []
     with txn.cursor(file.open) as cursor:
         for key, value in cursor:
             try:
-                if records.opener(value) not in alive:
-                    left.append((bytes(key), records.decode_open(value)))
+                if (worker := records.opener(value)) not in alive:
+                    left.append(_Left(bytes(key), 0, worker, records.decode_open(value)))
             except records.Unreadable as error:
                 log.error("open record %s is lost: %s", bytes(key).decode("utf-8", "replace"), error)
                 unreadable.append(bytes(key))
     return left, unreadable
 
 
-def _interrupt(file: JournalFile, left: list[tuple[bytes, OpenRecord]], requests: dict[str, RequestRow]) -> int:
+def _left_in_slots(found: dict[int, bytes], completed: set[int], worker: str) -> tuple[list[_Left], int]:
+    """The records that were still open, in their order, and how many are none."""
+    left, lost = [], 0
+    for number in sorted(found.keys() - completed):
+        try:
+            left.append(_Left(b"", number, worker, records.decode_open(found[number])))
+        except records.Unreadable as error:
+            log.error("open record %d of %s is lost: %s", number, worker, error)
+            lost += 1
+    return left, lost
+
+
+def _complete(file: JournalFile, txn: lmdb.Transaction[bytes], left: Iterable[_Left]) -> None:
+    """Say of records in slots that they are no longer open."""
+    numbers: dict[str, set[int]] = {}
+    for one in left:
+        if one.number:
+            numbers.setdefault(one.worker, set()).add(one.number)
+    for worker, more in numbers.items():
+        known = b"".join([number.to_bytes(8, "little") for number in file.completed(txn, worker) | more])
+        txn.put(COMPLETED + worker.encode(), known, db=file.meta)
+
+
+def _interrupt(file: JournalFile, left: list[_Left], requests: dict[str, RequestRow]) -> int:
     encoded: list[bytes] = []
     attempts = 0
     with file.writing() as txn:
-        for key, record in left:
-            if not txn.delete(key, db=file.open):
+        _complete(file, txn, left)
+        for key, number, _, record in left:
+            if not number and not txn.delete(key, db=file.open):
                 continue
             if record.attempt is not None:
                 attempts += 1

@@ -164,11 +164,11 @@ class Recorder:
             try:
                 with file.env.read() as txn:
                     state.depth = int(txn.stat(file.done)["entries"])
-                    state.open = int(txn.stat(file.open)["entries"])
                     state.workers = [
                         {"pid": identity.pid, "key": bytes(key).decode(), "alive": process.is_alive(identity)}
                         for key, identity in workers(file, txn)
                     ]
+                state.open = file.under_way()
                 state.journal_bytes = file.used_bytes()
             except lmdb.Error as error:
                 state.healthy, state.reason = False, f"the journal cannot be read: {error}"

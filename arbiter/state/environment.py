@@ -13,6 +13,7 @@ process, so a second `open_shared` gets the first one's environment, and the las
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -64,6 +65,7 @@ class Environment:
         self.users = 1
         self.is_ours = True  # False in the child of a fork
         self.dirty = False  # set by whoever commits; `_tend` clears it
+        self.beside: set[int] = set()  # descriptors of files that are flushed along with it
         _allocate(path / "lock.mdb")
         self.lmdb: lmdb.Environment = lmdb.open(
             str(path),
@@ -147,6 +149,9 @@ class Environment:
                 self._sync_in_s = SYNC_EVERY_S
                 if self.dirty:
                     self.dirty = False
+                    for descriptor in self.beside.copy():
+                        with contextlib.suppress(OSError):  # closed meanwhile
+                            os.fdatasync(descriptor)
                     self.lmdb.sync(True)
             if self._check_in_s <= 0:
                 self._check_in_s = READER_CHECK_EVERY_S

@@ -14,7 +14,7 @@ import lmdb
 import msgspec
 import pytest
 
-from arbiter.ledger import journal, records
+from arbiter.ledger import journal, records, slots
 from arbiter.ledger.journal import Journal, JournalFile, NullJournal
 from arbiter.ledger.records import OpenRecord, Row
 from arbiter.ledger.row import AttemptRow, RequestRow
@@ -34,11 +34,16 @@ def done(state_dir: Path) -> list[Row]:
 
 
 def opened(state_dir: Path) -> dict[str, OpenRecord]:
-    """Open records in LMDB."""
+    """Open records, in LMDB and in slots."""
     file = JournalFile(state_dir, LIMIT)
     try:
         with file.env.read() as txn, txn.cursor(file.open) as cursor:
-            return {bytes(key).decode(): records.decode_open(value) for key, value in cursor}
+            found = {bytes(key).decode(): records.decode_open(value) for key, value in cursor}
+            for path in slots.files(file.place).values():
+                for record in map(records.decode_open, slots.left(path).values()):
+                    assert record.attempt is not None and record.attempt.id not in found
+                    found[record.attempt.id] = record
+            return found
     finally:
         file.close()
 
@@ -352,6 +357,7 @@ def test_a_journal_that_lmdb_gave_up_is_opened_anew(tmp_path, monkeypatch):
         given_up = pen._file
         monkeypatch.setattr(given_up.env, "begin", panic)
         served(pen, 1)
+        pen.flush()
         assert not pen.healthy
         async with asyncio.timeout(10):
             while not pen.healthy:
@@ -371,6 +377,7 @@ def test_a_journal_that_nobody_writes_to_is_tried_again_all_the_same(tmp_path, m
 
         with monkeypatch.context() as patch:
             patch.setattr(pen._file.env, "begin", broken)
+            patch.setattr(pen, "_slots", None)  # where an attempt is opened it is noticed
             request = request_row(outcome="cancelled")
             pen.open(request, attempt_row(request))
             assert not pen.healthy
