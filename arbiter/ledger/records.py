@@ -6,11 +6,13 @@ Rows are arrays there, so a field may be appended to a Struct at any time; a fie
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from arbiter._speedups import rows
 from arbiter.ledger.row import AttemptRow, RequestRow
 
 VERSION = 1
@@ -40,7 +42,9 @@ class Unreadable(ValueError):
 _HEAD = {kind: bytes((VERSION, kind)) for kind in (REQUEST, ATTEMPT, OPEN)}
 _REQUEST_HEAD, _ATTEMPT_HEAD, _OPEN_HEAD = _HEAD[REQUEST], _HEAD[ATTEMPT], _HEAD[OPEN]
 _BAD_VALUE = (ValueError, TypeError, OverflowError, msgspec.MsgspecError)
+_NOTHING = b"\xc0"
 _encode = msgspec.msgpack.Encoder().encode
+_pack_attempt, _pack_request = rows.Packer(AttemptRow).pack, rows.Packer(RequestRow).pack
 _DECODE_ROW: dict[bytes, Callable[[bytes], Row]] = {
     _REQUEST_HEAD: msgspec.msgpack.Decoder(RequestRow).decode,
     _ATTEMPT_HEAD: msgspec.msgpack.Decoder(AttemptRow).decode,
@@ -51,28 +55,42 @@ _decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 
 def encode_row(row: Row) -> bytes:
     """One completed row; a value that has no MessagePack form is stored as `storable` says."""
-    head = _ATTEMPT_HEAD if type(row) is AttemptRow else _REQUEST_HEAD
     try:
-        return head + _encode(row)
+        return _packed(row)
     except _BAD_VALUE:
-        return head + _encode(storable(row))
+        return _packed(storable(row))
 
 
-def encode_rows(rows: Sequence[Row]) -> list[bytes]:
-    """Each of `rows` as `encode_row` does it."""
-    encode, attempt_head, request_head = _encode, _ATTEMPT_HEAD, _REQUEST_HEAD
+def _packed(row: Row) -> bytes:
+    return _pack_attempt(row, _ATTEMPT_HEAD) if type(row) is AttemptRow else _pack_request(row, _REQUEST_HEAD)
+
+
+def encode_rows(batch: Sequence[Row]) -> list[bytes]:
+    """Each of `batch` as `encode_row` does it."""
+    pack_attempt, attempt_head, pack_request, request_head = _pack_attempt, _ATTEMPT_HEAD, _pack_request, _REQUEST_HEAD
     try:
-        return [(attempt_head if type(row) is AttemptRow else request_head) + encode(row) for row in rows]
+        return [
+            pack_attempt(row, attempt_head) if type(row) is AttemptRow else pack_request(row, request_head)
+            for row in batch
+        ]
     except _BAD_VALUE:
-        return [encode_row(row) for row in rows]
+        return [encode_row(row) for row in batch]
 
 
 def encode_open(worker: str, request: RequestRow, attempt: AttemptRow | None) -> bytes:
     """One open record; `worker` is the key of the process that runs the attempt."""
+    head = _head_of(worker)
     try:
-        return _OPEN_HEAD + _encode((worker, request, attempt))
+        opened = _pack_request(request, head)
+        return _pack_attempt(attempt, opened) if attempt is not None else opened + _NOTHING
     except _BAD_VALUE:
         return _OPEN_HEAD + _encode((worker, storable(request), attempt and storable(attempt)))
+
+
+@functools.lru_cache(64)
+def _head_of(worker: str) -> bytes:
+    """How an open record begins, up to the request: an array of three."""
+    return _OPEN_HEAD + b"\x93" + _encode(worker)
 
 
 def storable(row: Row) -> Row:
