@@ -8,11 +8,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from copy import copy
 from typing import Protocol
 
 import msgspec
 from msgspec import Raw
 
+from arbiter._speedups import rows
 from arbiter.accounting import ratelimits
 from arbiter.accounting.facts import Facts
 from arbiter.clock import monotonic_ns, now_ms
@@ -23,6 +25,7 @@ from arbiter.ledger.redaction import Redactor
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.log import Blotter
 from arbiter.metrics import Metrics
+from arbiter.model import Usage
 from arbiter.routing.plan import Rung, explained
 from arbiter.upstream.exchange import Answering
 from arbiter.wire.headers import REQUEST_IDS
@@ -32,6 +35,35 @@ WORD_CHARS = 256  # of an id or a name that the upstream chose
 TOOL_NAMES = 256
 
 _redact = Redactor()  # by shapes and names; what is ours the request's blotter knows
+
+
+_move_request = rows.Moves(
+    RequestRow,
+    AttemptRow,
+    {
+        "id": "request_id", "trace_id": "trace_id", "attempts": "number", "config_epoch": "config_epoch",
+        "client": "client", "session": "session", "request_kind": "request_kind",
+    },
+)  # fmt: skip
+
+
+@functools.lru_cache(1024)
+def _blank(provider: str, wire: str, url: str, account: str | None, model: str, lane: str, why: str) -> AttemptRow:
+    """What the rows of all attempts at one target have in common."""
+    return AttemptRow(
+        id="",
+        request_id="",
+        trace_id="",
+        number=0,
+        provider=provider,
+        endpoint=f"{wire}:{url}",
+        account=account,
+        model_asked=told(model),
+        format_out=wire,
+        lane=lane,
+        started_ms=0,
+        why=why,
+    )
 
 
 class Pen(Protocol):
@@ -157,26 +189,12 @@ class Book:
         request.attempts += 1
         self.waited_us += wait_us or 0
         self.serves(rung, fidelity)
-        row = AttemptRow(
-            id=f"{request.id}-{request.attempts}",
-            request_id=request.id,
-            trace_id=request.trace_id,
-            number=request.attempts,
-            provider=provider.name,
-            endpoint=f"{wire}:{rung.url}",
-            account=account.label,
-            model_asked=told(rung.model),
-            format_out=wire,
-            lane=lane,
-            config_epoch=request.config_epoch,
-            started_ms=now_ms(),
-            why=why,
-            wait_us=wait_us,
-            client=request.client,
-            session=request.session,
-            request_kind=request.request_kind,
-            conversation=self.conversation,
-        )
+        row = copy(_blank(provider.name, wire, rung.url, account.label, rung.model, lane, why))
+        _move_request(request, row)
+        row.id = f"{request.id}-{request.attempts}"
+        row.started_ms = now_ms()
+        row.wait_us = wait_us
+        row.conversation = self.conversation
         self._pen.open(request, row)
         prompt, now_ns = self.prompt, monotonic_ns()
         return Attempt(self, row, prompt.sent(edited, marked) if prompt is not None else None, now_ns, now_ns)
@@ -246,26 +264,42 @@ class Book:
             self._pen.settle(self.request)
 
 
+_move_facts = rows.Moves(
+    Facts,
+    AttemptRow,
+    {
+        "response_id": "response_id", "model": "model_served", "model_version": "model_version",
+        "finish": "finish_reason", "finish_inferred": "finish_inferred", "events": "events",
+        "thinking_bytes": "thinking_bytes", "output_bytes": "output_bytes", "usage_source": "usage_source",
+        "cleared_tokens": "cleared_tokens", "compacted": "compacted",
+    },
+)  # fmt: skip
+_move_usage = rows.Moves(
+    Usage,
+    AttemptRow,
+    {
+        "input": "input_tokens", "cache_read": "cached_tokens", "cache_write": "cache_write_tokens",
+        "cache_write_5m": "cache_write_5m_tokens", "cache_write_1h": "cache_write_1h_tokens",
+        "output": "output_tokens", "reasoning": "reasoning_tokens", "total": "total_tokens",
+        "audio_input": "audio_input_tokens", "audio_output": "audio_output_tokens", "web_searches": "web_searches",
+        "cost_pd": "provider_cost_pd", "service_tier": "service_tier",
+    },
+)  # fmt: skip
+
+
 def _take(row: AttemptRow, facts: Facts, blot: Blotter) -> None:
-    # What an upstream chose is kept as long as it is what it claims to be: an id, a name.
-    row.response_id = _word(facts.response_id, blot)
-    row.model_served, row.model_version = _word(facts.model, blot), _word(facts.model_version, blot)
-    row.finish_reason, row.finish_inferred = _word(facts.finish, blot), facts.finish_inferred
-    row.events = facts.events
-    row.thinking_bytes, row.output_bytes = facts.thinking_bytes, facts.output_bytes
+    usage = facts.usage
+    _move_facts(facts, row)
+    if usage is not None:
+        _move_usage(usage, row)
+    # What an upstream chose is kept as long as it is what it claims to be: an id, a name. Nearly always it is.
+    words = f"{row.response_id}\n{row.model_served}\n{row.model_version}\n{row.finish_reason}\n{row.service_tier}"
+    if len(words) > WORD_CHARS or blot(words) is not words:
+        row.response_id = _word(row.response_id, blot)
+        row.model_served, row.model_version = _word(row.model_served, blot), _word(row.model_version, blot)
+        row.finish_reason, row.service_tier = _word(row.finish_reason, blot), _word(row.service_tier, blot)
     if facts.tool_names:
         row.tool_names = [blot(name[:WORD_CHARS]) for name in facts.tool_names[:TOOL_NAMES]]
-    row.usage_source = facts.usage_source
-    row.cleared_tokens, row.compacted = facts.cleared_tokens, facts.compacted
-    usage = facts.usage
-    if usage is not None:
-        row.input_tokens, row.cached_tokens = usage.input, usage.cache_read
-        row.cache_write_tokens = usage.cache_write
-        row.cache_write_5m_tokens, row.cache_write_1h_tokens = usage.cache_write_5m, usage.cache_write_1h
-        row.output_tokens, row.reasoning_tokens, row.total_tokens = usage.output, usage.reasoning, usage.total
-        row.audio_input_tokens, row.audio_output_tokens = usage.audio_input, usage.audio_output
-        row.web_searches = usage.web_searches
-        row.provider_cost_pd, row.service_tier = usage.cost_pd, _word(usage.service_tier, blot)
 
 
 def _word(text: str | None, blot: Blotter) -> str | None:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
+from arbiter._speedups import rows
 from arbiter.ledger import sample
+from arbiter.ledger.prefix import Prefix, Prefixes, Reading
 from arbiter.ledger.row import AttemptRow
 
-if TYPE_CHECKING:
-    from arbiter.ledger.prefix import Prefix, Prefixes, Reading
+_move_prefix = rows.Moves(
+    Prefix,
+    AttemptRow,
+    {
+        name: name
+        for name in (
+            "head_hash", "system_hash", "tools_hash", "inputs", "input_chain", "effort", "settings_hash",
+            "tools_offered", "cache_marks",
+        )
+    },
+)  # fmt: skip
 
 
 class Prompt:
@@ -62,10 +72,7 @@ class Prompt:
         return [self._reading]
 
     def _tell(self, row: AttemptRow, prefix: Prefix) -> None:
-        row.head_hash, row.system_hash, row.tools_hash = prefix.head_hash, prefix.system_hash, prefix.tools_hash
-        row.inputs, row.input_chain = prefix.inputs, prefix.input_chain
-        row.effort, row.settings_hash, row.tools_offered = prefix.effort, prefix.settings_hash, prefix.tools_offered
-        row.cache_marks = prefix.cache_marks
+        _move_prefix(prefix, row)
         if row.number == 1:
             row.tools_sample = prefix.tools_sample
 
