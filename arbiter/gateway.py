@@ -529,12 +529,9 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
     if call.snapshot.sessions.titles is not None and call.own is None:
         tell_words(call)
     book.settle()
-    metrics.count("arbiter_requests_total", (row.endpoint, row.format_in, row.outcome, str(row.status or "")))
-    metrics.observe("arbiter_request_duration_seconds", (row.endpoint,), row.total_us / 1e6)
-    if row.overhead_us is not None:
-        metrics.observe("arbiter_overhead_seconds", (row.endpoint,), row.overhead_us / 1e6)
-        if row.stream and row.provider is not None and row.first_byte_us is not None:
-            metrics.observe("arbiter_time_to_first_token_seconds", (row.provider,), row.first_byte_us / 1e6)
+    metrics.settled((row.endpoint, row.format_in, row.outcome, row.status), row.total_us, row.overhead_us)
+    if row.stream and row.overhead_us is not None and row.provider is not None and row.first_byte_us is not None:
+        metrics.observe("arbiter_time_to_first_token_seconds", (row.provider,), row.first_byte_us / 1e6)
     if row.affinity is not None:
         metrics.count("arbiter_affinity_total", (row.affinity,))
     for repair in row.repairs or ():

@@ -54,6 +54,13 @@ BUCKETS_S = (
 )  # fmt: skip
 
 
+TOKENS = ("input", "cached", "cache_write", "output")
+"""Kinds of tokens, as `arbiter_tokens_total` names them."""
+
+_Attempts = tuple[Labels, list[float], list[Labels]]
+_Requests = tuple[Labels, list[float], list[float] | None]
+
+
 class _Numbers(msgspec.Struct, array_like=True):
     """One worker's numbers, as written to its file."""
 
@@ -80,6 +87,11 @@ class Metrics:
         self._counters = {name: defaultdict(int, self._numbers.counters.get(name, {})) for name in COUNTERS}
         self._numbers.counters.update(self._counters)
         self._histograms = {name: self._numbers.histograms.setdefault(name, {}) for name in HISTOGRAMS}
+        self._attempts_total = self._counters["arbiter_upstream_attempts_total"]
+        self._tokens_total = self._counters["arbiter_tokens_total"]
+        self._requests_total = self._counters["arbiter_requests_total"]
+        self._attempts: dict[tuple[str, str, str | None, str | None], _Attempts] = {}
+        self._requests: dict[tuple[str, str, str, int | None], _Requests] = {}
 
     def count(self, name: str, labels: Labels = (), by: float = 1) -> None:
         """Add `by` to a counter of `COUNTERS`; `labels` are values in its declared order."""
@@ -87,12 +99,70 @@ class Metrics:
 
     def observe(self, name: str, labels: Labels, seconds: float) -> None:
         """Add one duration to a histogram of `HISTOGRAMS`."""
+        row = self._row(name, labels)
+        row[bisect_left(BUCKETS_S, seconds)] += 1
+        row[-1] += seconds
+
+    def attempted(
+        self,
+        ended: tuple[str, str, str | None, str | None],
+        total_us: int | None,
+        tokens: tuple[int | None, int | None, int | None, int | None],
+    ) -> None:
+        """Count one attempt that `ended` so (provider, outcome, error class, phase of a time-out). `tokens`: as in
+        `TOKENS`. Whoever counts the same again has the labels from the last time."""
+        known = self._attempts.get(ended)
+        if known is None:
+            known = self._attempts[ended] = self._of_attempts(*ended)
+        labels, took, kinds = known
+        self._attempts_total[labels] += 1
+        if total_us is not None:
+            seconds = total_us / 1e6
+            took[bisect_left(BUCKETS_S, seconds)] += 1
+            took[-1] += seconds
+        input, cached, written, output = tokens
+        if input:
+            self._tokens_total[kinds[0]] += input
+        if cached:
+            self._tokens_total[kinds[1]] += cached
+        if written:
+            self._tokens_total[kinds[2]] += written
+        if output:
+            self._tokens_total[kinds[3]] += output
+
+    def settled(self, ended: tuple[str, str, str, int | None], total_us: int, overhead_us: int | None) -> None:
+        """Count one request that `ended` so (endpoint, format, outcome, status)."""
+        known = self._requests.get(ended)
+        if known is None:
+            known = self._requests[ended] = self._of_requests(*ended)
+        labels, took, own = known
+        self._requests_total[labels] += 1
+        seconds = total_us / 1e6
+        took[bisect_left(BUCKETS_S, seconds)] += 1
+        took[-1] += seconds
+        if overhead_us is not None:
+            if own is None:
+                own = self._row("arbiter_overhead_seconds", labels[:1])
+                self._requests[ended] = labels, took, own
+            seconds = overhead_us / 1e6
+            own[bisect_left(BUCKETS_S, seconds)] += 1
+            own[-1] += seconds
+
+    def _of_attempts(self, provider: str, outcome: str, error_class: str | None, phase: str | None) -> _Attempts:
+        labels = provider, outcome, error_class or "", phase or ""
+        took = self._row("arbiter_upstream_attempt_duration_seconds", (provider,))
+        return labels, took, [(provider, kind) for kind in TOKENS]
+
+    def _of_requests(self, endpoint: str, format_in: str, outcome: str, status: int | None) -> _Requests:
+        labels = endpoint, format_in, outcome, str(status or "")
+        return labels, self._row("arbiter_request_duration_seconds", (endpoint,)), None
+
+    def _row(self, name: str, labels: Labels) -> list[float]:
         series = self._histograms[name]
         row = series.get(labels)
         if row is None:
             row = series[labels] = [0.0] * (len(BUCKETS_S) + 2)
-        row[bisect_left(BUCKETS_S, seconds)] += 1
-        row[-1] += seconds
+        return row
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge of `GAUGES`; the workers' values are added up."""

@@ -208,22 +208,14 @@ class Book:
         else:
             # It never got as far as the upstream, and the next one may be waiting to be sent: that goes first.
             self._unsent.append((row, prompt))
-        metrics = self._metrics
-        metrics.count(
-            "arbiter_upstream_attempts_total",
-            (row.provider, row.outcome, row.error_class or "", row.timeout_phase or ""),
+        total_us = row.total_us
+        if total_us is not None:
+            self.waited_us += total_us
+        self._metrics.attempted(
+            (row.provider, row.outcome, row.error_class, row.timeout_phase),
+            total_us,
+            (row.input_tokens, row.cached_tokens, row.cache_write_tokens, row.output_tokens),
         )
-        if row.total_us is not None:
-            self.waited_us += row.total_us
-            metrics.observe("arbiter_upstream_attempt_duration_seconds", (row.provider,), row.total_us / 1e6)
-        if row.input_tokens:
-            metrics.count("arbiter_tokens_total", (row.provider, "input"), row.input_tokens)
-        if row.cached_tokens:
-            metrics.count("arbiter_tokens_total", (row.provider, "cached"), row.cached_tokens)
-        if row.cache_write_tokens:
-            metrics.count("arbiter_tokens_total", (row.provider, "cache_write"), row.cache_write_tokens)
-        if row.output_tokens:
-            metrics.count("arbiter_tokens_total", (row.provider, "output"), row.output_tokens)
 
     def serves(self, rung: Rung, fidelity: str) -> None:
         """It is `rung`'s answer that the client gets."""

@@ -53,3 +53,34 @@ def test_hostile_label_values_stay_inside_their_quotes(tmp_path):
 def test_a_broken_file_counts_nothing_and_harms_nobody(tmp_path):
     (tmp_path / "metrics-1.bin").write_bytes(b"\xc1garbage")
     assert "arbiter_build_info" in render(tmp_path.glob("*.bin"), "9")
+
+
+def test_attempts_and_requests_are_counted_in_all_their_series(tmp_path):
+    """In one go, and as if each were counted for itself; also behind what a worker before had counted."""
+    for _ in range(2):
+        metrics = Metrics(tmp_path / "metrics-1.bin")
+        metrics.attempted(("p", "ok", None, None), 3_000, (5, None, 0, 7))
+        metrics.attempted(("p", "error", "timeout", "idle"), None, (None, 2, 3, None))
+        metrics.settled(("chat", "openai-chat", "ok", 200), 3_000, None)
+        metrics.settled(("chat", "openai-chat", "ok", 200), 3_000, 70)
+        metrics.settled(("chat", "openai-chat", "cancelled", None), 1_000, 70)
+        metrics.flush()
+    text = render([tmp_path / "metrics-1.bin"], "9")
+    series = {name: line(text, name) for name in ALL}
+    assert series == ALL
+
+
+ALL = {
+    'arbiter_upstream_attempts_total{provider="p",outcome="ok",error_class="",phase=""}': "2",
+    'arbiter_upstream_attempts_total{provider="p",outcome="error",error_class="timeout",phase="idle"}': "2",
+    'arbiter_upstream_attempt_duration_seconds_count{provider="p"}': "2",
+    'arbiter_tokens_total{provider="p",type="input"}': "10",
+    'arbiter_tokens_total{provider="p",type="cached"}': "4",
+    'arbiter_tokens_total{provider="p",type="cache_write"}': "6",
+    'arbiter_tokens_total{provider="p",type="output"}': "14",
+    'arbiter_requests_total{endpoint="chat",format="openai-chat",outcome="ok",status="200"}': "4",
+    'arbiter_requests_total{endpoint="chat",format="openai-chat",outcome="cancelled",status=""}': "2",
+    'arbiter_request_duration_seconds_count{endpoint="chat"}': "6",
+    'arbiter_overhead_seconds_count{endpoint="chat"}': "4",
+    'arbiter_overhead_seconds_bucket{endpoint="chat",le="0.0001"}': "4",
+}
