@@ -38,6 +38,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from bench import tools
 from bench.path import peers, process
 from bench.path.__main__ import WORKLOADS, Workload, drive, machine, settle, small, versions
 
@@ -311,7 +312,7 @@ def gateway(workload: Workload, tree: Path, folder: Path, command: Iterable[str]
     answers = {workload.answer, small(workload).answer}
     with (
         peers.mock(folder, theirs) as mock,
-        peers.arbiter(folder, ours, mock.port, answers) as peer,
+        peers.arbiter(folder, ours, mock.port, answers, patience_s=180) as peer,  # under callgrind it takes its time
     ):
         yield peer
 
@@ -362,7 +363,7 @@ def main() -> int:
         return inside(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench.profile", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default=WORKLOADS[0].name, help="the first workload whose name contains this")
-    parser.add_argument("--requests", type=int, help="of a run (3,000; with --instructions 500)")
+    parser.add_argument("--requests", type=tools.at_least_one, help="of a run (3,000; with --instructions 500)")
     parser.add_argument("--smoke", action="store_true", help="only try whether everything works")
     parser.add_argument("--crossing", action="store_true", help="a Messages client on the mock's Chat")
     parser.add_argument("--instructions", action="store_true", help="only count the processor's instructions")
@@ -371,6 +372,8 @@ def main() -> int:
     workload = next((w for w in WORKLOADS if options.only in w.name), None)
     if workload is None:
         parser.error(f"no workload's name contains {options.only!r}")
+    if not (options.tree / "arbiter" / "__init__.py").exists():
+        parser.error(f"{options.tree} is no tree of the code")
     requests = 64 if options.smoke else 500 if options.instructions else 3_000
     workload = replace(workload, requests=options.requests or requests)
     busy, tree = os.getloadavg()[0], options.tree.resolve()
@@ -383,4 +386,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tools.command(main)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from arbiter import __version__
@@ -42,17 +44,30 @@ def run(arguments: argparse.Namespace) -> int:
     source = Source(arguments.config, dict(os.environ))
     snapshot = source.load()
     file = str(config_path(source.path, source.env))
-    # So that what was started is stopped, and what was made removed.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
+    with _stoppable():
         result = measure(snapshot, arguments.seconds)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     if arguments.json:
         options.print_json(report(snapshot, file, result, arguments.seconds))
     else:
         print(text(snapshot, file, result), end="")
     return FAILED if result.lost else OK
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Told to end, or left by its terminal, it stops what was started and removes what was made."""
+
+    def stop(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    # One that is to be ignored, as `nohup` has it, still is.
+    heard = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def report(snapshot: Snapshot, file: str, result: Result, seconds: int) -> dict[str, Any]:

@@ -20,7 +20,6 @@ import contextlib
 import datetime
 import json
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -105,7 +104,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--peers", default="", help="comma-separated parts of names; nginx is always there")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=tools.at_least_one, default=3)
     parser.add_argument("--smoke", action="store_true", help="a few seconds, every check, no figures worth keeping")
     parser.add_argument(
         "--out", type=Path, default=path_peers.ROOT / "bench" / "results", help="folder of JSON and SVG"
@@ -128,7 +127,6 @@ def main() -> int:
         return 1
     if options.smoke:
         workloads, options.rounds = [small(w) for w in workloads], 1
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everyone who was started is stopped
     busy = os.getloadavg()[0]
     if busy > 0.5 and not options.smoke:
         print(f"This machine is busy (load {busy:.1f}); expect noisy figures.", file=sys.stderr)
@@ -162,4 +160,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tools.command(main)

@@ -9,8 +9,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import trustme
-
 from bench import tools
 from bench.compare.peers.base import Upstream
 from bench.path import peers as path_peers
@@ -39,6 +37,8 @@ http {{
 @contextlib.contextmanager
 def behind_tls(folder: Path, core: int | None, mock_port: int) -> Iterator[Upstream]:
     """The mock on its own port and on one with TLS, and the authority that signed for `localhost`."""
+    import trustme  # which only this needs
+
     home = folder / "tls"
     (home / "tmp").mkdir(parents=True)
     authority = trustme.CA()

@@ -275,7 +275,7 @@ def versions() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.path", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="workloads whose name contains this")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=tools.at_least_one, default=5)
     parser.add_argument(
         "--peers",
         default="nginx,arbiter,crossings",
@@ -288,6 +288,11 @@ def main() -> int:
     workloads = [w for w in WORKLOADS if options.only in w.name]
     if not workloads:
         parser.error(f"no workload's name contains {options.only!r}")
+    names = options.peers.split(",")
+    if strange := set(names) - {"nginx", "arbiter", "crossings"}:
+        parser.error(f"no peer {', '.join(sorted(strange))}; there are nginx, arbiter and crossings")
+    if "crossings" in names and "arbiter" not in names:
+        parser.error("crossings are of the gateway: --peers arbiter,crossings")
     light = LIGHT
     if options.smoke:
         workloads, light, options.rounds = [small(w) for w in workloads], small(LIGHT), 1
@@ -297,7 +302,6 @@ def main() -> int:
     if busy > 0.5 and not options.smoke:
         print(f"This machine is busy (load {busy:.1f}); expect noisy figures.", file=sys.stderr)
 
-    names = options.peers.split(",")
     with tempfile.TemporaryDirectory(prefix="bench-path-") as tmp, contextlib.ExitStack() as stack:
         folder = Path(tmp)
         direct = stack.enter_context(peers.mock(folder, client_core))
@@ -327,4 +331,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tools.command(main)

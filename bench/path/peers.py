@@ -90,7 +90,8 @@ def free_port() -> int:
 @contextlib.contextmanager
 def running(child: subprocess.Popen[bytes], patience_s: float = 40) -> Iterator[subprocess.Popen[bytes]]:
     try:
-        yield child
+        with tools.needed(child):
+            yield child
     finally:
         child.terminate()
         try:
@@ -100,9 +101,9 @@ def running(child: subprocess.Popen[bytes], patience_s: float = 40) -> Iterator[
             child.wait(5)
 
 
-def wait_for(port: int, child: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(port: int, child: subprocess.Popen[bytes], log: Path, patience_s: float = 30) -> None:
     """Until GET /health answers 200; RuntimeError with the end of the log when it never does."""
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + patience_s
     while time.monotonic() < give_up and child.poll() is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
         try:
@@ -161,10 +162,11 @@ def arbiter(
     records: bool = True,
     workers: int = 1,
     more: str = "",
+    patience_s: float = 30,
 ) -> Iterator[Peer]:
     """The gateway as `arbiter serve` with one worker and its books on; or off, where it `records` nothing.
 
-    `more`: further providers, as they stand in its configuration.
+    `more`: further providers, as they stand in its configuration. `patience_s`: how long it may take to start.
     """
     home, port = folder / name, free_port()
     (home / "data").mkdir(parents=True)
@@ -197,7 +199,7 @@ def arbiter(
             )
         ) as child,
     ):  # fmt: skip
-        wait_for(port, child, log)
+        wait_for(port, child, log, patience_s)
         pids = process.tree(child.pid)
         worker = process.server_of(port, pids)
         yield Peer(name, port, worker, tuple(pids), lambda answer: (CHAT, f"openai-{answer}"))

@@ -40,8 +40,11 @@ def cpu_ns(pids: Iterable[int]) -> int:
 
 
 def rss_bytes(pid: int) -> int:
-    """Resident memory of one process."""
-    return int((PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Resident memory of one process; 0 where it is gone."""
+    try:
+        return int((PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 def server_of(port: int, candidates: Iterable[int]) -> int:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from arbiter.config.load import parse
+from bench import tools
 from bench.path import peers, process
 from bench.path.__main__ import WORKLOADS, drive, machine, settle, versions
 from bench.recording import alone, catchup
@@ -126,4 +127,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tools.command(main)

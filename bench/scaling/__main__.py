@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench import tools
 from bench.path import peers, process
 from bench.path.__main__ import machine, settle, versions
 from bench.path.peers import MESSAGES, Peer
@@ -84,6 +85,7 @@ class Bench:
         into.units.append(report.events if events else report.requests)
         into.per_s.append(report.requests / report.seconds)
         if report.complaint is not None:
+            tools.see_all_run()
             self.faults.append(f"{peer.name}, {answer}, {shape}: {report.complaint}")
         settle(peer)
         return report
@@ -223,7 +225,7 @@ def by_workers(bench: Bench, folder: Path, core: int | None, mock: Peer, counts:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scaling", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="curves whose name contains this")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=tools.at_least_one, default=2)
     parser.add_argument("--smoke", action="store_true", help="a few seconds, every check, no figures worth keeping")
     options = parser.parse_args()
     wanted = [name for name in ("bodies", "turns", "streams", "workers") if options.only in name]
@@ -251,8 +253,9 @@ def main() -> int:
         mock = stack.enter_context(peers.mock(folder, client_core))
         plan = stream_answers(open_streams, stream_s)
         answers = {"u1024"} | {f"s{many}-{gap}" for events, gap in plan.values() for many in (events, 2 * events)}
-        nginx = stack.enter_context(peers.nginx(folder, core, mock.port))
-        bench.warm([nginx])
+        if wanted != ["workers"]:
+            nginx = stack.enter_context(peers.nginx(folder, core, mock.port))
+            bench.warm([nginx])
         if "bodies" in wanted or "turns" in wanted:
             with peers.arbiter(folder, core, mock.port, answers) as gateway:
                 bench.warm(ways_of(gateway))
@@ -278,4 +281,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tools.command(main)

@@ -172,7 +172,11 @@ def slice_of(port: int, seconds: float, found: Found) -> None:
     """Everything at once for so many seconds."""
     with ThreadPoolExecutor(len(LOADS)) as pool:
         running = {load: pool.submit(asked, load, port, seconds, len(found.looks)) for load in LOADS}
-        asyncio.run(trouble(port, seconds, found))
+        try:
+            asyncio.run(trouble(port, seconds, found))
+        except OSError:
+            tools.see_all_run()
+            raise
         for load, promised in running.items():
             report = promised.result()
             found.reports[load.name].append(report)
@@ -257,4 +261,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    tools.command(main)

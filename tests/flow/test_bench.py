@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +44,7 @@ def nobody_came(listener: socket.socket) -> bool:
     return False
 
 
-def bench(tmp_path: Path, listener: socket.socket, kind: str, *words: str) -> subprocess.Popen[str]:
+def bench(tmp_path: Path, listener: socket.socket, kind: str, *words: str, **more: Any) -> subprocess.Popen[str]:
     """`arbiter bench` on a configuration of its own, with folders that nothing may be left in."""
     home = tmp_path / "home"
     home.mkdir()
@@ -51,7 +54,7 @@ def bench(tmp_path: Path, listener: socket.socket, kind: str, *words: str) -> su
     file.write_text(CONFIG.format(type=kind, port=port, store=home / "rows.db", state=home / "state"))
     env = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "ARBITER_DATA_DIR": str(home / "data")}
     command = [*ARBITER, "bench", "--config", str(file), *words]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
 
 def left_behind(tmp_path: Path) -> list[str]:
@@ -120,3 +123,34 @@ def test_what_cannot_be_measured_is_told_in_a_line(tmp_path: Path) -> None:
     ):
         done = subprocess.run([*ARBITER, "bench", *words], cwd=tmp_path, capture_output=True, text=True, timeout=30)
         assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_ctrl_c_ends_a_bench_without_a_word_of_its_parts(tmp_path: Path) -> None:
+    """A terminal sends it to everybody at once: the upstream leaves it to who started it, and nobody dies loudly."""
+    with provider() as listener:
+        child = bench(tmp_path, listener, "openai", "--seconds", "60", start_new_session=True)
+        until(lambda: list((tmp_path / "tmp").glob("arbiter-bench-*/data/*.db")), "a gateway that keeps rows", 30)
+        os.killpg(child.pid, signal.SIGINT)
+        _, err = child.communicate(timeout=30)
+    assert (child.returncode, "Traceback" in err, "Fatal" in err) == (130, False, False), err
+    until(lambda: left_behind(tmp_path) == [], "that nothing is left")
+
+
+def test_a_bench_whose_terminal_is_closed_leaves_nothing(tmp_path: Path) -> None:
+    with provider() as listener:
+        child = bench(tmp_path, listener, "openai", "--seconds", "60", start_new_session=True)
+        until(lambda: list((tmp_path / "tmp").glob("arbiter-bench-*/data/*.db")), "a gateway that keeps rows", 30)
+        os.killpg(child.pid, signal.SIGHUP)
+        child.communicate(timeout=30)
+    assert child.returncode == 128 + signal.SIGHUP
+    until(lambda: left_behind(tmp_path) == [], "that nothing is left")
+
+
+def test_too_few_open_files_are_no_fault_of_the_gateway(tmp_path: Path) -> None:
+    """The client's own lack of them would look like lost answers."""
+    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
+    with provider() as listener:
+        child = bench(tmp_path, listener, "openai", "--seconds", "2", preexec_fn=few)
+        out, err = child.communicate(timeout=60)
+    assert (child.returncode, out) == (1, "")
+    assert "may have 64 (`ulimit -n`)" in err

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import http.client
 import os
+import resource
 import signal
 import socket
 import statistics
@@ -35,6 +36,7 @@ CONNECTIONS, STREAMS = 8, 64
 _IN_TURNS, _AT_ONCE, _STREAMING = 0.35, 0.3, 0.35
 _WARMED_BY = 200
 _STARTS_S, _STOPS_S = 30.0, 10.0
+_FILES = 2 * STREAMS  # what the upstream and the client take is half of it
 _QUIET_US, _LOOK_S, _LOOKS = 2_000.0, 0.1, 30
 
 # What a program needs to start, and nothing that could be a key or a proxy.
@@ -95,6 +97,10 @@ class Result:
 def measure(snapshot: Snapshot, seconds: float) -> Result:
     """Start everything, measure for about `seconds`, stop everything. Errors: CommandError."""
     load_before = os.getloadavg()[0]
+    linux.allow_open_files()
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files < _FILES:
+        raise CommandError(f"a bench takes {_FILES} open files at once, and may have {files} (`ulimit -n`)")
     is_messages = copied.is_messages(snapshot)
     paced = max(10, round(seconds * _STREAMING / talk.PACE_S))
     with tempfile.TemporaryDirectory(prefix="arbiter-bench-", ignore_cleanup_errors=True) as tmp:

@@ -7,6 +7,7 @@ is gone. What a provider would be sent in earnest comes here: nothing is passed 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import threading
 from os import _exit
@@ -99,5 +100,7 @@ def _end_with_stdin() -> None:
 
 
 if __name__ == "__main__":
+    # Ctrl-C reaches everybody in the terminal. Whoever started it hears it, too, and then ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     uvloop.run(serve(int(sys.argv[1])))
