@@ -178,7 +178,7 @@ def _read(out: Outgoing, wire: Wire) -> _Play:
             return _whole(wire, 200, msgspec.json.encode(_MODELS))
         if out.method != "POST":
             raise NotFound(f"the echo provider has nothing at {out.method} {path}")
-        members = {**_told_in(path), **_members(out.body)}
+        members = {**_told_in(path), **_members(bytes(out.body))}
         if wire.name == "embeddings":
             return _whole(wire, 200, echo_vectors.answer(members))
         format = FORMATS[wire.name]

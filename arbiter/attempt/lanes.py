@@ -22,6 +22,7 @@ from arbiter.clock import monotonic, now_ms
 from arbiter.errors import ArbiterError, Garbled, PartUnsupported, ProtocolUnsupported
 from arbiter.fold import collect, unfold
 from arbiter.model import NOT_KEPT_ITEM, Answer, Event, Thinking, ToolCall
+from arbiter.pieces import Body
 from arbiter.routing.plan import Rung
 from arbiter.routing.undeclared import betas_of
 from arbiter.state.base import State
@@ -75,12 +76,15 @@ class Lane(Protocol):
 
     name: str
     kind: str | None  # the media type of its streams, None where it is as the upstream says
-    body: bytes
     fidelity: str
     edited: Mapping[str, Raw] | None
     """The members of the request where they are no longer those that the client sent."""
     left_out: int
     """How many items, or messages, of reasoning that the client handed along the upstream could not be given."""
+
+    @property
+    def body(self) -> Body:
+        """What goes upstream."""
 
     @property
     def format(self) -> Asked:
@@ -231,13 +235,15 @@ class NativeLane:
         spoken_by, betas = dialect_of(rung.provider), betas_of(ask.window)
         changes = spoken_by.changes(ask.format.name, ask.incoming.fields, betas, counts=ask.counts_tokens)
         spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes)
-        self.body = spoken_by.to_count(ask.format.name, spliced.body) if ask.counts_tokens else spliced.body
+        self.body = spliced.body
+        if ask.counts_tokens:
+            self.body = spoken_by.to_count(ask.format.name, bytes(spliced.body))
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
         self._sets_marks = native_marks.sets(rung.target)
         self._drop_usage = spliced.asked_usage
 
     def marked(self) -> bytes | None:
-        return self.body if self._sets_marks else None
+        return bytes(self.body) if self._sets_marks else None
 
     def target(self) -> str:
         return _target(self._rung, self.format, self._ask, self._ask.path, self._ask.incoming.told_query)

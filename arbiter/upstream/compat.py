@@ -25,6 +25,7 @@ from socksio import SOCKSError
 
 from ..clock import monotonic
 from ..errors import ArbiterError, BadRequest, ConfigFault, Cut, Garbled, Unreachable
+from ..pieces import Body
 from .exchange import Exchange
 from .h1 import Stale
 from .pool import DRAIN_BYTES, Origin
@@ -72,7 +73,7 @@ class Compat:
 
     # ------------------------------------------------------------------------------------- for the transport
 
-    def start(self, exchange: Exchange, head: bytes, body: bytes, bodyless: bool) -> None:
+    def start(self, exchange: Exchange, head: bytes, body: Body, bodyless: bool) -> None:
         """Send the request whose head, as it would go on the wire, is `head`; its answer goes to `exchange`."""
         line, *fields = head[:-4].split(b"\r\n")
         method, path, _ = line.split(b" ")
@@ -88,7 +89,7 @@ class Compat:
             method,
             httpcore.URL(scheme=scheme.encode(), host=host.encode(), port=port, target=path),
             headers=[(name, value) for name, _, value in (field.partition(b": ") for field in fields)],
-            content=self._content(body),
+            content=self._content(bytes(body)),
             extensions={"trace": trace},
         )
         self._exchange = exchange

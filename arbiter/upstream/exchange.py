@@ -29,6 +29,7 @@ import msgspec
 from ..clock import monotonic, monotonic_ns
 from ..errors import ArbiterError, Cut, Garbled, InternalError, TimedOut
 from ..log import Log
+from ..pieces import Body
 from .encodings import Decoder, decoder_for, unpacked
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     method: str
     path: str
     headers: list[tuple[str, str]]
-    body: bytes
+    body: Body
     on_sent: Callable[[], None] | None = None
     """Called when the request is on its way; where it goes out again on another connection, once more."""
 

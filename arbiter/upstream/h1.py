@@ -18,6 +18,7 @@ from typing import cast
 from .._speedups import h1
 from ..clock import monotonic
 from ..errors import ArbiterError, Cut, Garbled, Unreachable
+from ..pieces import Body, Pieces
 from .exchange import Exchange
 from .pool import DRAIN_BYTES, Origin
 
@@ -52,7 +53,7 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------------------------- for the transport
 
-    def start(self, exchange: Exchange, head: bytes, body: bytes, bodyless: bool) -> None:
+    def start(self, exchange: Exchange, head: bytes, body: Body, bodyless: bool) -> None:
         """Send a request; its answer goes to `exchange`."""
         self.begin(bodyless)
         self.served += 1
@@ -60,6 +61,8 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None:
             self._lost(None)
+        elif isinstance(body, Pieces):
+            transport.writelines((head, *body.pieces))
         elif len(body) <= _JOIN_BYTES:
             transport.write(head + body)
         else:

@@ -22,9 +22,11 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw
 
+from arbiter import inputs
 from arbiter._speedups import nesting, reduce, sse
 from arbiter.errors import ArbiterError, BadRequest, Garbled
 from arbiter.model import Target
+from arbiter.pieces import LEAST_BYTES, Body, Pieces
 from arbiter.wire import faults, gemini_names, native_marks
 from arbiter.wire.attribution import MARKER
 from arbiter.wire.course import OPENING_BYTES, Begun, Ending
@@ -193,7 +195,7 @@ def _member(members: dict[str, Raw], name: str, decode: Any, expected: str) -> A
 class Spliced(msgspec.Struct, frozen=True):
     """What goes upstream, and what was done to it."""
 
-    body: bytes
+    body: Body
     changed: tuple[str, ...]  # JSON paths
     asked_usage: bool  # we asked for the usage chunk, the client did not
 
@@ -218,7 +220,7 @@ def splice(
     the attribution line dropped and cache marks replaced where `target` says so; then what `changes` wants otherwise.
 
     The body is written anew from its members, even when nothing changes: of duplicate keys only the last one, the one
-    that routing saw, may go out. What is written so already is not copied.
+    that routing saw, may go out. What is written so already is not copied, nor is a long conversation.
     """
     members, written = opened.members, opened.written
     changed: list[str] = []
@@ -251,8 +253,21 @@ def splice(
         taken, names = changes.applied(members)
         members = dict(taken)
         changed += [path for name in names if (path := f"$.{name}") not in changed]
-    body = written.body if written is not None and written.is_of(members) else _encode(members)
+    body = written.body if written is not None and written.is_of(members) else _written(members)
     return Spliced(body, tuple(changed), asked_usage)
+
+
+_GAP = Raw(b"\0")
+"""Stands in no JSON."""
+
+
+def _written(members: Mapping[str, Raw]) -> Body:
+    """An object of these members. A long conversation stays where it is."""
+    name = inputs.name_in(members)
+    if name is None or len(memoryview(members[name])) < LEAST_BYTES:
+        return _encode(members)
+    before, _, after = _encode({**members, name: _GAP}).partition(bytes(_GAP))
+    return Pieces(before, memoryview(members[name]), after)
 
 
 def _with_usage(options: Raw | None) -> Raw | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from arbiter.config.snapshot import Budgets, Endpoint
 from arbiter.errors import ArbiterError
+from arbiter.pieces import Body
 from arbiter.upstream.exchange import Exchange
 from arbiter.upstream.transport import Outgoing, Transport
 
@@ -56,7 +57,7 @@ async def ask(
     method: str = "POST",
     path: str = "/v1/x",
     headers: list[tuple[str, str]] | None = None,
-    body: bytes = b"{}",
+    body: Body = b"{}",
     budgets: Budgets | None = None,
     stream: bool = True,
     **limits: Any,

@@ -27,6 +27,7 @@ from msgspec import Raw
 
 from arbiter.config.snapshot import Account, Provider
 from arbiter.errors import Garbled
+from arbiter.pieces import Body
 from arbiter.wire.dialects.dialect import Changes, Dialect, Pairs
 from arbiter.wire.dialects.sigv4 import authorization, quoted, stamp
 from arbiter.wire.dialects.unframing import CONTENT_TYPE, Unframer
@@ -146,7 +147,7 @@ class Bedrock(Dialect):
         account: Account,
         target: str,
         headers: Pairs,
-        body: bytes,
+        body: Body,
         *,
         now_ms: int,
         stream: bool,
@@ -169,7 +170,7 @@ class Bedrock(Dialect):
             method="POST",
             target=target,
             headers=signed,
-            body=body,
+            body=bytes(body),
             date=date,
         )
         own = ("authorization", "x-amz-date", "x-amz-security-token")

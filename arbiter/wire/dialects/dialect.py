@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter.config.snapshot import Account, Provider
+from arbiter.pieces import Body
 from arbiter.wire.dialects.unframing import Unframer
 from arbiter.wire.gemini_names import path_of
 from arbiter.wire.native import GEMINI, GEMINI_EMBEDDINGS, MESSAGES
@@ -125,7 +126,7 @@ class Dialect:
         account: Account,
         target: str,
         headers: Pairs,
-        body: bytes,
+        body: Body,
         *,
         now_ms: int,
         stream: bool,

@@ -121,7 +121,7 @@ async def test_a_lane_is_the_same_wherever_it_was_made(theirs: str):
     there, here = made_lanes(aside), made_lanes(aside)
     await there.prepare(target, account, one := long_ask())
     prepared, made = there.of(target, account, one), here.of(target, account, long_ask())
-    assert prepared.body == made.body and prepared.name == made.name
+    assert bytes(prepared.body) == bytes(made.body) and prepared.name == made.name
     assert there.of(target, account, one) is prepared
     aside.close()
 

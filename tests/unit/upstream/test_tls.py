@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from arbiter.errors import ConfigFault, Cut, Unreachable
+from arbiter.pieces import Pieces
 from arbiter.upstream.tls import Contexts
 from arbiter.upstream.transport import Transport
 from tests.fakes.certificates import authority
@@ -42,6 +43,21 @@ def test_a_private_ca_is_trusted_where_it_is_configured(run: Run, tmp_path: Path
             await transport.close()
 
     run(main)
+
+
+def test_a_body_in_pieces_arrives_whole_through_tls(run: Run, tmp_path: Path) -> None:
+    ca = authority(tmp_path)
+
+    async def main() -> None:
+        whole = bytes(range(256)) * 8_000
+        async with Origin(answer(b"a"), tls=ca.server()) as origin:
+            transport = Transport()
+            pieces = Pieces(whole[:20], memoryview(whole)[20:-1], whole[-1:])
+            assert await answered(transport, endpoint_of(origin, tls_ca=ca.file), body=pieces) == b"a"
+            assert origin.requests[0].body == whole
+            await transport.close()
+
+    run(main, debug=False)
 
 
 @pytest.mark.parametrize("why", ["unknown CA", "another CA", "another name"])

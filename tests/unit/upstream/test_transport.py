@@ -10,6 +10,7 @@ import pytest
 
 from arbiter.config.snapshot import Budgets, Endpoint
 from arbiter.errors import BadRequest, Cut, Garbled, Unreachable
+from arbiter.pieces import Pieces
 from arbiter.upstream.transport import Outgoing, Transport, request_head
 from tests.fakes.loops import Run
 from tests.fakes.origin import CLOSE, LAST_CHUNK, RESET, SILENCE, Origin, answer, chunk, chunked, chunked_head
@@ -97,6 +98,22 @@ def test_large_bodies_arrive_whole_both_ways(run: Run) -> None:
             transport = Transport()
             assert await answered(transport, endpoint_of(origin), body=big, stream=False) == big
             assert origin.requests[0].body == big
+            await transport.close()
+
+    run(main, debug=False)
+
+
+def test_a_body_in_pieces_arrives_whole(run: Run) -> None:
+    """As often as it is sent, and whatever a read of the server's cuts."""
+
+    async def main() -> None:
+        whole = bytes(range(256)) * 8_000
+        pieces = Pieces(whole[:20], memoryview(whole)[20:-1], whole[-1:])
+        async with Origin(answer(b"a")) as origin:
+            transport = Transport()
+            for _ in range(2):
+                assert await answered(transport, endpoint_of(origin), body=pieces) == b"a"
+            assert [request.body for request in origin.requests] == [whole, whole]
             await transport.close()
 
     run(main, debug=False)

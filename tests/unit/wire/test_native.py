@@ -14,7 +14,8 @@ from msgspec import Raw
 
 from arbiter.errors import BadRequest, Cut
 from arbiter.model import Target
-from arbiter.wire.native import CHAT, GEMINI, MESSAGES, Ending, NativeStream, fidelity, open_body, splice
+from arbiter.pieces import LEAST_BYTES, Pieces
+from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES, Ending, NativeStream, fidelity, open_body, splice
 
 json_values = st.recursive(
     st.none()
@@ -78,6 +79,22 @@ def test_what_is_sent_is_the_same_whether_it_was_copied_or_not(body: bytes, is_k
     assert splice(other, CHAT, "m", Target(), asks_usage=False).body == msgspec.json.encode(other.members)
     renamed = splice(opened, CHAT, "k", Target(), asks_usage=False).body
     assert renamed == msgspec.json.encode({**opened.members, "model": "k"})
+
+
+@pytest.mark.parametrize(("wire", "name"), [(CHAT, "messages"), (GEMINI, "contents"), (RESPONSES, "input")])
+@pytest.mark.parametrize("size", [10, LEAST_BYTES - 1, LEAST_BYTES, 3 * LEAST_BYTES])
+def test_a_long_conversation_is_sent_from_where_it_came(wire: str, name: str, size: int) -> None:
+    """The same bytes as of a short one, which is copied."""
+    told = b'["%b"]' % (b"x" * (size - 4))
+    body = b'{"model":"m", "x":"\\u0000","%b":%b,"y\\u0000":[1]}' % (name.encode(), told)
+    opened = open_body(body)
+    sent = splice(opened, wire, "k", Target(), asks_usage=False).body
+    model = {} if wire == GEMINI else {"model": "k"}
+    assert bytes(sent) == msgspec.json.encode({**model, "x": "\0", name: Raw(told), "y\0": [1]})
+    assert len(sent) == len(bytes(sent))
+    assert isinstance(sent, Pieces) == (size >= LEAST_BYTES)
+    if isinstance(sent, Pieces):
+        assert sent.pieces[1].obj is opened.members[name]
 
 
 def test_of_duplicate_keys_only_the_one_we_routed_by_goes_out():
