@@ -107,11 +107,21 @@ def collect(events: Iterable[Event]) -> Answer:
 
     Errors: the stream's own error where it failed; Garbled where it broke the order or never ended.
     """
-    order, fold = Order(), _Fold()
+    order = Order()
+    answer = folded(event for event in events if order.admit(event))
+    if not order.closed:
+        raise Garbled("the stream never ended")
+    return answer
+
+
+def folded(events: Iterable[Event]) -> Answer:
+    """As `collect`, of events that a reader has put in order already, to the end.
+
+    Errors: the stream's own error where it failed.
+    """
+    fold = _Fold()
     start, usage, finished = Started(), None, Finished(Finish.STOP)
     for event in events:
-        if not order.admit(event):
-            continue
         if type(event) is Started:
             start, usage = event, event.usage
         elif type(event) is UsageReported:
@@ -122,8 +132,6 @@ def collect(events: Iterable[Event]) -> Answer:
             raise event.error
         else:
             fold.add(event)
-    if not order.closed:
-        raise Garbled("the stream never ended")
     return Answer(
         id=start.id,
         model=start.model,

@@ -64,8 +64,15 @@ class Ask(msgspec.Struct, eq=False):
     def is_long(self) -> bool:
         """Whether to read all of it would hold up others."""
         if self._is_long is None:
-            self._is_long = sum([len(memoryview(raw)) for raw in self.opened.members.values()]) > LONG_BYTES
+            self._is_long = self._exceeds(LONG_BYTES)
         return self._is_long
+
+    def _exceeds(self, size: int) -> bool:
+        """Whether its members' values have more than so many bytes."""
+        opened, written = self.opened, self.opened.written
+        if written is not None and written.members is opened.members and len(written.body) <= size:
+            return False
+        return sum([len(memoryview(raw)) for raw in opened.members.values()]) > size
 
     @property
     def is_bound_to_format(self) -> bool:
@@ -90,7 +97,7 @@ class Ask(msgspec.Struct, eq=False):
         Errors: BadRequest naming the path of the fault; TooLarge where it has too many values to be read in one go.
         """
         if self._request is None:
-            if sum(nesting.commas(memoryview(raw)) for raw in self.opened.members.values()) > MAX_VALUES:
+            if self._exceeds(MAX_VALUES) and self._commas() > MAX_VALUES:
                 raise TooLarge(f"the request body has more than {MAX_VALUES:,} values, too many to translate")
             request = FORMATS[self.format.name].parse_request(self.opened.members)
             if not request.messages:
@@ -98,6 +105,9 @@ class Ask(msgspec.Struct, eq=False):
                 raise BadRequest(f"{name}: there must be at least one", param=name)
             self._request = request
         return self._request
+
+    def _commas(self) -> int:
+        return sum([nesting.commas(memoryview(raw)) for raw in self.opened.members.values()])
 
     @property
     def seems_sealed(self) -> bool:

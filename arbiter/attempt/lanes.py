@@ -51,7 +51,7 @@ from arbiter.wire.openai_servers import taken
 from arbiter.wire.places import place_of
 from arbiter.wire.responses_errors import failed_after
 from arbiter.wire.restored import lost
-from arbiter.wire.sealer import Sealer
+from arbiter.wire.sealer import Sealer, may_seal
 from arbiter.wire.translated import Heard, TranslatedStream, size_of
 from arbiter.wire.vault import Origin, home_of
 
@@ -523,7 +523,7 @@ class TranslatedLane:
             return Whole(b"", found, error=error)
         found = found or _said(answer)
         answer = unmasked(answer, self._disguises)
-        sealer = self._sealer()
+        sealer = self._sealer() if may_seal(answer) else None
         if sealer is not None:
             answer = collect(handed for event in unfold(answer) for handed in sealer.take(event))
         ask = self._ask

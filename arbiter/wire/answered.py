@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from arbiter.model import Message, Opaque, Part, ToolCall, ToolResult
 from arbiter.wire.results import missing, orphaned
 
-_Open = dict[str, deque[str]]
+_Open = dict[str, list[str]]
 """By the client's id: the ids that are sent, of calls without a result."""
 
 
@@ -31,17 +31,17 @@ def in_turns(messages: Iterable[Message]) -> Iterator[Message]:
     knows_all = True  # of the turn's calls, which they are
     for message in messages:
         if message.role == "assistant":
-            if not said:
+            if not said and open:
                 yield from _missing(open)
                 open = {}
-            if said or any(type(part) is ToolCall for part in message.parts()):
+            if said or _has(message, ToolCall):
                 said.append(message)
             else:
                 yield message
             continue
         if said:
             turn, open = _opened(said)
-            knows_all = not any(type(part) is Opaque for part in turn.parts())
+            knows_all = not _has(turn, Opaque)
             said = []
             yield turn
         result = message.content[0] if message.role == "tool" and message.content else None
@@ -50,14 +50,22 @@ def in_turns(messages: Iterable[Message]) -> Iterator[Message]:
             if not waiting and knows_all:
                 yield Message("user", orphaned(result))
                 continue
-            sent = waiting.popleft() if waiting else result.call_id
+            sent = waiting.pop(0) if waiting else result.call_id
             if sent != result.call_id:
                 message = replace(message, content=(replace(result, call_id=sent),))
         yield message
     if said:
         yield _opened(said)[0]  # nobody has spoken since: whose turn it is, the server is to say
-    else:
+    elif open:
         yield from _missing(open)
+
+
+def _has(message: Message, kind: type) -> bool:
+    if type(message.content) is tuple:
+        for part in message.content:
+            if type(part) is kind:
+                return True
+    return False
 
 
 class Matched:
@@ -105,17 +113,17 @@ def _opened(said: list[Message]) -> tuple[Message, _Open]:
 
     Some servers call everything `call_0`.
     """
-    all_parts = [part for message in said for part in message.parts()]
+    all_parts = said[0].parts() if len(said) == 1 else [part for message in said for part in message.parts()]
     ids = [part.id for part in all_parts if type(part) is ToolCall]
     if len(set(ids)) == len(ids):
         turn = said[0] if len(said) == 1 else Message("assistant", tuple(all_parts), said[0].name)
-        return turn, {one: deque((one,)) for one in ids}
+        return turn, {one: [one] for one in ids}
     open: _Open = {}
     known, numbers = set(ids), Counter[str]()
     parts: list[Part] = []
     for part in all_parts:
         if type(part) is ToolCall:
-            waiting = open.setdefault(part.id, deque())
+            waiting = open.setdefault(part.id, [])
             sent = part.id
             while waiting and sent in known:
                 numbers[part.id] += 1

@@ -42,38 +42,16 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if takes.stops is not None and len(request.stop) > takes.stops:
         raise ProtocolUnsupported(f"{request.model} takes at most {takes.stops} stop sequences", param="stop")
     messages = without_attribution(request.messages)
-    body: dict[str, Any] = {"model": request.model, "messages": list(build_messages(messages, takes))}
+    body: dict[str, Any] = {"model": request.model, "messages": build_messages(messages, takes)}
     tools = _build_tools(request)
     if tools:
         body["tools"] = tools
     body.update(_build_choice(request, takes, tools=bool(tools)))
-    asked = request.reasoning
-    word = effort(asked, takes, tools=bool(tools))
-    sampling = takes.sampling or word == "none"
-    switched_off = takes.toggle and asked is not None and asked.mode == "disabled"
-    optional: dict[str, Any] = {
-        takes.limit: _limit(request.max_output, target.max_output or takes.cap),
-        "temperature": request.temperature if sampling else None,
-        "top_p": request.top_p if sampling else None,
-        "top_k": request.top_k if takes.top_k else None,
-        "stop": list(request.stop) or None,
-        "seed": request.seed,
-        "frequency_penalty": request.frequency_penalty,
-        "presence_penalty": request.presence_penalty,
-        "logit_bias": Raw(request.logit_bias) if request.logit_bias is not None else None,
-        "logprobs": request.logprobs,
-        "top_logprobs": request.top_logprobs,
-        "n": request.choices,
-        "reasoning_effort": word,
-        "thinking": {"type": "disabled"} if switched_off else None,
-        "response_format": _build_shape(request.output) if request.output is not None else None,
-        "verbosity": request.verbosity if takes.verbosity else None,
-        "user": sent_user(request.user) if request.user is not None and takes.user else None,
-        "metadata": dict(request.metadata) or None,
-        "service_tier": request.service_tier if request.service_tier != "standard_only" else None,
-        "prompt_cache_key": request.cache_key,
-    }
-    body.update((name, value) for name, value in optional.items() if value is not None)
+    if request.max_output is not None:
+        body[takes.limit] = _limit(request.max_output, target.max_output or takes.cap)
+    word = effort(request.reasoning, takes, tools=bool(tools))
+    _add_sampling(body, request, takes, idles=word == "none")
+    _add_rest(body, request, takes, word)
     if request.stream:
         body["stream"] = True
         if request.include_usage:  # OpenAI refuses it beside a unary answer, which always has its usage
@@ -84,20 +62,70 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
 def disguised(request: Request) -> Disguises:
     """Return the tools that are sent under another name, or as functions although they take free text."""
     shortened = renamed(request)
-    if dialect(request.model).free_text:
+    if not request.tools or dialect(request.model).free_text:
         return shortened
     free = {sent_name(tool.name): tool for tool in request.tools if isinstance(tool, Tool) and tool.is_free}
     return {**shortened, **free}
 
 
-def _limit(asked: int | None, most: int | None) -> int | None:
+def _limit(asked: int, most: int | None) -> int:
     """Return how much the model may write: agents ask for 64,000 tokens, and a model that cannot refuses."""
-    return asked if asked is None or most is None else min(asked, most)
+    return asked if most is None else min(asked, most)
+
+
+# Member by member, since nearly all of them are not there.
+
+
+def _add_sampling(body: dict[str, Any], request: Request, takes: Dialect, *, idles: bool) -> None:
+    if takes.sampling or idles:
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.top_p is not None:
+            body["top_p"] = request.top_p
+    if takes.top_k and request.top_k is not None:
+        body["top_k"] = request.top_k
+    if request.stop:
+        body["stop"] = list(request.stop)
+    if request.seed is not None:
+        body["seed"] = request.seed
+    if request.frequency_penalty is not None:
+        body["frequency_penalty"] = request.frequency_penalty
+    if request.presence_penalty is not None:
+        body["presence_penalty"] = request.presence_penalty
+    if request.logit_bias is not None:
+        body["logit_bias"] = Raw(request.logit_bias)
+    if request.logprobs is not None:
+        body["logprobs"] = request.logprobs
+    if request.top_logprobs is not None:
+        body["top_logprobs"] = request.top_logprobs
+    if request.choices is not None:
+        body["n"] = request.choices
+
+
+def _add_rest(body: dict[str, Any], request: Request, takes: Dialect, effort: str | None) -> None:
+    if effort is not None:
+        body["reasoning_effort"] = effort
+    if takes.toggle and request.reasoning is not None and request.reasoning.mode == "disabled":
+        body["thinking"] = {"type": "disabled"}
+    if request.output is not None:
+        body["response_format"] = _build_shape(request.output)
+    if takes.verbosity and request.verbosity is not None:
+        body["verbosity"] = request.verbosity
+    if takes.user and request.user is not None:
+        body["user"] = sent_user(request.user)
+    if request.metadata:
+        body["metadata"] = dict(request.metadata)
+    if request.service_tier is not None and request.service_tier != "standard_only":
+        body["service_tier"] = request.service_tier
+    if request.cache_key is not None:
+        body["prompt_cache_key"] = request.cache_key
 
 
 def _build_tools(request: Request) -> list[Any]:
-    renamed(request)  # refuses what could not be told apart
     built: list[Any] = []
+    if not request.tools:
+        return built
+    renamed(request)  # refuses what could not be told apart
     for i, tool in enumerate(request.tools):
         if isinstance(tool, Tool):
             built.append(_build_tool(tool))

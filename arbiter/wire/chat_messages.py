@@ -8,7 +8,7 @@ assistant's message, or all results of its calls with whatever the user adds (SP
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -35,48 +35,68 @@ from arbiter.wire.chat_proofs import DETAILS, Gathered, members_of_call
 from arbiter.wire.json import type_of
 from arbiter.wire.openai_models import Dialect
 from arbiter.wire.openai_names import sent_call_id, sent_name
-from arbiter.wire.openai_parts import bare, file_data, file_name, image_url, joined, sayable
+from arbiter.wire.openai_parts import bare, file_data, file_name, image_url, joined
 from arbiter.wire.results import result_of
 
 BRIDGE = {"role": "assistant", "content": "OK."}
 """What stands between results and the user's words where a server lets only an assistant follow a tool."""
 
 
-def build_messages(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[str, Any]]:
+def build_messages(messages: tuple[Message, ...], dialect: Dialect) -> list[dict[str, Any]]:
     """Return the messages in the order in which they are sent. Errors: ProtocolUnsupported."""
+    built = _ordered(messages, dialect)
+    return built if dialect.user_after_tool else _bridged(built)
+
+
+def _bridged(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    bridged: list[dict[str, Any]] = []
     last = None
-    for built in _ordered(messages, dialect):
-        if last == "tool" and built["role"] not in ("tool", "assistant") and not dialect.user_after_tool:
-            yield BRIDGE
-        yield built
+    for built in messages:
+        if last == "tool" and built["role"] not in ("tool", "assistant"):
+            bridged.append(BRIDGE)
+        bridged.append(built)
         last = built["role"]
+    return bridged
 
 
-def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[dict[str, Any]]:
+def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> list[dict[str, Any]]:
+    ordered: list[dict[str, Any]] = []
     open_calls: set[str] = set()
     held: list[Any] = []  # pictures and files out of tool results
     waiting: list[dict[str, Any]] = []  # what stands between a call and its result
-    for i, message in enumerate(in_turns(messages)):
-        if message.role == "tool":
+    for message in in_turns(messages):
+        role = message.role
+        if role == "tool":
             result = result_of(next(iter(message.parts()), None))
             open_calls.discard(result.call_id)
-            yield _build_result(result, message, held, dialect)
+            ordered.append(_build_result(result, message, held, dialect))
             continue
-        built = _build_said(message, dialect) if message.role == "assistant" else _build_other(message, i, dialect)
-        if open_calls and message.role != "assistant":
+        is_first = not (ordered or waiting)
+        built = _build_said(message, dialect) if role == "assistant" else _build_other(message, is_first, dialect)
+        if open_calls and role != "assistant":
             waiting.append(built)
             continue
         if held:
-            yield {"role": "user", "content": held}
+            ordered.append({"role": "user", "content": held})
             held = []
-        yield from waiting
-        waiting = []
-        yield built
-        if message.role == "assistant":
-            open_calls = {part.id for part in message.parts() if type(part) is ToolCall}
+        if waiting:
+            ordered += waiting
+            waiting = []
+        ordered.append(built)
+        if role == "assistant":
+            open_calls = _calls(message)
     if held:
-        yield {"role": "user", "content": held}
-    yield from waiting
+        ordered.append({"role": "user", "content": held})
+    return ordered + waiting if waiting else ordered
+
+
+def _calls(message: Message) -> set[str]:
+    calls: set[str] = set()
+    if not isinstance(message.content, str):
+        for part in message.content:
+            if type(part) is ToolCall:
+                calls.add(part.id)
+    return calls
 
 
 def _with_name(built: dict[str, Any], message: Message) -> dict[str, Any]:
@@ -85,26 +105,23 @@ def _with_name(built: dict[str, Any], message: Message) -> dict[str, Any]:
     return built
 
 
-def _build_other(message: Message, place: int, dialect: Dialect) -> dict[str, Any]:
+def _build_other(message: Message, is_first: bool, dialect: Dialect) -> dict[str, Any]:
     content = build_content(message.content)
-    if place and message.role in ("system", "developer") and not dialect.system_anywhere and isinstance(content, str):
+    if not is_first and message.role in ("system", "developer") and not dialect.system_anywhere and isinstance(content, str):
         # Moving it to the front would change the beginning of the conversation, and cost its cache.
         return {"role": "user", "content": f"<system>\n{content}\n</system>"}
-    return _with_name({"role": message.role, "content": content}, message)
+    built = {"role": message.role, "content": content}
+    return built if message.name is None else _with_name(built, message)
 
 
 def _build_result(result: ToolResult, message: Message, held: list[Any], dialect: Dialect) -> dict[str, Any]:
     """Return a tool message. It holds text only; anything else goes into `held`."""
     call_id = sent_call_id(result.call_id, dialect)
-    content = result.content
+    content = bare(result.content, FORMAT)
     if not isinstance(content, str):
-        parts = sayable(content, FORMAT)
-        others = [part for part in parts if type(part) is not Text]
-        if others:
-            held.append({"type": "text", "text": f"Attached to the result of {call_id}:"})
-            held += [build_part(part) for part in others]
-        texts = tuple(part for part in parts if type(part) is Text)
-        content = joined(texts) or ("Attached below." if others else "")
+        held.append({"type": "text", "text": f"Attached to the result of {call_id}:"})
+        held += [build_part(part) for part in content if type(part) is not Text]
+        content = joined(tuple(part for part in content if type(part) is Text)) or "Attached below."
     if result.is_error:
         content = f"Error: {content}"  # there is no member for it; the model would take the failure for an answer
     return _with_name({"role": "tool", "tool_call_id": call_id, "content": content}, message)
@@ -126,7 +143,8 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
         if type(part) is ToolCall:
             if proof is None and not calls and dialect.unsigned is not None:
                 proof = f"{{{dialect.unsigned}}}"
-            calls.append(build_call(_sent(part, dialect), proof if dialect.signs else None))
+            id, name = sent_call_id(part.id, dialect), sent_name(part.name)
+            calls.append(_write_call(id, name, part, proof if dialect.signs else None))
             proof = None
         elif type(part) is Thinking:
             spelling = part.spelling if dialect.spells == "the maker's" and part.spelling else dialect.reasoning
@@ -140,13 +158,13 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
             proofs.append(part.data)
         elif part.place == "call":
             proof = part.data  # for a block of Anthropic's there is no place
-    content = build_content(tuple(said))
+    content = build_content(said)
     built["content"] = content if content else None if calls or refusals else ""
     if refusals:
         built["refusal"] = "".join(refusals)
     if calls and not thoughts and dialect.wants_reasoning and dialect.reasoning is not None:
         thoughts[dialect.reasoning] = []  # a turn from before, or of another model: they want the member at least
-    members = Gathered(proofs).members() if dialect.signs else {}
+    members = Gathered(proofs).members() if proofs and dialect.signs else {}
     if DETAILS not in members or dialect.wants_reasoning:  # else they hold the text, too
         built.update((spelling, "".join(texts)) for spelling, texts in thoughts.items())
     built.update(members)
@@ -155,21 +173,21 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
     return _with_name(built, message)
 
 
-def _sent(call: ToolCall, dialect: Dialect) -> ToolCall:
-    return ToolCall(sent_call_id(call.id, dialect), sent_name(call.name), call.arguments, is_free=call.is_free)
-
-
 def build_call(call: ToolCall, proof: str | None = None) -> dict[str, Any]:
     """Return one call; `proof` is what its server wants back with it."""
-    built: dict[str, Any] = {"id": call.id, "type": "custom" if call.is_free else "function"}
+    return _write_call(call.id, call.name, call, proof)
+
+
+def _write_call(id: str, name: str, call: ToolCall, proof: str | None) -> dict[str, Any]:
+    built: dict[str, Any]
     if call.is_free:
-        built["custom"] = {"name": call.name, "input": call.arguments}
+        built = {"id": id, "type": "custom", "custom": {"name": name, "input": call.arguments}}
     else:
-        built["function"] = {"name": call.name, "arguments": call.arguments}
+        built = {"id": id, "type": "function", "function": {"name": name, "arguments": call.arguments}}
     return {**built, **members_of_call(proof)} if proof is not None else built
 
 
-def build_content(content: str | tuple[Part, ...]) -> str | list[Any]:
+def build_content(content: str | Sequence[Part]) -> str | list[Any]:
     """Return content in the shape that it needs: a bare string where all of it is text (SPEC 2.4).
 
     Several texts are one string with blank lines between them: many servers take an array from users only, or never.

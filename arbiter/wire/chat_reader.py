@@ -20,7 +20,6 @@ from msgspec import Raw
 
 from arbiter._speedups import carry, nesting, reduce, sse
 from arbiter.errors import ErrorClass, Garbled, InStreamError
-from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     Ended,
@@ -29,6 +28,7 @@ from arbiter.model import (
     Finished,
     RefusalDelta,
     Started,
+    Text,
     TextDelta,
     ThinkingDelta,
     ThinkingRedacted,
@@ -144,14 +144,13 @@ class ChatReader(EventReader):
             return
         self._read_chunk(name, decoded(_CHUNK, payload, "chunk of a chat completion"), payload, events)
 
-    def read_answer(self, body: bytes) -> list[Event]:
-        """Return the events of a unary answer, in order and whole.
+    def read_answer(self, found: _Chunk, body: bytes) -> list[Event]:
+        """Return the events of a unary answer, in order and whole; `found` is what `body` was decoded to.
 
         Errors: Garbled where it is none of this format.
         """
         events: list[Event] = []
-        _check_width(body)
-        self._read_chunk(b"", decoded(_CHUNK, body, "chat completion", MAX_ANSWER_VALUES), body, events)
+        self._read_chunk(b"", found, body, events)
         if not self._has_choice and not any(type(event) is Failed for event in events):
             raise Garbled("the upstream's answer has no choices")
         return self._admitted(events) + self.read(b"", b"[DONE]")
@@ -169,8 +168,7 @@ class ChatReader(EventReader):
             self._has_started = True
             id = word(chunk.id)
             self._calls.name_after(id)
-            tier = word(chunk.service_tier)
-            events.append(Started(id, word(chunk.model), Usage(service_tier=tier) if tier is not None else None))
+            events.append(Started(id, word(chunk.model), _of_tier(chunk)))
         if choice is not None:
             self._has_choice = True
             self._read_choice(choice, events)
@@ -311,4 +309,58 @@ def parse_answer(body: bytes) -> Answer:
 
     Errors: Garbled where it is none of this format; InStreamError where a 200 holds an error object.
     """
-    return collect(ChatReader().read_answer(body))
+    _check_width(body)
+    found = decoded(_CHUNK, body, "chat completion", MAX_ANSWER_VALUES)
+    plain = _plain(found)
+    if plain is not None:
+        return plain
+    reader = ChatReader()
+    return reader.answer(reader.read_answer(found, body))
+
+
+_UNSAID = (ABSENT, Raw(b"null"))
+
+
+def _plain(found: _Chunk) -> Answer | None:
+    """Return an answer of nothing but text that came to an end, as most do: all that makes the reader so long is for
+    others. None where there is anything else in it."""
+    choice = found.choices[0] if found.choices and len(found.choices) == 1 else None
+    said = choice.message if choice is not None else None
+    if choice is None or said is None or choice.delta is not None or choice.index:
+        return None
+    text, reason = said.content, choice.finish_reason
+    if type(text) is not str or not text or type(reason) is not str or not reason or reason in _FAILED:
+        return None
+    if not (
+        (said.refusal is None or said.refusal == "")
+        and said.reasoning_content in _UNSAID
+        and said.reasoning in _UNSAID
+        and said.reasoning_details in _UNSAID
+        and said.extra_content in _UNSAID
+        and not said.tool_calls
+        and said.function_call is None
+        and choice.logprobs in _UNSAID
+        and choice.usage in _UNSAID
+        and choice.error in _UNSAID
+        and found.object == "chat.completion"
+        and found.type is None
+        and found.x_groq is None
+        and found.error in _UNSAID
+    ):
+        return None
+    usage, counted = _of_tier(found), read_usage(present(found.usage))
+    if counted is not None:
+        usage = counted if usage is None else usage.merged(counted)
+    return Answer(
+        id=word(found.id),
+        model=word(found.model),
+        parts=(Text(text),),
+        finish=finish_of(reason, has_calls=False),
+        usage=usage,
+    )
+
+
+def _of_tier(found: _Chunk) -> Usage | None:
+    """Return what is known of the usage before anything is counted."""
+    tier = word(found.service_tier)
+    return Usage(service_tier=tier) if tier is not None else None

@@ -16,7 +16,6 @@ from msgspec import Raw
 
 from arbiter._speedups import reduce, sse
 from arbiter.errors import ErrorClass, Garbled, InStreamError
-from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -271,4 +270,5 @@ def parse_answer(body: bytes) -> Answer:
     found = decoded(_BODY, body, "Converse answer")
     if found.output is None:
         raise Garbled("the upstream's answer has no output")
-    return collect(ConverseReader().read_answer(found))
+    reader = ConverseReader()
+    return reader.answer(reader.read_answer(found))

@@ -45,15 +45,22 @@ def as_functions(request: Request) -> Request:
 
     Shapes: the very same request where there is neither. The grammar is told in words: most models keep to it.
     """
-    tools = tuple(_function(tool) if isinstance(tool, Tool) and tool.is_free else tool for tool in request.tools)
-    messages = tuple(map(_with_json, request.messages))
-    if all(map(_same, messages, request.messages)) and all(map(_same, tools, request.tools)):
+    if not _has_free_text(request):
         return request
-    return replace(request, tools=tools, messages=messages)
+    tools = tuple(_function(tool) if isinstance(tool, Tool) and tool.is_free else tool for tool in request.tools)
+    return replace(request, tools=tools, messages=tuple(map(_with_json, request.messages)))
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other
+def _has_free_text(request: Request) -> bool:
+    for tool in request.tools:
+        if type(tool) is Tool and tool.is_free:
+            return True
+    for message in request.messages:
+        if not isinstance(message.content, str):
+            for part in message.content:
+                if type(part) is ToolCall and part.is_free:
+                    return True
+    return False
 
 
 def _function(tool: Tool) -> Tool:

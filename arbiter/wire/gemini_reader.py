@@ -24,7 +24,6 @@ from msgspec import Raw
 
 from arbiter._speedups import nesting, reduce, sse
 from arbiter.errors import ErrorClass, Garbled, InStreamError
-from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -218,4 +217,6 @@ def parse_answer(body: bytes) -> Answer:
         events += reader._admitted(found)
     if reader.finish_word is None:
         reader.finish_word = "STOP"  # a whole answer is over, whatever it says
-    return collect(events if reader.order.closed else [*events, *reader._admitted(reader.closing())])
+    if not reader.order.closed:
+        events += reader._admitted(reader.closing())
+    return reader.answer(events)

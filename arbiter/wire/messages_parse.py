@@ -10,10 +10,11 @@ user message with whatever the user added, become messages of role `tool`, one e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from arbiter.errors import BadRequest
 from arbiter.model import (
@@ -28,6 +29,7 @@ from arbiter.model import (
     Reasoning,
     RedactedThinking,
     Request,
+    Role,
     SealedThinking,
     Text,
     Thinking,
@@ -36,7 +38,7 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
-from arbiter.wire.json import ABSENT, blame, check_text, decode, decode_sliced, encode, present
+from arbiter.wire.json import ABSENT, LONG_BYTES, blame, check_text, decode, decode_sliced, encode, present
 from arbiter.wire.messages_opaque import is_needless, told
 from arbiter.wire.vault import UNSIGNED, is_sealed
 
@@ -132,7 +134,7 @@ class _Metadata(msgspec.Struct):
 class _Request(msgspec.Struct, Generic[B]):
     model: str
     messages: list[_Message[B]]
-    system: str | list[Raw] | None = None
+    system: str | list[B] | None = None
     max_tokens: int | None = None  # absent in count_tokens
     tools: list[Raw] | None = None
     tool_choice: _ToolChoice | None = None
@@ -148,6 +150,7 @@ class _Request(msgspec.Struct, Generic[B]):
     stream: bool | None = None
 
 
+_NO_CONFIG = _OutputConfig()
 _REQUEST = msgspec.json.Decoder(_Request[_Block])
 _TURNS = msgspec.json.Decoder(list[_Message[_Block]])
 _LOOSE_REQUEST = msgspec.json.Decoder(_Request[Raw])
@@ -158,7 +161,7 @@ _TYPED = msgspec.json.Decoder(_Typed)
 
 
 class _Strange(Exception):
-    """A decoded block is of no type that we know, so its bytes are wanted."""
+    """A decoded block is of no type that we know, so its bytes are wanted; or a role is, and its place is."""
 
 
 def parse_request(members: Mapping[str, Raw]) -> Request:
@@ -171,29 +174,26 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     # Long conversations are decoded in one go, in half the time, as long as every block is of a type that we know and
     # nothing is wrong. Else block by block: that keeps the bytes of what is unknown, and tells which block has a fault.
     try:
-        sliced = decode_sliced(members, "messages", _REQUEST, _TURNS)
+        sliced = decode_sliced(members, "messages", _REQUEST, _TURNS) if len(body) > LONG_BYTES else None
         if sliced is None:
-            return _parse(_REQUEST.decode(body))
-        sliced[0].messages = sliced[1]
-        return _parse(sliced[0])
+            typed = _REQUEST.decode(body)
+        else:
+            typed, typed.messages = sliced
+        return _parse(typed, _conversation(typed))
     except (msgspec.DecodeError, RecursionError, _Strange):
-        return _parse(decode(_LOOSE_REQUEST, body))
+        loose = decode(_LOOSE_REQUEST, body)
+        return _parse(loose, _loose_conversation(loose))
 
 
-def _parse(body: _Request[_Block] | _Request[Raw]) -> Request:
-    messages: list[Message] = []
-    if body.system:
-        messages.append(Message("system", _parse_content(body.system, "system")))
-    turns: Sequence[_Message[_Block] | _Message[Raw]] = body.messages
-    for i, message in enumerate(turns):
-        messages += _parse_message(message, f"messages[{i}]")
-    choice, config = body.tool_choice, body.output_config or _OutputConfig()
+def _parse(body: _Request[_Block] | _Request[Raw], messages: list[Message]) -> Request:
+    choice, config = body.tool_choice, body.output_config or _NO_CONFIG
     shape = config.format if config.format is not None else body.output_format
     disabled = choice.disable_parallel_tool_use if choice is not None else None
-    return Request(
+    # With more than fifteen keywords the interpreter makes a dictionary first, which costs three times as much.
+    request = Request(
         model=body.model,
         messages=tuple(messages),
-        tools=tuple(_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(body.tools or ())),
+        tools=tuple([_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(body.tools)]) if body.tools else (),
         tool_choice=_parse_choice(choice) if choice is not None else None,
         parallel_tools=not disabled if disabled is not None else None,
         max_output=body.max_tokens,
@@ -202,69 +202,104 @@ def _parse(body: _Request[_Block] | _Request[Raw]) -> Request:
         top_k=body.top_k,
         stop=tuple(body.stop_sequences or ()),
         reasoning=_parse_reasoning(body.thinking, config.effort),
-        output=_parse_shape(shape) if shape is not None else None,
         user=body.metadata.user_id if body.metadata is not None else None,
         service_tier=body.service_tier,
         stream=bool(body.stream),
         include_usage=True,  # this format always reports it
     )
+    output = _parse_shape(shape) if shape is not None else None
+    return request if output is None else replace(request, output=output)
 
 
-def _parse_content(content: str | Sequence[_Block | Raw], path: str) -> str | tuple[Part, ...]:
+def _conversation(body: _Request[_Block]) -> list[Message]:
+    """Return all that was said, where nothing is wrong or unknown. Errors: _Strange."""
+    messages: list[Message] = []
+    if body.system:
+        messages.append(Message("system", _parts(body.system)))
+    for message in body.messages:
+        if message.role not in ROLES:
+            raise _Strange
+        _add(message.role, _parts(message.content), messages)
+    return messages
+
+
+def _loose_conversation(body: _Request[Raw]) -> list[Message]:
+    """Return all that was said. Errors: BadRequest."""
+    messages: list[Message] = []
+    if body.system:
+        messages.append(Message("system", _parse_content(body.system, "system")))
+    for i, message in enumerate(body.messages):
+        path = f"messages[{i}]"
+        if message.role not in ROLES:
+            raise BadRequest(f"{path}.role: expected `user`, `assistant` or `system`", param=f"{path}.role")
+        _add(message.role, _parse_content(message.content, f"{path}.content"), messages)
+    return messages
+
+
+def _add(role: str, content: str | tuple[Part, ...], messages: list[Message]) -> None:
+    """Add one turn: the results in it, and what else there is."""
+    if not isinstance(content, str):
+        count = len(messages)
+        for part in content:
+            if type(part) is ToolResult:
+                messages.append(Message("tool", (part,)))
+        if len(messages) > count:
+            content = tuple([part for part in content if type(part) is not ToolResult])
+            if not content:
+                return
+    messages.append(Message(cast(Role, role), content))
+
+
+def _parts(content: str | list[_Block]) -> str | tuple[Part, ...]:
+    """Return decoded content. Errors: _Strange."""
+    if isinstance(content, str):
+        return content
+    parts: list[Part] = []
+    for block in content:
+        part = _part(block, "")
+        if part is None:
+            raise _Strange
+        parts.append(part)
+    return tuple(parts)
+
+
+def _parse_content(content: str | Sequence[Raw], path: str) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
     return tuple([_parse_block(one, f"{path}[{i}].") for i, one in enumerate(content)])
 
 
-def _parse_message(message: _Message[_Block] | _Message[Raw], path: str) -> list[Message]:
-    role = message.role
-    if role not in ROLES:
-        raise BadRequest(f"{path}.role: expected `user`, `assistant` or `system`", param=f"{path}.role")
-    content = _parse_content(message.content, f"{path}.content")
-    if isinstance(content, str):
-        return [Message(role, content)]  # type: ignore[arg-type]  # one of ROLES
-    results = [Message("tool", (part,)) for part in content if type(part) is ToolResult]
-    if len(results) == len(content) > 0:
-        return results
-    rest = tuple([part for part in content if type(part) is not ToolResult]) if results else content
-    return [*results, Message(role, rest)]  # type: ignore[arg-type]  # one of ROLES
-
-
-def _parse_block(one: _Block | Raw, path: str) -> Part:
+def _parse_block(raw: Raw, path: str) -> Part:
     """Return one content block. A type that we do not know, or that lacks its own member, is Opaque."""
-    block: _Block | _LooseBlock
-    if isinstance(one, _Block):
-        block = one
-    else:
-        try:
-            block = decode(_LOOSE_BLOCK, one, path)
-        except BadRequest:
-            kind = _kind_of(one)
-            if kind is None or kind in BLOCKS:
-                raise
-            return _opaque(kind, one, path)  # another type may hold anything under the same name
+    try:
+        block = decode(_LOOSE_BLOCK, raw, path)
+    except BadRequest:
+        kind = _kind_of(raw)
+        if kind is None or kind in BLOCKS:
+            raise
+        return _opaque(kind, raw, path)  # another type may hold anything under the same name
+    return _part(block, path) or _opaque(block.type, raw, path)
+
+
+def _part(block: _Block | _LooseBlock, path: str) -> Part | None:
+    """Return one content block; None where its type is not known, or its own member is not there."""
     cache = CacheMark(block.cache_control.ttl) if block.cache_control is not None else None
-    part: Part | None = None
-    if block.type == "text" and block.text is not None:
-        part = Text(block.text, cache)
-    elif block.type == "tool_use" and block.id is not None and block.name is not None:
-        part = ToolCall(block.id, block.name, (present(block.input) or b"{}").decode(), cache)
-    elif block.type == "tool_result" and block.tool_use_id is not None:
-        content = _parse_content(_said(block, path), f"{path}content")
-        part = ToolResult(block.tool_use_id, content, block.is_error, cache)
-    elif block.type == "thinking" and block.thinking is not None:
-        part = Thinking(block.thinking, None if block.signature in ("", UNSIGNED) else block.signature)
-    elif block.type == "redacted_thinking" and block.data is not None:
-        part = SealedThinking(block.data) if is_sealed(block.data) else RedactedThinking(block.data)
-    elif block.source is not None and block.type == "image":
-        part = _parse_image(block.source, cache)
-    elif block.source is not None and block.type == "document":
-        part = _parse_document(block.source, block.title, cache)
-    if part is not None:
-        return part
-    if isinstance(one, _Block):
-        raise _Strange
-    return _opaque(block.type, one, path)
+    kind = block.type
+    if kind == "text" and block.text is not None:
+        return Text(block.text, cache)
+    if kind == "tool_use" and block.id is not None and block.name is not None:
+        return ToolCall(block.id, block.name, (present(block.input) or b"{}").decode(), cache)
+    if kind == "tool_result" and block.tool_use_id is not None:
+        return ToolResult(block.tool_use_id, _said(block, path), block.is_error, cache)
+    if kind == "thinking" and block.thinking is not None:
+        return Thinking(block.thinking, None if block.signature in ("", UNSIGNED) else block.signature)
+    if kind == "redacted_thinking" and block.data is not None:
+        return SealedThinking(block.data) if is_sealed(block.data) else RedactedThinking(block.data)
+    if block.source is not None and kind == "image":
+        return _parse_image(block.source, cache)
+    if block.source is not None and kind == "document":
+        return _parse_document(block.source, block.title, cache)
+    return None
 
 
 _OPENAIS = {  # and what is written here in their place
@@ -281,10 +316,12 @@ def _opaque(kind: str, raw: Raw, path: str) -> Opaque:
     return Opaque(FORMAT, bytes(raw), told(kind, raw))
 
 
-def _said(result: _Block | _LooseBlock, path: str) -> str | Sequence[_Block | Raw]:
-    if isinstance(result, _Block):
-        return result.content or ""
-    return decode(_CONTENT, present(result.content) or b'""', f"{path}content")
+def _said(result: _Block | _LooseBlock, path: str) -> str | tuple[Part, ...]:
+    if type(result) is _Block:
+        return _parts(result.content or "")
+    assert type(result) is _LooseBlock
+    path = f"{path}content"
+    return _parse_content(decode(_CONTENT, present(result.content) or b'""', path), path)
 
 
 def _kind_of(raw: Raw) -> str | None:

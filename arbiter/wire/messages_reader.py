@@ -24,7 +24,6 @@ from msgspec import Raw
 
 from arbiter._speedups import carry, reduce, sse
 from arbiter.errors import Garbled
-from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -282,4 +281,5 @@ def parse_answer(body: bytes) -> Answer:
         if found.type == "error" or is_said(found.error):
             raise faults.in_stream(body)
         raise Garbled("the upstream's answer has no content")
-    return collect(MessagesReader().read_answer(found))
+    reader = MessagesReader()
+    return reader.answer(reader.read_answer(found))

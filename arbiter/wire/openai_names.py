@@ -36,7 +36,9 @@ def renamed(request: Request) -> dict[str, Tool]:
 
     Errors: BadRequest where two tools would be sent under one name.
     """
-    tools = [tool for tool in request.tools if isinstance(tool, Tool)]
+    if not request.tools:
+        return {}
+    tools = [tool for tool in request.tools if type(tool) is Tool]
     shortened = {sent: tool for tool in tools if (sent := sent_name(tool.name)) != tool.name}
     if shortened and not shortened.keys().isdisjoint(tool.name for tool in tools):
         raise BadRequest("two tools have names that cannot be told apart in 64 characters", param="tools")

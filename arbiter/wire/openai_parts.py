@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from arbiter.model import CacheMark, File, Image, Opaque, Part, Text
 from arbiter.wire.inline import data_url, text_in
 
 
-def sayable(parts: tuple[Part, ...], format: str) -> list[Part]:
+def sayable(parts: Sequence[Part], format: str) -> list[Part]:
     """Return the parts with text in place of what can be said as text, and without those that say nothing.
 
     OpenAI takes PDFs as files, and few other servers take any: what is text leaves as text.
@@ -27,7 +29,7 @@ def joined(texts: tuple[Text, ...]) -> str:
     return "\n\n".join(part.text for part in texts)
 
 
-def bare(content: str | tuple[Part, ...], format: str) -> str | list[Part]:
+def bare(content: str | Sequence[Part], format: str) -> str | list[Part]:
     """Return content as the one string that it is, where all of it is text (SPEC 2.4), else as what can be said."""
     if isinstance(content, str):
         return content

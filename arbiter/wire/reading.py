@@ -17,7 +17,8 @@ import msgspec
 from arbiter._speedups import nesting, reduce, sse
 from arbiter._speedups.py.carry import is_event
 from arbiter.errors import Cut, Garbled
-from arbiter.model import Ended, Event, Failed, Started
+from arbiter.fold import folded
+from arbiter.model import Answer, Ended, Event, Failed, Started
 from arbiter.order import Order, Stage
 from arbiter.wire.json import present
 from arbiter.wire.moulds import Carrier, Mould
@@ -116,6 +117,16 @@ class EventReader(ABC):
     def closing(self) -> list[Event]:
         """Return what ends a stream whose model has finished, where the bytes break off behind that."""
         return [Ended()]
+
+    def answer(self, events: list[Event]) -> Answer:
+        """Fold what this reader read of a whole answer: `fold.collect` without asking for the order again.
+
+        Errors: the answer's own error where it failed; Garbled where it never ended.
+        """
+        answer = folded(events)
+        if not self.order.closed:
+            raise Garbled("the stream never ended")
+        return answer
 
     def _drained(self) -> list[Event]:
         events: list[Event] = []

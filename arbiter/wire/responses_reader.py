@@ -22,7 +22,6 @@ from msgspec import Raw
 
 from arbiter._speedups import nesting, reduce, sse
 from arbiter.errors import Garbled
-from arbiter.fold import collect
 from arbiter.model import (
     Answer,
     CallDelta,
@@ -381,4 +380,5 @@ def parse_answer(body: bytes) -> Answer:
 
     Errors: Garbled where it is none of this format; InStreamError where a 200 holds a failed response.
     """
-    return collect(ResponsesReader().read_answer(body))
+    reader = ResponsesReader()
+    return reader.answer(reader.read_answer(body))

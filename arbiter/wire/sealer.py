@@ -19,12 +19,15 @@ from hashlib import sha256
 import msgspec
 
 from arbiter.model import (
+    Answer,
     CallDelta,
     CallStarted,
     Event,
     Finished,
+    RedactedThinking,
     RefusalDelta,
     TextDelta,
+    Thinking,
     ThinkingDelta,
     ThinkingRedacted,
     ThinkingSealed,
@@ -41,6 +44,11 @@ _MOST_MOVED_BYTES = 256 << 10
 _STRING_BYTES = 64  # what one costs beside its text
 _TEXT, _REASONING_CONTENT, _REASONING, _CALL = "text", "reasoning_content", "reasoning", "call"
 _OF_THOUGHTS = (ThinkingDelta, ThinkingSigned, ThinkingRedacted)
+
+
+def may_seal(answer: Answer) -> bool:
+    """Whether there is anything in a whole answer for which it must be taken through a `Sealer`."""
+    return any(type(part) is Thinking or type(part) is RedactedThinking for part in answer.parts)
 
 
 class Sealer:
