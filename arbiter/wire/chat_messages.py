@@ -107,7 +107,8 @@ def _with_name(built: dict[str, Any], message: Message) -> dict[str, Any]:
 
 def _build_other(message: Message, is_first: bool, dialect: Dialect) -> dict[str, Any]:
     content = build_content(message.content)
-    if not is_first and message.role in ("system", "developer") and not dialect.system_anywhere and isinstance(content, str):
+    is_late = not is_first and message.role in ("system", "developer")
+    if is_late and not dialect.system_anywhere and isinstance(content, str):
         # Moving it to the front would change the beginning of the conversation, and cost its cache.
         return {"role": "user", "content": f"<system>\n{content}\n</system>"}
     built = {"role": message.role, "content": content}
