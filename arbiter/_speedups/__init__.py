@@ -12,10 +12,23 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from arbiter._speedups.py import carry, chain, eventstream, h1, nesting, reduce, rows, sock, sse, usage, vectors
+    from arbiter._speedups.py import (
+        carry,
+        chain,
+        eventstream,
+        exchange,
+        h1,
+        nesting,
+        reduce,
+        rows,
+        sock,
+        sse,
+        usage,
+        vectors,
+    )
 
-__all__ = ["SIDE", "carry", "chain", "eventstream", "h1", "nesting", "reduce", "rows", "sock", "sse", "usage",
-           "vectors"]  # fmt: skip
+__all__ = ["SIDE", "carry", "chain", "eventstream", "exchange", "h1", "nesting", "reduce", "rows", "sock", "sse",
+           "usage", "vectors"]  # fmt: skip
 
 SIDE = "py" if os.environ.get("ARBITER_PURE") == "1" else "c"
 """Which side this process runs on: "c", or "py" under `ARBITER_PURE=1`."""

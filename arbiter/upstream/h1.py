@@ -2,7 +2,7 @@
 
 The request leaves in one write. The answer is pushed: socket callback, `feed`, `Exchange.push`; the only await is the
 exchange's head. All connections of a worker read into one shared arena: a read is parsed, and its body bytes copied
-out, before the callback returns, so an open stream owns no buffer.
+out, before the callback returns, so an open stream owns no buffer. That much is in `LinkCore`, which is compiled.
 
 A connection is *in use* (it has an exchange), *draining* (its exchange let go before the end), *idle*, or closed.
 While in use it holds its origin's slot; idle and draining, the pool does.
@@ -15,67 +15,25 @@ import socket
 import ssl
 from typing import cast
 
-from .._speedups import h1
-from ..clock import monotonic
-from ..errors import ArbiterError, Cut, Garbled, Unreachable
-from ..pieces import Body, Pieces
+from .._speedups import exchange, h1
+from ..errors import ArbiterError, Cut, Unreachable
 from .exchange import Exchange
-from .pool import DRAIN_BYTES, Origin
+from .pool import DRAIN_BYTES
 
-HEAD, BODY, DONE, FAILED = h1.HEAD, h1.BODY, h1.DONE, h1.FAILED
+HEAD, BODY, DONE = h1.HEAD, h1.BODY, h1.DONE
 
 READ_BYTES = 64 << 10
 """The most that one read takes, and so the most that one `push` hands on."""
-
-# Up to here one copy is cheaper than a second buffer in the write.
-_JOIN_BYTES = 32 << 10
 
 
 class Stale(Exception):
     """A kept connection turned out dead before a byte of the answer came: the request may go out once more."""
 
 
-class H1(h1.H1Core, asyncio.BufferedProtocol):
-    """One HTTP/1.1 connection, used by one exchange after the other."""
+class H1(exchange.LinkCore, asyncio.BufferedProtocol):
+    """One HTTP/1.1 connection: what befalls it beside the answers that come and go as they should."""
 
-    __slots__ = ("_allowance", "_arena", "_exchange", "_origin", "_reading", "_slot", "served", "transport")
-
-    def __init__(self, origin: Origin, arena: memoryview) -> None:
-        super().__init__()
-        self.transport: asyncio.Transport | None = None
-        self.served = 0
-        self._origin = origin
-        self._arena = arena
-        self._exchange: Exchange | None = None
-        self._allowance = 0
-        self._reading = True
-        self._slot = True
-
-    # ------------------------------------------------------------------------------------- for the transport
-
-    def start(self, exchange: Exchange, head: bytes, body: Body, bodyless: bool) -> None:
-        """Send a request; its answer goes to `exchange`."""
-        self.begin(bodyless)
-        self.served += 1
-        self._exchange = exchange
-        transport = self.transport
-        if transport is None:
-            self._lost(None)
-        elif isinstance(body, Pieces):
-            transport.writelines((head, *body.pieces))
-        elif len(body) <= _JOIN_BYTES:
-            transport.write(head + body)
-        else:
-            transport.writelines((head, body))
-
-    def give_slot(self) -> bool:
-        """Hand the slot to the caller; True if there was one to hand."""
-        had, self._slot = self._slot, False
-        return had
-
-    def take_slot(self) -> None:
-        """The pool gave this connection out again."""
-        self._slot = True
+    __slots__ = ()
 
     # ------------------------------------------------------------------------------------- for the exchange
 
@@ -106,9 +64,6 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------------------------- for the pool
 
-    def is_usable(self) -> bool:
-        return self.transport is not None and not self.transport.is_closing()
-
     def dismiss(self) -> None:
         transport, self.transport = self.transport, None
         if transport is not None:
@@ -119,24 +74,6 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._arena
-
-    def buffer_updated(self, nbytes: int) -> None:
-        exchange = self._exchange
-        if exchange is None:
-            self._unasked(nbytes)
-            return
-        was = self.state
-        body = self.feed(self._arena, nbytes)
-        if was == self.state:
-            if was == BODY:
-                exchange.last_activity = monotonic()
-                if body:
-                    exchange.push(body)
-            return
-        self._turn(exchange, was, body)
-
     def eof_received(self) -> bool:
         self._lost(None, orderly=True)
         return False
@@ -145,40 +82,6 @@ class H1(h1.H1Core, asyncio.BufferedProtocol):
         self._lost(exc)
 
     # ------------------------------------------------------------------------------------- inside
-
-    def _turn(self, exchange: Exchange, was: int, body: bytes) -> None:
-        """A read that brought the head, the end, or a fault: tell the exchange, in this order."""
-        if was == HEAD and self.answered:
-            try:
-                exchange.on_head(self.status, self.headers, self.length, self.eof_delimited, self.encoding)
-            except ArbiterError as error:
-                self._break(exchange, b"", error)
-                return
-        if self.state == FAILED:
-            fault = Garbled(f"the upstream's answer is not proper HTTP: {self.fault}")
-            self._break(exchange, body, fault)
-        elif self.state == DONE:
-            # Kept before the last bytes are given out: what the reader does with them cannot concern us any more.
-            self._exchange = None
-            exchange.part()
-            self._keep_or_close()
-            if body:
-                exchange.push(body)
-            exchange.end(None)
-        elif body:
-            exchange.push(body)
-
-    def _keep_or_close(self) -> None:
-        """The answer is complete and the exchange is gone: keep the connection if it may carry another."""
-        transport = self.transport
-        # A request that is still being written was answered too early for the next one to follow it.
-        if transport is None or not self.keep_alive or transport.is_closing() or transport.get_write_buffer_size():
-            self.abort()
-            return
-        if not self._reading:
-            self.resume()
-        self._slot = False
-        self._origin.keep(self)
 
     def _unasked(self, nbytes: int) -> None:
         """Bytes that no exchange waits for: a drain's, or those of an idle connection, which then goes."""

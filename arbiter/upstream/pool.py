@@ -24,6 +24,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Protocol
 
+from .._speedups import exchange
 from ..clock import monotonic
 from ..errors import TimedOut
 
@@ -43,30 +44,13 @@ class Poolable(Protocol):
         """Close it; the pool has taken its slot."""
 
 
-class Origin:
+class Origin(exchange.OriginCore):
     """All connections that reach one place in one way (scheme, host, port, socket, proxy, TLS identity, protocol)."""
 
-    __slots__ = ("_pool", "draining", "hopers", "idle", "idle_for_s", "max_connections", "max_idle", "open", "waiters")
+    __slots__ = ()
 
     def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self.max_connections = 1
-        self.max_idle = 0
-        self.idle_for_s = 0.0
-        self.open = 0
-        self.idle: dict[Poolable, float] = {}
-        self.draining: dict[Poolable, float] = {}
-        self.waiters: OrderedDict[asyncio.Future[Poolable | None], None] = OrderedDict()
-        self.hopers: OrderedDict[asyncio.Future[Poolable | None], None] = OrderedDict()
-
-    def limit(self, max_connections: int, max_idle: int, idle_for_s: float) -> None:
-        """The limits now in force; a reload may have moved them, and a raised cap lets waiters in."""
-        self.max_idle = max_idle
-        self.idle_for_s = idle_for_s
-        if max_connections != self.max_connections:
-            self.max_connections = max_connections
-            while self.open < max_connections and self._grant(self.waiters, None):
-                self.open += 1
+        super().__init__(pool, OrderedDict(), OrderedDict())
 
     async def acquire(self, queue_s: float) -> Poolable | None:
         """A connection, newest first, or None with the slot to open one. `queue_s` 0: wait without limit.
@@ -107,26 +91,6 @@ class Origin:
                 timer.cancel()
         return granted
 
-    def try_acquire(self) -> Poolable | None:
-        """The newest idle connection if nobody is ahead of us: `acquire` without its coroutine."""
-        return None if self.waiters else self._pop()
-
-    def keep(self, connection: Poolable) -> None:
-        """The connection is ready for another request."""
-        if self.draining:
-            self.draining.pop(connection, None)
-        if (self.waiters and self._grant(self.waiters, connection)) or (
-            self.hopers and self._grant(self.hopers, connection)
-        ):
-            return
-        if len(self.idle) < self.max_idle and self.open <= self.max_connections:
-            self.idle[connection] = monotonic()
-            if not self._pool.watching:
-                self._pool.watch()
-        else:
-            connection.dismiss()
-            self.free()
-
     def drain(self, connection: Poolable) -> None:
         """The connection still has something to read; `keep` or `lost` follows, or the sweeper ends it."""
         self.draining[connection] = monotonic() + DRAIN_S
@@ -166,15 +130,6 @@ class Origin:
             self.lost(connection)
             connection.dismiss()
 
-    def _pop(self) -> Poolable | None:
-        while self.idle:
-            connection, _ = self.idle.popitem()
-            if connection.is_usable():
-                return connection
-            connection.dismiss()
-            self.free()
-        return None
-
     async def _wait(self, queue: OrderedDict[asyncio.Future[Poolable | None], None], limit_s: float) -> Poolable | None:
         future: asyncio.Future[Poolable | None] = asyncio.get_running_loop().create_future()
         timer = asyncio.get_running_loop().call_later(limit_s, _settle, future)
@@ -188,6 +143,20 @@ class Origin:
         finally:
             queue.pop(future, None)
             timer.cancel()
+
+    def _let_in(self) -> None:
+        while self.open < self.max_connections and self._grant(self.waiters, None):
+            self.open += 1
+
+    def _pass_or_close(self, connection: Poolable) -> None:
+        if self._grant(self.waiters, connection) or self._grant(self.hopers, connection):
+            return
+        if len(self.idle) < self.max_idle and self.open <= self.max_connections:
+            self.idle[connection] = monotonic()
+            self._pool.watch()
+        else:
+            connection.dismiss()
+            self.free()
 
     def _pass_on(self, granted: Poolable | None) -> None:
         if granted is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ..clock import monotonic, monotonic_ns
@@ -53,6 +53,15 @@ class _Place:
     endpoint: Endpoint
     origin: Origin
     host: str
+    is_rare: bool  # reached by another way than a direct connection of HTTP/1.1
+    paces: dict[bool, tuple[Budgets, float]] = field(default_factory=dict)  # of streams and others, the last seen
+
+    def pace(self, budgets: Budgets, stream: bool) -> float:
+        """How often to look at an exchange, in seconds."""
+        known = self.paces.get(stream)
+        if known is None or known[0] is not budgets:
+            known = self.paces[stream] = budgets, _interval(budgets, stream, self.is_rare)
+        return known[1]
 
 
 class Transport:
@@ -91,10 +100,9 @@ class Transport:
         if place is None or place.endpoint is not endpoint:
             place = self._place(endpoint)
         head = request_head(place.host, out)
-        origin = place.origin
+        origin, rare = place.origin, place.is_rare
         origin.limit(max_connections, idle_connections, idle_for_s)
-        rare = endpoint.proxy is not None or endpoint.http2
-        exchange = Exchange(budgets, stream, _interval(budgets, stream, rare), self._active)
+        exchange = Exchange(budgets, stream, place.pace(budgets, stream), self._active)
         if rare:
             exchange.on_sent = out.on_sent
         connection: Any = origin.try_acquire()
@@ -184,7 +192,9 @@ class Transport:
         """What we know of `endpoint`, looked up by its value. Kept under its identity, for the next request."""
         if len(self._places) >= _PLACES:
             self._places.clear()  # a reload brings new endpoint objects; those of the old one are of no use
-        place = self._places[id(endpoint)] = _Place(endpoint, self._pool.origin(_key(endpoint)), endpoint.authority)
+        is_rare = endpoint.proxy is not None or endpoint.http2
+        origin = self._pool.origin(_key(endpoint))
+        place = self._places[id(endpoint)] = _Place(endpoint, origin, endpoint.authority, is_rare)
         return place
 
     def _compat(self, origin: Origin, endpoint: Endpoint, budgets: Budgets) -> Compat:

@@ -84,29 +84,6 @@ _fill_tables()
 
 
 cdef class H1Core:
-    cdef:
-        readonly int state
-        readonly int status
-        readonly int minor
-        readonly list headers
-        readonly long long length
-        readonly long long received
-        readonly bint answered
-        readonly str encoding
-        readonly bint keep_alive
-        readonly bint eof_delimited
-        readonly str fault
-        int _step
-        bint _bodyless
-        bint _chunked
-        bint _closing
-        int _fields
-        Py_ssize_t _head_bytes
-        long long _left
-        unsigned char *_tail
-        Py_ssize_t _tail_size
-        Py_ssize_t _tail_room
-
     def __cinit__(self, *args, **kwargs):
         self._tail = NULL
         self._tail_size = 0
