@@ -254,8 +254,10 @@ class Exchange(exchange.ExchangeCore):
         """The next bytes for the sink, b"" if there are none now. Errors: Garbled, Cut from the decoder."""
         decoder = self._decoder
         while True:
-            if decoder is not None and (data := decoder.take()):
-                return data
+            if decoder is not None:
+                piece: bytes = decoder.take()
+                if piece:
+                    return piece
             if not self._backlog:
                 if decoder is not None and self._over and self._error is None:
                     self._decoder = None
@@ -268,7 +270,7 @@ class Exchange(exchange.ExchangeCore):
             decoder.feed(data)
 
     async def _whole(self, limit: int) -> bytes:
-        waiting = self._backlog or ()
+        waiting = list(self._backlog or ())
         body = waiting[0] if len(waiting) == 1 else b"".join(waiting)
         if self._decoder is None:
             return body

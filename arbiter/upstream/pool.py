@@ -58,7 +58,7 @@ class Origin(exchange.OriginCore):
         Errors: TimedOut("queue"). Cancelled at any point, it leaves nothing behind.
         """
         if not self.waiters:
-            connection = self._pop()
+            connection: Poolable | None = self._pop()
             if connection is not None:
                 return connection
             if self.open < self.max_connections:

@@ -1,7 +1,7 @@
 """One exchange over one connection of its origin: what of it happens with every request. No I/O but the transport's.
 
-`ExchangeCore` is a request in flight, `LinkCore` the connection that carries it, `OriginCore` where connections wait for
-the next one. What happens with few requests is a method of the classes above, in `arbiter.upstream`, which also have the
+`ExchangeCore` is a request in flight, `LinkCore` the connection that carries it, `OriginCore` where connections wait
+for the next one. What happens with few requests is a method of the classes above, in `arbiter.upstream`, which have the
 theory: `Exchange` (`_unlabelled`, `_break_off`, `_pour`), `H1` (`_lost`, `_unasked`, `_break`, `abort`, `resume`) and
 `Origin` (`free`, `_let_in`, `_pass_or_close`).
 """
