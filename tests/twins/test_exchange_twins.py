@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from arbiter._speedups.c import exchange as c_exchange
 from arbiter._speedups.py import exchange as py_exchange
 from arbiter.errors import ArbiterError, Cut, Garbled
+from arbiter.pieces import Body, Pieces
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nx-one: 1\r\nx-one: 2\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
@@ -146,7 +147,7 @@ class Scene:
         self.exchange = Exchange(None, False, 0.5, self.active)
         self.head = Head()
 
-    def begin(self, body: bytes = b"body", *, bodyless: bool = False) -> None:
+    def begin(self, body: Body = b"body", *, bodyless: bool = False) -> None:
         self.exchange.begin(self.link, self.head, reused=True)
         self.link.start(self.exchange, b"head ", body, bodyless)
 
@@ -157,13 +158,14 @@ class Scene:
 
 
 def test_a_request_leaves_in_one_write(side: ModuleType) -> None:
-    """A long body is not copied for that; a connection that is gone says so."""
+    """A long body is not copied for that, nor one in pieces; a connection that is gone says so."""
     scene = Scene(side)
     scene.begin()
     long = b"x" * (side.JOIN_BYTES + 1)
     scene.begin(long)
-    assert scene.socket.written == [b"head body", (b"head ", long)]
-    assert scene.active == {scene.exchange} and scene.link.served == 2
+    scene.begin(Pieces(b"one", b"two"))
+    assert scene.socket.written == [b"head body", (b"head ", long), (b"head ", b"one", b"two")]
+    assert scene.active == {scene.exchange} and scene.link.served == 3
     scene.link.transport = None
     scene.begin()
     assert scene.told == ["lost"]
