@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 from msgspec import Raw
@@ -30,6 +30,7 @@ from arbiter.wire import (
     bedrock_converse,
     bound_responses,
     chat_thoughts,
+    dialects,
     embeddings,
     faults,
     gemini_embeddings,
@@ -137,6 +138,8 @@ def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False, move
     """
     if ask.is_of_stored:
         return StoredLane(ask, rung)
+    if not (lacks or ask.opened.edits) and _way(ask, rung).is_native:
+        return NativeLane(ask, rung, moved=moved)
     provider = rung.provider
     if ask.format.name in EMBEDDINGS:
         is_googles = provider.type == "gemini"
@@ -153,6 +156,53 @@ def choose(ask: Ask, rung: Rung, account: str = "", *, lacks: bool = False, move
         what = "count tokens" if ask.counts_tokens else f"answer {ask.path}, which is forwarded as it is or not at all"
         raise ProtocolUnsupported(f"the provider {provider.name!r} cannot {what}")
     return TranslatedLane(ask, rung, wire, account, moved=moved)
+
+
+class _Way(msgspec.Struct, frozen=True):
+    """What is so for every request of a format at a path to one rung, where it is known to have what it is asked for.
+
+    `changes` says whether the dialect has anything to change in a body, `respells` whether chat's reasoning may have to
+    be spelled otherwise though nobody else answered. `targets` are those of a request without a query, by whether it
+    streams.
+    """
+
+    is_native: bool
+    is_chat: bool
+    is_sent_as_it_came: bool
+    sets_marks: bool
+    spoken_by: dialects.Dialect
+    changes: bool
+    respells: bool
+    targets: dict[bool, str]
+
+
+_WAYS = 32  # of a rung: some paths name something of the client's
+
+
+def _way(ask: Ask, rung: Rung) -> _Way:
+    key = ask.format.name, ask.path
+    known = rung.ways.get(key)
+    if known is None:
+        if len(rung.ways) >= _WAYS:
+            rung.ways.clear()
+        known = rung.ways[key] = _worked_out(ask, rung)
+    return cast(_Way, known)
+
+
+def _worked_out(ask: Ask, rung: Rung) -> _Way:
+    name, provider = ask.format.name, rung.provider
+    spoken_by, takes_logins = dialect_of(provider), provider.takes_logins
+    is_chat = name == native.CHAT and not takes_logins
+    return _Way(
+        name not in EMBEDDINGS and _is_native(ask, rung, spoken(name, rung)),
+        is_chat,
+        takes_logins,
+        native_marks.sets(rung.target),
+        spoken_by,
+        type(spoken_by).changes is not dialects.Dialect.changes,
+        is_chat and taken(_telling(rung, native.CHAT), rung.target.server).spells != "the maker's",
+        {},
+    )
 
 
 def _is_native(ask: Ask, rung: Rung, wire: str) -> bool:
@@ -219,7 +269,8 @@ class NativeLane:
                 ask = ask.edited(stripped.members, stripped.changed)
                 told = ask.format.name == native.CHAT and dialect(telling).wants_reasoning
                 self.left_out = 0 if told else handed.count
-        if ask.format.name == native.CHAT and not rung.provider.takes_logins:
+        way = _way(ask, rung)
+        if way.respells or (moved and way.is_chat):
             takes = taken(_telling(rung, native.CHAT), rung.target.server, moved=moved)
             stripped, left_out = chat_thoughts.respelled(ask.opened.members, takes, moved=moved)
             if stripped.changed:
@@ -229,24 +280,33 @@ class NativeLane:
         self._ask = ask
         self._rung = rung
         self.format = ask.format
-        asks_usage = ask.stream and not rung.provider.takes_logins
         # To whom a login goes, its request goes as it came, with the window that stands in the model's name.
-        model = rung.model + ask.window if rung.provider.takes_logins else rung.model
-        spoken_by, betas = dialect_of(rung.provider), betas_of(ask.window)
-        changes = spoken_by.changes(ask.format.name, ask.incoming.fields, betas, counts=ask.counts_tokens)
+        asks_usage = ask.stream and not way.is_sent_as_it_came
+        model = rung.model + ask.window if way.is_sent_as_it_came else rung.model
+        changes = None
+        if way.changes:
+            betas = betas_of(ask.window)
+            changes = way.spoken_by.changes(ask.format.name, ask.incoming.fields, betas, counts=ask.counts_tokens)
         spliced = native.splice(ask.opened, ask.format.name, model, rung.target, asks_usage=asks_usage, changes=changes)
         self.body = spliced.body
         if ask.counts_tokens:
-            self.body = spoken_by.to_count(ask.format.name, bytes(spliced.body))
+            self.body = way.spoken_by.to_count(ask.format.name, bytes(spliced.body))
         self.fidelity = native.fidelity(ask.edits + spliced.changed)
-        self._sets_marks = native_marks.sets(rung.target)
+        self._sets_marks = way.sets_marks
         self._drop_usage = spliced.asked_usage
 
     def marked(self) -> bytes | None:
         return bytes(self.body) if self._sets_marks else None
 
     def target(self) -> str:
-        return _target(self._rung, self.format, self._ask, self._ask.path, self._ask.incoming.told_query)
+        ask = self._ask
+        if ask.incoming.query or ask.is_of_stored:
+            return _target(self._rung, self.format, ask, ask.path, ask.incoming.told_query)
+        targets = _way(ask, self._rung).targets
+        target = targets.get(ask.stream)
+        if target is None:
+            target = targets[ask.stream] = _target(self._rung, self.format, ask, ask.path)
+        return target
 
     def course(self) -> NativeStream:
         return NativeStream(self.format.name, drop_usage=self._drop_usage, limit=self._ask.limits.event)

@@ -63,7 +63,7 @@ class Rung:
     need not say which model it is. `api` is the API that the operator named for the model, `wire` the format that it is
     asked in: that API's, else the provider's. `max_output` is what the operator says that the model writes at most.
     `url` is the provider's, `target` what a builder of its requests is told of it, `name` "provider/model" as state and
-    metrics know it; all worked out once.
+    metrics know it; all worked out once. `ways` keeps what others worked out for all its requests of a kind.
     """
 
     provider: Provider
@@ -75,6 +75,7 @@ class Rung:
     url: str = field(init=False)
     target: Target = field(init=False)
     name: str = field(init=False)
+    ways: dict[tuple[str, str], object] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         provider = self.provider
@@ -89,6 +90,7 @@ class Rung:
         object.__setattr__(self, "url", provider.url)
         object.__setattr__(self, "target", target)
         object.__setattr__(self, "name", f"{provider.name}/{self.model}")
+        object.__setattr__(self, "ways", {})
 
     @property
     def window(self) -> int | None:

@@ -64,8 +64,7 @@ class Written(msgspec.Struct, frozen=True):
         """Whether `members`, written anew, would be this body: each of them once, and no blanks around."""
         if members is not self.members and members != self.members:  # nearly all are the same objects
             return False
-        sizes = [len(name.encode()) + len(memoryview(raw)) for name, raw in members.items()]
-        return len(self.body) == sum(sizes) + 4 * len(sizes) + 1
+        return len(self.body) == nesting.length(members)
 
 
 class Opened(msgspec.Struct, frozen=True):

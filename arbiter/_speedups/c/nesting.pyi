@@ -12,6 +12,7 @@ from arbiter._speedups.py.nesting import cuts as cuts
 from arbiter._speedups.py.nesting import fault as fault
 from arbiter._speedups.py.nesting import follow as follow
 from arbiter._speedups.py.nesting import half as half
+from arbiter._speedups.py.nesting import length as length
 from arbiter._speedups.py.nesting import members as members
 from arbiter._speedups.py.nesting import not_utf8 as not_utf8
 from arbiter._speedups.py.nesting import path as path

@@ -7,7 +7,7 @@ at once where the processor can, 64 of a long one (wide.h); the structure betwee
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.string cimport memchr, memcmp, memcpy
 
 from msgspec import Raw as _Raw
@@ -211,6 +211,18 @@ def raws(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
                 view = memoryview(data)
             raw = view[one.start - begin:one.stop - begin]
         found[name] = _Raw(raw)
+    return found
+
+
+def length(dict members not None):
+    cdef Py_ssize_t found = 1
+    cdef Py_ssize_t size
+    cdef Py_buffer view
+    for name, raw in members.items():
+        PyUnicode_AsUTF8AndSize(name, &size)
+        PyObject_GetBuffer(raw, &view, PyBUF_SIMPLE)
+        found += size + view.len + 4
+        PyBuffer_Release(&view)
     return found
 
 

@@ -101,6 +101,11 @@ def raws(data: bytes, depth: int, width: int) -> dict[str, msgspec.Raw] | None:
     return None if found is None else {name: msgspec.Raw(data[start:stop]) for name, start, stop in found}
 
 
+def length(members: dict[str, msgspec.Raw]) -> int:
+    """How many bytes an object of these members has, one or more, with no blanks, and with no escapes in its names."""
+    return sum([len(name.encode()) + len(memoryview(raw)) + 4 for name, raw in members.items()]) + 1
+
+
 def beginning(data: msgspec.Raw | bytes, turns: int, most: int) -> bytes | None:
     """An array up to where its first so many entries end, if they do within `most` bytes; None where it has fewer."""
     head = bytes(memoryview(data)[:most])
