@@ -18,6 +18,7 @@ from arbiter.model import Usage
 # One that ran out of tokens, or was filtered, has its reason for having said nothing.
 _OWN_ACCORD = ("stop", "end_turn", "completed", "STOP")
 _WIDE_BYTES, _WIDE_VALUES = 1 << 20, 100_000
+_SHORT_BYTES = reduce.MAX_VALUES  # and so it has no more values than that
 
 T = TypeVar("T")
 
@@ -202,7 +203,8 @@ def of_chat_answer(body: bytes) -> Facts:
         message = choice.message
         if message is None:
             continue
-        output += _size(message.content)
+        if message.content is not None:
+            output += _size(message.content)
         if message.refusal is not None:
             output += _size(message.refusal)
         if message.reasoning_content is not None or message.reasoning is not None:
@@ -222,7 +224,7 @@ def of_chat_answer(body: bytes) -> Facts:
         thinking_bytes=thinking,
         output_bytes=output,
         tool_names=tuple(names),
-        error=_error(answer.error, answer.choices is not None),
+        error=_error(answer.error, has_output=False) if answer.choices is None else None,
     )
 
 
@@ -395,8 +397,11 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T | dict[str, msgspec
 
     Errors: Garbled where it is no JSON object, which is the upstream's fault.
     """
-    text = reduce.slim(nesting.whole(body))
-    if not _is_too_wide(text):
+    text = nesting.whole(body)
+    is_short = len(text) <= _SHORT_BYTES
+    if not is_short:
+        text = reduce.slim(text)
+    if is_short or not _is_too_wide(text):
         try:
             return decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -95,7 +95,8 @@ def source(usage: Usage | None, *, finished: bool) -> Source:
 
     A stream that died has told the input at most: those counts are real, and not the whole.
     """
-    if usage is None or not usage.is_stated:
+    if usage is None:
         return "missing"
-    whole = finished and usage.input is not None and usage.output is not None
-    return "provider" if whole else "partial"
+    if finished and usage.input is not None and usage.output is not None:
+        return "provider"
+    return "partial" if usage.is_stated else "missing"

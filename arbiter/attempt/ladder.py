@@ -380,9 +380,11 @@ async def _try(
             exchange.stream(live.stream)
             await live.stream.first()
         else:
-            body = await exchange.read(ask.limits.answer)
+            limit = ask.limits.answer
+            here = exchange.here(limit)
+            answer = here if here is not None else await exchange.read(limit)
             attempt.whole()
-            whole = await lane.whole(body, kind)
+            whole = await lane.whole(answer, kind)
             live.body, live.facts, live.kind = whole.body, whole.facts, whole.kind
             if whole.error is not None:
                 raise whole.error

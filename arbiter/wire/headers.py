@@ -152,13 +152,21 @@ def to_upstream(
     """The headers of a request to `provider` on `account`, not to be changed; of `betas` what its `anthropic-beta`
     lacks is put there. `Host`, `Content-Length` and the connection's own are the transport's."""
     fields = incoming.fields
-    if betas or account.sent or provider.forward_headers or provider.type == "echo":
+    if account.sent:
         return _to_upstream(provider, account, wire, fields, stream=stream, betas=betas)
-    # Of a caller no more than these matters, and agents send the same ones with every request.
-    crossing = PROTOCOL_HEADERS + dialect_of(provider).forwards
-    key = (id(provider), id(account), wire, stream, *map(fields.get, crossing))
-    known = _sent.get(key)
+    # Agents send the same headers with every request, and most clients none that matters.
+    key: tuple[object, ...] = (id(provider), id(account), wire, stream)
+    bare = _bare.get(key)
     # Of either one that is gone another may have the place.
+    if bare is None or bare[0] is not provider or bare[1] is not account:
+        bare = _learn_bare(key, provider, account)
+    crossing = bare[2]
+    if crossing is None or betas:
+        return _to_upstream(provider, account, wire, fields, stream=stream, betas=betas)
+    if fields.keys().isdisjoint(crossing):
+        return bare[3]
+    key = (*key, *map(fields.get, crossing))
+    known = _sent.get(key)
     if known is None or known[0] is not provider or known[1] is not account:
         if any(len(value) > _LONG for value in map(fields.get, crossing) if value is not None):
             return _to_upstream(provider, account, wire, fields, stream=stream)
@@ -168,7 +176,26 @@ def to_upstream(
     return known[2]
 
 
+def _learn_bare(key: tuple[object, ...], provider: Provider, account: Account) -> _Bare:
+    """What `provider` is sent on `account` of a caller without any of the headers that matter."""
+    _, _, wire, stream = key
+    if len(_bare) >= _SENT:
+        _bare.clear()
+    if provider.forward_headers or provider.type == "echo":
+        found: _Bare = (provider, account, None, [])
+    else:
+        headers = _to_upstream(provider, account, str(wire), {}, stream=bool(stream))
+        found = (provider, account, PROTOCOL_HEADERS + dialect_of(provider).forwards, headers)
+    _bare[key] = found
+    return found
+
+
+_Bare = tuple[Provider, Account, tuple[str, ...] | None, Pairs]
+"""A provider and an account, the caller's headers that matter there, and what is sent where there are none of them;
+None where any may matter."""
+
 _SENT, _LONG = 256, 1024  # entries, and characters of a value that is not kept
+_bare: dict[tuple[object, ...], _Bare] = {}
 _sent: dict[tuple[object, ...], tuple[Provider, Account, Pairs]] = {}
 
 

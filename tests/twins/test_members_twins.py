@@ -243,7 +243,9 @@ def test_where_an_array_begins_the_twins_agree(inside, turns, most):
         assert found == (text[: ends[-1]] if len(ends) == turns and ends else None)
 
 
-@given(st.dictionaries(st.text("aé𝄞_", max_size=5), st.one_of(st.none(), st.text(max_size=5), st.integers()), min_size=1))
+@given(
+    st.dictionaries(st.text("aé𝄞_", max_size=5), st.one_of(st.none(), st.text(max_size=5), st.integers()), min_size=1)
+)
 def test_the_length_of_an_object_is_that_of_its_writing(value):
     """Whatever stood between its members before."""
     members = decode(json.dumps(value, indent=1, ensure_ascii=False).encode())
