@@ -12,8 +12,9 @@ MB = 1 << 20
 
 def found(*worker_mb: float, slice_requests: int = 10) -> Found:
     """A gateway whose worker had so much after each slice."""
+    files = dict.fromkeys(NAMES, 30)
     looks = [
-        Look((number + 1) * slice_requests, {"control": 100 * MB, "worker": int(mb * MB)}, dict.fromkeys(NAMES, 30), 0, 0)
+        Look((1 + number) * slice_requests, {"control": 100 * MB, "worker": int(mb * MB)}, files.copy(), 0, 0)
         for number, mb in enumerate(worker_mb)
     ]
     point = {"p50": 1000, "p99": 2000}
