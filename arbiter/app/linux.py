@@ -69,3 +69,18 @@ def tune_allocator() -> None:
             libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         libc.mallopt(_M_TRIM_THRESHOLD, 256 << 20)
         libc.mallopt(_M_ARENA_MAX, 2)
+
+
+def give_back() -> None:
+    """Have the C library hand the pages that it has free to the kernel; in any thread. Not every one can."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_bytes() -> int:
+    """Memory that this process has in use; 0 where the kernel does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0

@@ -14,6 +14,7 @@ from typing import Any
 from arbiter import gateway, ids, log, own, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
+from arbiter.app.slack import Slack
 from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.echo import Echo
 from arbiter.attempt.ladder import Around, Doors
@@ -70,6 +71,7 @@ class Worker:
         self._captures: list[Capture] = []  # those that are finishing, after a reload
         self._capture_drops = 0
         self._has_met_control = False
+        self._slack: Slack | None = None  # once it has started
         metrics = Metrics(run_dir / f"metrics-{number}.bin" if snapshot.telemetry.metrics else None)
         recorded = snapshot.storage.url != "none"
         journal = (
@@ -109,6 +111,7 @@ class Worker:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
+        self._slack = Slack(self.loop)
         self.loop.add_reader(self._line.fileno(), self._hear)
 
     async def stop(self) -> None:
@@ -254,7 +257,12 @@ class Worker:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self.loop.call_later(_MEASURE_EVERY_S, self.measure)
+            self._timer = self.loop.call_later(_MEASURE_EVERY_S, self._each_second)
+
+    def _each_second(self) -> None:
+        if self._slack is not None:
+            self._slack.look(self.services.in_flight)
+        self.measure()
 
     def _measure(self) -> None:
         services = self.services
