@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from copy import copy
 from typing import Protocol
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from arbiter._speedups import rows
 from arbiter.accounting import ratelimits
@@ -189,19 +189,21 @@ class Book:
         request.attempts += 1
         self.waited_us += wait_us or 0
         self.serves(rung, fidelity)
-        row = copy(_blank(provider.name, wire, rung.url, account.label, rung.model, lane, why))
+        row = replace(
+            _blank(provider.name, wire, rung.url, account.label, rung.model, lane, why),
+            id=f"{request.id}-{request.attempts}",
+            started_ms=now_ms(),
+            wait_us=wait_us,
+            conversation=self.conversation,
+        )
         _move_request(request, row)
-        row.id = f"{request.id}-{request.attempts}"
-        row.started_ms = now_ms()
-        row.wait_us = wait_us
-        row.conversation = self.conversation
         self._pen.open(request, row)
         prompt, now_ns = self.prompt, monotonic_ns()
         return Attempt(self, row, prompt.sent(edited, marked) if prompt is not None else None, now_ns, now_ns)
 
     def note(self, row: AttemptRow, prompt: Prompt | None = None) -> None:
         """One attempt is complete, but for what `prompt` has to tell."""
-        if prompt is None:
+        if prompt is None or prompt.tells_now(row):
             self._pen.close(row)
         elif prompt.is_begun:
             self._tell(row, prompt)

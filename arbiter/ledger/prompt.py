@@ -28,12 +28,13 @@ _move_prefix = rows.Moves(
 class Prompt:
     """One request's prompt, as its attempts send it. It is read once, and they share what was found."""
 
-    __slots__ = ("_prefixes", "_reading", "members")
+    __slots__ = ("_prefixes", "_reading", "_readings", "members")
 
     def __init__(self, prefixes: Prefixes, members: Mapping[str, Raw]) -> None:
         self.members = members
         self._prefixes = prefixes
-        self._reading = prefixes.reading(members)
+        self._reading = reading = Reading(prefixes, members)
+        self._readings: tuple[Reading, ...] = (reading,)
 
     def sent(self, edited: Mapping[str, Raw] | None, marked: bytes | None) -> Prompt:
         """What one attempt sends of it: with the members `edited`, with marks of our own in the body `marked`."""
@@ -50,14 +51,26 @@ class Prompt:
         """It is on its way: read it while the upstream thinks."""
         self._reading.begin()
 
+    def tells_now(self, row: AttemptRow) -> bool:
+        """Complete the row of an attempt that is over, as `tell` does, where nothing has to be waited for."""
+        for reading in self._readings:
+            if not reading.is_over:
+                return False
+        self._complete(row)
+        return True
+
     def tell(self, row: AttemptRow, then: Callable[[AttemptRow], None]) -> None:
         """Complete the row of an attempt that is over, and hand it to `then`: now, or once what was sent is hashed.
 
         What cannot be told stays None, and is no reason to fail.
         """
-        for reading in self._readings():
+        for reading in self._readings:
             if not reading.is_over and not reading.is_ready(partial(self.tell, row, then)):
                 return
+        self._complete(row)
+        then(row)
+
+    def _complete(self, row: AttemptRow) -> None:
         try:
             if row.usage_source != "provider" and _may_have_cost(row):
                 row.sample, row.sample_of_bytes = sample.of(self.members)
@@ -66,10 +79,6 @@ class Prompt:
                 self._tell(row, prefix)
         except Exception as bug:
             self._prefixes.untold.error(bug, trace_id=row.trace_id)
-        then(row)
-
-    def _readings(self) -> list[Reading]:
-        return [self._reading]
 
     def _tell(self, row: AttemptRow, prefix: Prefix) -> None:
         _move_prefix(prefix, row)
@@ -95,6 +104,9 @@ class Apart(Prompt):
     def begin(self) -> None:
         """There is nothing to read."""
 
+    def tells_now(self, row: AttemptRow) -> bool:
+        return False
+
     def tell(self, row: AttemptRow, then: Callable[[AttemptRow], None]) -> None:
         if row.usage_source != "provider" and _may_have_cost(row):
             row.sample, row.sample_of_bytes = sample.of(self.members)
@@ -119,14 +131,12 @@ class _Altered(Prompt):
         self._reading = reading
         self._projection = prefixes.reading(edited, before=members) if edited is not None else None
         self._marks = prefixes.reading_of_marks(marked) if marked is not None else None
+        ours = (self._projection, self._marks)
+        self._readings = (reading, *(one for one in ours if one is not None))
 
     def begin(self) -> None:
-        for reading in self._readings():
+        for reading in self._readings:
             reading.begin()
-
-    def _readings(self) -> list[Reading]:
-        ours = (self._projection, self._marks)
-        return [self._reading, *(reading for reading in ours if reading is not None)]
 
     def _tell(self, row: AttemptRow, prefix: Prefix) -> None:
         super()._tell(row, prefix)

@@ -74,17 +74,20 @@ _out.data = NULL
 _out.size = _out.room = 0
 
 
+cdef bint grown(Out* out, Py_ssize_t size) noexcept:
+    cdef Py_ssize_t room = 2 * (out.size + size) + 4096
+    cdef void* data = realloc(out.data, room)
+    if data == NULL:
+        return False
+    out.data = <unsigned char*>data
+    out.room = room
+    return True
+
+
 cdef inline unsigned char* more(Out* out, Py_ssize_t size) noexcept:
     """Where so many bytes may be written; NULL where there is no room for them."""
-    cdef Py_ssize_t room
-    cdef void* data
-    if out.size + size > out.room:
-        room = 2 * (out.size + size) + 4096
-        data = realloc(out.data, room)
-        if data == NULL:
-            return NULL
-        out.data = <unsigned char*>data
-        out.room = room
+    if out.size + size > out.room and not grown(out, size):
+        return NULL
     out.size += size
     return out.data + out.size - size
 
@@ -166,12 +169,12 @@ cdef bint pack(Out* out, PyObject* value, int level) noexcept:
     cdef PyObject* item
     cdef double real
     cdef uint64_t bits
-    if value == Py_None:
-        return head(out, 0, 0xC0, 0)
     if PyUnicode_CheckExact(value):
         return text(out, value)
     if PyLong_CheckExact(value):
         return number(out, value)
+    if value == Py_None:
+        return head(out, 0, 0xC0, 0)
     if value == Py_False:
         return head(out, 0, 0xC2, 0)
     if value == Py_True:
@@ -241,17 +244,24 @@ cdef class Packer:
         free(self.places)
 
     def pack(self, row, bytes head not None=b""):
-        cdef Py_ssize_t i
+        cdef Py_ssize_t* at
+        cdef Py_ssize_t* end = self.places + self.count
         cdef PyObject* value
+        cdef PyObject* nothing = Py_None
         cdef Out* out = &_out
         if type(row) is not self.kind:
             return head + _encode(row)
         out.size = 0
         if not raw(out, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)) or not sized(out, self.count, 0x90, 16, 0, 0xDC):
             return head + _encode(row)
-        for i in range(self.count):
-            value = (<PyObject**>(<char*><void*>row + self.places[i]))[0]
-            if value == NULL or not pack(out, value, 0):
+        at = self.places
+        while at < end:
+            value = (<PyObject**>(<char*><void*>row + at[0]))[0]
+            at += 1
+            if value == nothing and out.size < out.room:  # as most are
+                out.data[out.size] = 0xC0
+                out.size += 1
+            elif value == NULL or not pack(out, value, 0):
                 return head + _encode(row)
         return PyBytes_FromStringAndSize(<char*>out.data, out.size)
 
