@@ -31,7 +31,8 @@ SHORT = 6
 _ABSENT = bytes(16)
 NOTHING_BESIDE = _ABSENT + _ABSENT
 """The seed of a request without tools, and without instructions beside its inputs."""
-_BESIDE = frozenset((TOOLS, *INSTRUCTIONS))
+BESIDE = frozenset((TOOLS, *INSTRUCTIONS))
+"""Members that hold these."""
 _ZERO = bytes(32)
 _REMEMBERED = 512
 _ATTRIBUTED = re.compile(rb'\[\{"text":"(%b(?:[^"\\]++|\\.)*+)","type":"text"\}' % re.escape(MARKER), re.DOTALL)
@@ -122,7 +123,7 @@ def _remember(known: dict[bytes, Any], key: bytes, value: object) -> None:
 
 def seed_of(members: Mapping[str, Raw]) -> bytes:
     """What stands for the tools and the instructions beside the inputs, by their bytes: 32 bytes."""
-    if _BESIDE.isdisjoint(members):
+    if BESIDE.isdisjoint(members):
         return NOTHING_BESIDE
     tools, prompt = members.get(TOOLS), instructions_of(members)
     key = xxh3_128_digest(memoryview(tools)) if tools is not None else _ABSENT

@@ -264,8 +264,6 @@ class Journal:
         at = self._slots.put(record) if self._slots is not None else 0
         if at:
             self._at[attempt.id] = at
-            if self._file is not None:
-                self._file.env.dirty = True
         else:
             self._open_in_lmdb(attempt.id, record)
         self._opens += 1
@@ -307,6 +305,8 @@ class Journal:
             self._check_room()
         if self._file is not None and not self._fault:
             self._stay_known(self._file)
+            if self._slots is not None and self._slots.used:
+                self._file.env.dirty = True  # they are flushed along with it
 
     def flush(self) -> None:
         """Write what waits in memory to LMDB now, if LMDB lets us. Never raises."""

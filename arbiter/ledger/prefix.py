@@ -22,7 +22,7 @@ from arbiter._speedups import chain, nesting
 from arbiter._speedups.py.chain import Led
 from arbiter.inputs import CONVERSATIONS, conversation_of
 from arbiter.ledger import asked
-from arbiter.ledger.head import MAX_ENTRIES, NOTHING_BESIDE, SHORT, TOOLS, Head, Heads, in_words, seed_of
+from arbiter.ledger.head import BESIDE, MAX_ENTRIES, NOTHING_BESIDE, SHORT, TOOLS, Head, Heads, in_words, seed_of
 from arbiter.ledger.seldom import Seldom
 from arbiter.ledger.toolsets import USED_EVERY_S
 from arbiter.ledger.trails import LEAST_BYTES, LINK, Chain, Found, Trail, Trails, trail_of
@@ -192,7 +192,7 @@ class Reading:
         if self.is_over or self._future is not None:
             return
         try:
-            if (len(self._body) or self._look()) > AT_ONCE_BYTES:
+            if not self._is_short() and (len(self._body) or self._look()) > AT_ONCE_BYTES:
                 self._future = self._prefixes.submit(self.fold)
                 self._future.add_done_callback(self._folded_elsewhere)
                 return
@@ -225,6 +225,18 @@ class Reading:
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
+
+    def _is_short(self) -> bool:
+        """Whether it is a short conversation with nothing beside it: of those there is nothing to find out."""
+        members = self._members
+        raw = members.get("messages")
+        if raw is None or self._before is not None or not BESIDE.isdisjoint(members):
+            return False
+        inputs = memoryview(raw)
+        if not 0 < len(inputs) < LEAST_BYTES or inputs[0] == _QUOTE:
+            return False
+        self._inputs, self._seed = inputs, NOTHING_BESIDE
+        return True
 
     def _look(self) -> int:
         """Find out what is known of it; how many bytes are not."""
