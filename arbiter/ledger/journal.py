@@ -272,6 +272,9 @@ class Journal:
 
     def close(self, attempt: AttemptRow) -> None:
         """Hand over a finished attempt. Never waits, never raises."""
+        if self._timer is not None and not self._refused and len(self._pending) < BATCH_ROWS - 1:
+            self._pending.append(attempt)  # as nearly always: others wait already
+            return
         if self._refused and attempt.request_id in self._refused:
             self.dropped += 1
             return
@@ -280,6 +283,9 @@ class Journal:
     def settle(self, request: RequestRow) -> None:
         """Hand over a finished request, after its attempts. Never waits, never raises."""
         was_open = request.id in self._live
+        if was_open and self._timer is not None and not self._refused and len(self._pending) < BATCH_ROWS - 1:
+            self._pending.append(request)
+            return
         if self.full and not was_open and not self._has_room():
             self._refused.add(request.id)
         if self._refused and request.id in self._refused:
