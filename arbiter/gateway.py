@@ -10,10 +10,12 @@ settle      exactly one row, whatever happened
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
+import msgspec
 from msgspec import Raw
 
 from arbiter import earlier, ids, stored
@@ -101,80 +103,91 @@ class Services:
     is_over: bool = False  # the drain's time is up: what is cancelled now, we cancelled
 
 
-class Call:
-    """One thing asked of us, before it was understood."""
+class Door(Protocol):
+    """Where a request came in, and what is asked of it there."""
 
-    __slots__ = (
-        "addressed",
-        "affinity",
-        "answer",
-        "arrived_ns",
-        "doors",
-        "endpoint",
-        "format",
-        "identify",
-        "incoming",
-        "members",
-        "method",
-        "own",
-        "path",
-        "read_body",
-        "router",
-        "row",
-        "secrets",
-        "services",
-        "snapshot",
-        "stream",
-        "task",
+    @property
+    def incoming(self) -> Incoming: ...
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def own(self) -> Own | None:
+        """What it is for, where it is the gateway's own."""
+
+    def identify(self) -> Caller:
+        """Who asks."""
+
+    def read_body(self) -> Awaitable[bytes]:
+        """What is asked, whole."""
+
+
+class Call(msgspec.Struct, eq=False):
+    """One thing asked of us, before it was understood. Whatever is reloaded meanwhile, it goes on with what it began
+    with."""
+
+    arrived_ns: int
+    services: Services
+    snapshot: Snapshot
+    router: Router
+    affinity: Affinity
+    doors: Doors
+    endpoint: str  # "chat", "messages", "count_tokens", "responses", "compact", "embeddings", …
+    path: str  # of the endpoint, below the mount prefix
+    format: Wire
+    door: Door
+    incoming: Incoming
+    method: str
+    own: Own | None  # it is the gateway's own
+    addressed: Addressed | None  # what the path says, where a format says it there
+    row: RequestRow
+    task: asyncio.Task[None] | None
+    members: Mapping[str, Raw] | None = None  # of the body, once it was opened
+    secrets: tuple[str, ...] = ()  # that the caller brought for somebody else
+    answer: Overheard | None = None  # where it holds the title of a conversation
+    stream: StreamRelay | None = None  # which the client has seen something of
+
+
+def call_of(
+    services: Services, endpoint: str, path: str, wire: Wire, door: Door, addressed: Addressed | None = None
+) -> Call:
+    """A call that came in at `door`; its row has begun."""
+    arrived_ns, received_ms = monotonic_ns(), now_ms()
+    snapshot, incoming, own = services.snapshot, door.incoming, door.own
+    id, trace_id = ids.of_request(received_ms)
+    row = RequestRow(
+        id=id,
+        trace_id=trace_id,
+        endpoint=endpoint,
+        format_in=wire.name,
+        received_ms=received_ms,
+        config_epoch=snapshot.epoch,
     )
-
-    def __init__(
-        self,
-        services: Services,
-        endpoint: str,
-        path: str,
-        wire: Wire,
-        incoming: Incoming,
-        identify: Callable[[], Caller],
-        read_body: Callable[[], Awaitable[bytes]],
-        *,
-        own: Own | None = None,
-        method: str = "POST",
-        addressed: Addressed | None = None,
-    ) -> None:
-        self.arrived_ns = monotonic_ns()
-        self.services = services
-        # Whatever is reloaded meanwhile, a call goes on with what it began with.
-        self.snapshot = snapshot = services.snapshot
-        self.router, self.affinity, self.doors = services.router, services.affinity, services.doors
-        self.endpoint = endpoint  # "chat", "messages", "count_tokens", "responses", "compact", "embeddings", …
-        self.path = path  # of the endpoint, below the mount prefix
-        self.method = method
-        self.addressed = addressed  # what the path says, where a format says it there
-        self.format = wire
-        self.incoming = incoming
-        self.identify = identify
-        self.read_body = read_body
-        self.own = own  # it is the gateway's own
-        self.members: Mapping[str, Raw] | None = None  # of the body, once it was opened
-        self.secrets: tuple[str, ...] = ()  # that the caller brought for somebody else
-        self.answer: Overheard | None = None  # where it holds the title of a conversation
-        self.stream: StreamRelay | None = None  # which the client has seen something of
-        self.task = asyncio.current_task()
-        received_ms = now_ms()
-        id, trace_id = ids.of_request(received_ms)
-        self.row = RequestRow(
-            id=id,
-            trace_id=trace_id,
-            client_trace_id=(told_once(traced) or None) if (traced := incoming.client_trace_id) is not None else None,
-            endpoint=endpoint,
-            format_in=wire.name,
-            received_ms=received_ms,
-            config_epoch=snapshot.epoch,
-            user_agent=told(incoming.user_agent or "") or None,
-        )
-        if own is not None:
-            self.row.kind, self.row.request_kind, self.row.about = own
+    if (agent := incoming.user_agent) is not None:
+        row.user_agent = told(agent) or None
+    if (traced := incoming.client_trace_id) is not None:
+        row.client_trace_id = told_once(traced) or None
+    if own is not None:
+        row.kind, row.request_kind, row.about = own
+    return Call(
+        arrived_ns,
+        services,
+        snapshot,
+        services.router,
+        services.affinity,
+        services.doors,
+        endpoint,
+        path,
+        wire,
+        door,
+        incoming,
+        door.method,
+        own,
+        addressed,
+        row,
+        asyncio.current_task(),
+    )
 
 
 async def serve(call: Call, out: ClientEnd) -> None:
@@ -224,7 +237,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     services, row = call.services, call.row
     if services.is_over:
         raise Unavailable("the gateway is shutting down")
-    caller = call.identify()
+    caller = call.door.identify()
     if caller.client is not None:
         row.client, row.client_group = caller.client.name, caller.client.group
     if caller.login is not None:
@@ -232,7 +245,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         call.secrets = caller.login.secrets
         call.doors = replace(call.doors, blot=call.doors.blot.also(call.secrets))
         book.blot = call.doors.blot
-    body = await call.read_body()
+    body = await call.door.read_body()
     row.bytes_in = len(body)
     if call.endpoint in stored.ENDPOINTS:
         plan, ask = stored.understood(call, caller, services.around.state, row.trace_id)
@@ -271,7 +284,9 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             row.affinity = conversation.served(live.rung, live.account)
             if services.capture is not None and services.capture.settings.content:
                 earlier.remember(around.state, ask, live)
-            await _relay(call, out, live, book.waited_us, presence)
+            flowing = _relay(call, out, live, book.waited_us, presence)
+            if flowing is not None:
+                await flowing
         except BaseException as error:
             # Whatever it was: no attempt stays open, and no upstream goes on for nobody.
             live.give_up(ladder.meaning(error))
@@ -399,37 +414,43 @@ def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> No
         raise Paused(f"an operator has paused {what}" + (f": {pause.reason}" if pause.reason else ""))
 
 
-async def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presence: _Presence) -> None:
+def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presence: _Presence) -> Awaitable[None] | None:
+    """Send the client its answer: a whole one at once, a stream while what is returned is awaited."""
     row, stream = call.row, live.stream
     call.services.waiting.pop(call, None)
     _name_served(call, live)
-    row.first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
+    row.first_byte_us = first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
     # What earlier attempts took, and the pauses between them, are none of our own work either.
     waited_us = before_us + live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
-    row.overhead_us = max(0, row.first_byte_us - waited_us)
+    row.overhead_us = overhead_us = max(0, first_byte_us - waited_us)
     headers = call.doors.blot.pairs(to_client(live.exchange.headers))
     if live.kind is not None:
         headers = [pair for pair in headers if pair[0] != "content-type"] + [("content-type", live.kind)]
     headers += own_headers(row, live.rung)
-    headers.append(timing(row.overhead_us, waited_us))
-    if stream is None:
-        headers += cost(call.snapshot, live)
-        if out.started and live.kind == EVENTS:
-            out.send(live.body)
-            out.end()
-            live.close(None)
-            return
-        if out.started:
-            unfit = Garbled("the upstream answered whole, too late for a client that was promised a stream")
-            live.close(unfit)
-            raise unfit
+    headers.append(timing(overhead_us, waited_us))
+    if stream is not None:
+        return _flow(call, out, live, stream, headers, presence)
+    headers += cost(call.snapshot, live)
+    if not out.started:
         # The client has its answer before anything is written down.
         out.reply(live.status, headers, live.body)
-        live.close(None)
-        return
+    elif live.kind == EVENTS:
+        out.send(live.body)
+        out.end()
+    else:
+        unfit = Garbled("the upstream answered whole, too late for a client that was promised a stream")
+        live.close(unfit)
+        raise unfit
+    live.close(None)
+    return None
+
+
+async def _flow(
+    call: Call, out: ClientEnd, live: Live, stream: StreamRelay, headers: Pairs, presence: _Presence
+) -> None:
+    row, services = call.row, call.services
     if not out.started:
         out.start(live.status, headers + _STREAM_HEADERS, call.format.keepalive)
-    services = call.services
     services.streams.add(stream)
     call.stream = stream
     presence.flowing(stream)

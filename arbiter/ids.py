@@ -36,7 +36,7 @@ def of_request(at_ms: int) -> tuple[str, str]:
     if quarter != _moment[0]:
         _moment = quarter, f"{quarter:010x}", f"{quarter >> 2 & 0xFFF:03x}"
     _, digits, second = _moment
-    return digits + _BYTES[at_ms & 255] + luck[:20], second + luck[21:]
+    return f"{digits}{_BYTES[at_ms & 255]}{luck[:20]}", second + luck[21:]
 
 
 def _more_luck() -> str:

@@ -17,7 +17,8 @@ async def read_body(proto: Any, incoming: Incoming, limits: Limits, watch: Watch
 
     Errors: TooLarge, SlowSender, BadRequest for an encoding that is unknown or broken, ClientGone if the sender left.
     """
-    declared = incoming.get("content-length")
+    fields = incoming.fields
+    declared = fields.get("content-length")
     if declared is not None:
         if not declared.isdecimal():
             raise BadRequest("Content-Length is not a number")
@@ -40,7 +41,7 @@ async def read_body(proto: Any, incoming: Incoming, limits: Limits, watch: Watch
         raise ClientGone("the client hung up while it sent its request") from None
     finally:
         late.off()
-    encoding = incoming.get("content-encoding")
+    encoding = fields.get("content-encoding")
     return await _decoded(body, encoding, limits) if encoding else body
 
 

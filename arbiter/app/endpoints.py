@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote
 
@@ -12,17 +12,14 @@ from arbiter import __version__, gateway, own
 from arbiter import metrics as numbers
 from arbiter.app import model_list
 from arbiter.app.array_end import ArrayEnd
-from arbiter.app.body import read_body
 from arbiter.attempt import logins
 from arbiter.attempt.client_end import ClientEnd
 from arbiter.config.snapshot import Client
 from arbiter.routing.plan import Caller
 
 if TYPE_CHECKING:
-    from arbiter.app.auth import Keys
     from arbiter.app.routes import Route
     from arbiter.app.rsgi import Exchange
-    from arbiter.wire.headers import Incoming
 
 GATEWAY = Caller(Client(own.GATEWAY, ""))
 JSON = [("content-type", "application/json")]
@@ -32,37 +29,20 @@ GOOGLES_HEADERS = ("x-goog-api-key", "x-goog-api-client")
 _encode = msgspec.json.Encoder().encode
 
 
-async def generate(exchange: Exchange, route: Route) -> None:
+def generate(exchange: Exchange, route: Route) -> Awaitable[None]:
     """Chat completions, messages, responses, embeddings and what belongs to them: whatever goes to a provider."""
-    worker, incoming = exchange.worker, exchange.incoming
-    limits = worker.services.snapshot.limits
+    worker, incoming, addressed, wire = exchange.worker, exchange.incoming, route.addressed, route.format
+    services = worker.services
     out: ClientEnd = exchange.out
-    if route.addressed is not None:
+    if addressed is not None:
         incoming.without_key()
-        if route.addressed.stream and "sse" not in parse_qs(incoming.query).get("alt", ()):
-            out = ArrayEnd(out, limits.event)
-    ours = own.told(incoming.fields, worker.own_key)
-    assert route.format is not None, "a generating route has a format"
-    call = gateway.Call(
-        worker.services,
-        route.name,
-        route.path,
-        route.format,
-        incoming,
-        partial(_identified, worker.keys if ours is None else None, incoming, limits.headers),
-        partial(read_body, exchange.proto, incoming, limits, worker.services.doors.watch),
-        own=ours,
-        method=exchange.method,
-        addressed=route.addressed,
-    )
+        if addressed.stream and "sse" not in parse_qs(incoming.query).get("alt", ()):
+            out = ArrayEnd(out, services.snapshot.limits.event)
+    exchange.own = own.told(incoming.fields, worker.own_key)
+    assert wire is not None, "a generating route has a format"
+    call = gateway.call_of(services, route.name, route.path, wire, exchange, addressed)
     exchange.trace_id = call.row.trace_id
-    await gateway.serve(call, out)
-
-
-def _identified(keys: Keys | None, incoming: Incoming, limit_bytes: int) -> Caller:
-    """Who asks; without `keys` it is the gateway itself. Errors: HeadersTooLarge, and those of `Keys.identify`."""
-    incoming.check_size(limit_bytes)
-    return keys.identify(incoming) if keys is not None else GATEWAY
+    return gateway.serve(call, out)
 
 
 def spoken(exchange: Exchange) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from arbiter.app import admin, endpoints, routes
+from arbiter.app.body import read_body
 from arbiter.app.out import Out
 from arbiter.errors import ArbiterError, ErrorClass, NotFound, WrongMethod
 from arbiter.ids import new_id
 from arbiter.log import Log
+from arbiter.own import Own
+from arbiter.routing.plan import Caller
 from arbiter.wire.format import FORMATS
 from arbiter.wire.headers import Incoming, Pairs
 
@@ -25,7 +29,7 @@ _WRONG_METHOD = b'{"code":405,"detail":"Method Not Allowed"}'
 class Exchange:
     """One HTTP exchange on its way through an endpoint."""
 
-    __slots__ = ("incoming", "method", "out", "path", "proto", "trace_id", "worker")
+    __slots__ = ("incoming", "method", "out", "own", "path", "proto", "trace_id", "worker")
 
     def __init__(self, worker: Worker, scope: Any, proto: Any) -> None:
         self.worker = worker
@@ -39,6 +43,18 @@ class Exchange:
         watch, keepalive_s = services.doors.watch, snapshot.server.keepalive_s
         self.out = Out(proto, worker.loop, addresses, watch, keepalive_s, snapshot.limits)
         self.trace_id = ""
+        self.own: Own | None = None  # it is the gateway's own
+
+    def identify(self) -> Caller:
+        """Who asks for a model. Errors: HeadersTooLarge, and those of `Keys.identify`."""
+        worker, incoming = self.worker, self.incoming
+        incoming.check_size(worker.services.snapshot.limits.headers)
+        return worker.keys.identify(incoming) if self.own is None else endpoints.GATEWAY
+
+    def read_body(self) -> Awaitable[bytes]:
+        """Its body, whole. Errors: those of `body.read_body`."""
+        services = self.worker.services
+        return read_body(self.proto, self.incoming, services.snapshot.limits, services.doors.watch)
 
     def reply(self, status: int, headers: Pairs, body: bytes) -> None:
         """Answer whole; every answer carries a trace id (SPEC 1.4)."""

@@ -54,18 +54,19 @@ def identify(fields: Fields, members: Members, client: Client | None, sessions: 
     Shapes: an explicit id that is malformed, or over 256 characters, is no session, and nothing else is asked instead.
     """
     name = client.agent if client is not None else None
+    talks = _agent_of(fields.get("user-agent", ""))
     if name is None and sessions.trust_user_agent:
-        name = _agent_of(fields.get("user-agent", ""))
+        name = talks
     agent = _BY_NAME.get(name) if name is not None else None
     if agent is None and not sessions.prompt_cache_key and _TELLING.isdisjoint(fields):
-        kind = recognised(name or _agent_of(fields.get("user-agent", "")), members)
+        kind = recognised(name or talks, members)
         return NOBODY if name is None and kind is None else Identity(agent=name, kind=kind)
     found = _from_headers_and_agent(fields, members, agent)
     if found is None and sessions.prompt_cache_key:
         found = Identity(_checked(body_value(members, "prompt_cache_key")), source="prompt_cache_key")
     session, parent, told, _, source = found or NOBODY
     # A user agent proves nothing, and draws no boundary here; a body that shows its kind does the proving.
-    who = name or told or _agent_of(fields.get("user-agent", ""))
+    who = name or told or talks
     kind = _kind(fields) or recognised(who, members) or ("subagent" if parent is not None else None)
     return Identity(session, parent, name or told, kind, source if session is not None else None)
 

@@ -206,15 +206,15 @@ class LmdbState:
 
     def glance(self, slot: bytes) -> tuple[Standing, Pin | None, int]:
         with self._env.read() as txn:
-            generation = txn.get(records.GENERATION, db=self._standing)
+            generation = txn.get(records.GENERATION, None, self._standing)
             if generation != self._generation:
                 self._last_standing = self._read_standing(txn)
                 self._generation = generation
-            raw = txn.get(slot, db=self._pins)
-        pin = records.read_pin(raw, self._now_ms()) if raw is not None else None
-        if raw is None or pin is None:
+            raw = txn.get(slot, None, self._pins)
+        if raw is None:
             return self._last_standing, None, 0
-        return self._last_standing, pin, int.from_bytes(raw[1:9], "big")
+        pin, expires_ms = records.read_dated_pin(raw, self._now_ms())
+        return self._last_standing, pin, expires_ms
 
     def set_pin(self, slot: bytes, pin: Pin, ttl_s: float) -> None:
         self._check_room()

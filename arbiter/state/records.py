@@ -111,31 +111,42 @@ def _reader(kind: type[_Record]) -> Callable[[bytes | None], _Record | None]:
     return read
 
 
-def _dated_reader(kind: type[_Value]) -> Callable[[bytes | None, int], _Value | None]:
-    """Reads what is still alive at a time. Many have few values between them, so these are decoded once."""
+def _dated_reader(kind: type[_Value]) -> Callable[[bytes, int], tuple[_Value | None, int]]:
+    """Reads what is still alive at a time, and when its life ends; (None, 0) for what is not. Many have few values
+    between them, so these are decoded once."""
     decode = msgspec.msgpack.Decoder(kind).decode
     known: dict[bytes, _Value] = {}
 
-    def read(raw: bytes | None, now_ms: int) -> _Value | None:
-        if raw is None or raw[:1] != VERSION or int.from_bytes(raw[1:9], "big") <= now_ms:
-            return None
+    def read(raw: bytes, now_ms: int) -> tuple[_Value | None, int]:
+        if raw[:1] != VERSION or (expires_ms := int.from_bytes(raw[1:9], "big")) <= now_ms:
+            return None, 0
         encoded = raw[9:]
         value = known.get(encoded)
         if value is None:
             try:
                 value = decode(encoded)
             except msgspec.MsgspecError:
-                return None
+                return None, 0
             if len(known) >= _VALUES_KNOWN:
                 known.clear()
             known[encoded] = value
-        return value
+        return value, expires_ms
 
     return read
 
 
-read_pin = _dated_reader(Pin)
-read_origin = _dated_reader(Origin)
+read_dated_pin = _dated_reader(Pin)
+_read_dated_origin = _dated_reader(Origin)
+
+
+def read_pin(raw: bytes | None, now_ms: int) -> Pin | None:
+    return read_dated_pin(raw, now_ms)[0] if raw is not None else None
+
+
+def read_origin(raw: bytes | None, now_ms: int) -> Origin | None:
+    return _read_dated_origin(raw, now_ms)[0] if raw is not None else None
+
+
 read_cooldown = _reader(CooldownRecord)
 read_breaker = _reader(BreakerRecord)
 read_refused = _reader(RefusedRecord)

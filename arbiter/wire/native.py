@@ -103,14 +103,15 @@ def open_body(body: bytes, depth: int = 200, addressed: Addressed | None = None)
         return Opened({**told, **_without(members, *_ADDRESSED)}, addressed.model, addressed.stream)
     if "model" not in members:
         raise BadRequest("`model` is missing", param="model")
-    model = _member(members, "model", _decode_str, "a string")
+    model: str = _member(members, "model", _decode_str, "a string")
     if not model:
         raise BadRequest("`model` is empty", param="model")
-    _check_name(model)
+    if ".." in model:
+        _check_name(model)
     stream = members.get("stream")
-    if stream is None or bytes(stream) == b"null":
-        return Opened(members, model, False, written=written)
-    return Opened(members, model, _member(members, "stream", _decode_bool, "true or false"), written=written)
+    streams = stream is not None and bytes(stream) != b"null"
+    is_stream = streams and _member(members, "stream", _decode_bool, "true or false")
+    return Opened(members, model, is_stream, None, (), written)
 
 
 _ADDRESSED = ("model", "stream")
@@ -145,7 +146,7 @@ def _looked_through(body: bytes, depth: int) -> dict[str, Raw]:
 def _check_name(model: str) -> None:
     # Some providers have the model in the path, and a server that goes up there answers for a model, or for something
     # else, that nobody let this client ask for. An operator whose server has such a name declares it by another.
-    if ".." in model and ".." in model.split("/"):
+    if ".." in model.split("/"):
         raise BadRequest("`model` holds `..` between slashes, which names no model", param="model")
 
 
