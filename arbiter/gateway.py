@@ -59,8 +59,8 @@ from arbiter.own_headers import cost, own_headers, timing
 from arbiter.routing.plan import Asked, Caller, Plan
 from arbiter.routing.router import Router
 from arbiter.sessions.affinity import Affinity
-from arbiter.sessions.compaction import compaction
-from arbiter.sessions.identity import identify
+from arbiter.sessions.compaction import COMPACTIONS, compaction
+from arbiter.sessions.identity import NOBODY, identify
 from arbiter.sessions.labels import labels_of
 from arbiter.state.base import Pause
 from arbiter.watch import Alarm
@@ -366,7 +366,8 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
     """Write down which conversation this belongs to, and what it is for there; returns the slot of its pin, if any."""
     row, fields = call.row, call.incoming.fields
     identity = identify(fields, members, caller.client, call.snapshot.sessions)
-    row.session, row.parent_session, row.agent, row.request_kind, _ = identity
+    if identity is not NOBODY:
+        row.session, row.parent_session, row.agent, row.request_kind, _ = identity
     if call.endpoint == "compact":
         row.request_kind = row.request_kind or "compaction"
     if (labels := labels_of(fields)) is not None:
@@ -374,14 +375,17 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
     found = None
     if call.endpoint != "embeddings":
         found = call.affinity.slot(call.format.name, members, fields, identity.session, caller.owner)
-    slot = found.key if found is not None and call.affinity.pins(identity.kind) else None
-    row.affinity_key = slot.hex() if slot is not None else None
+    slot = None
+    if found is not None:
+        book.conversation = key = found.key.hex()
+        if call.affinity.pins(identity.kind):
+            slot, row.affinity_key = found.key, key
     if identity.kind == TITLE and identity.session is None:
         row.opener = call.affinity.named(conversation_of(members)).hex() or None
     elif found is not None and found.opener:
         row.opener = found.opener.hex()
-    row.compaction, row.follows_compaction = compaction(fields)
-    book.conversation = found.key.hex() if found is not None else None
+    if not COMPACTIONS.isdisjoint(fields):
+        row.compaction, row.follows_compaction = compaction(fields)
     return slot
 
 

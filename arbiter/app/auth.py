@@ -34,6 +34,8 @@ class Keys:
         Errors: as `_identify`.
         """
         caller = self._identify(incoming)
+        if self._fingerprints is None:
+            return caller
         login = self.login(incoming)
         return caller if login is None else Caller(caller.client, login)
 

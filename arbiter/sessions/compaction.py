@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from arbiter.sessions.signals import COMPACTION, CONTEXT_COMPACTED, Fields
 
+COMPACTIONS = frozenset((COMPACTION, CONTEXT_COMPACTED))
+"""Without any of these headers, nothing is said."""
+
 _MAX_CHARS = 32
 _NO = ("", "0", "false")
 
