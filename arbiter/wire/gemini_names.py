@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from arbiter._speedups import nesting
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Request, Tool
 from arbiter.wire.disguises import Disguises
@@ -42,7 +43,6 @@ REQUEST: Shape = {
 }
 ANSWER: Shape = {"candidates": {"content": _CONTENT}, "promptFeedback": _BLOB, "usageMetadata": _BLOB}
 
-_SNAKE = re.compile(rb'[{,]\s*"[a-z]+_[a-z_]+"\s*:')
 _UNDERSCORE = re.compile(r"_([a-z])")
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
@@ -57,7 +57,7 @@ def camel(body: bytes, shape: Shape) -> bytes:
     Shapes: the very same bytes where nothing is spelled with an underscore. What a model or a tool wrote is a leaf.
     Errors: msgspec's for what is no JSON.
     """
-    return body if _SNAKE.search(body) is None else bytes(_renamed(Raw(body), shape))
+    return bytes(_renamed(Raw(body), shape)) if nesting.underscored(body) else body
 
 
 def _renamed(raw: Raw, shape: Shape) -> Raw:

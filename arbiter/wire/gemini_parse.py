@@ -104,6 +104,7 @@ class _Addressed(msgspec.Struct):
     stream: bool = False
 
 
+_ADDRESS = ("model", "stream")
 _REQUEST = msgspec.json.Decoder(_Request)
 _ADDRESSED = msgspec.json.Decoder(_Addressed)
 _CONTENT = msgspec.json.Decoder(_Content | str)
@@ -115,7 +116,7 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     """Return the request in neutral words. Errors: BadRequest naming the path of the fault."""
     body = encode(members)
     check_text(body)
-    addressed = decode(_ADDRESSED, body)
+    addressed = decode(_ADDRESSED, encode({name: members[name] for name in _ADDRESS if name in members}))
     found = decode(_REQUEST, camel(body, REQUEST))
     config = found.generation_config or _GenerationConfig()
     return Request(

@@ -105,13 +105,22 @@ def _slices(array: bytes) -> Iterator[bytes]:
     if array[:1] != b"[":
         yield array
         return
-    start = before = 1
+    view, start, before = memoryview(array), 1, 1
     for end in nesting.cuts(array, len(array)):
         if end - start > SLICE_BYTES and before > start:
-            yield b"[%b]" % array[start : before - 1]
+            yield b"".join((b"[", view[start : before - 1], b"]"))
             start = before
         before = end + 1
-    yield b"[%b]" % array[start : before - 1]
+    yield b"".join((b"[", view[start : before - 1], b"]"))
+
+
+_GAP = b"\0"  # stands in no JSON
+
+
+def around(body: Mapping[str, object], name: str) -> tuple[bytes, bytes]:
+    """What `encode` writes before the member `name`, and behind it."""
+    before, _, after = encode({**body, name: msgspec.Raw(_GAP)}).partition(_GAP)
+    return before, after
 
 
 def encode_sliced(body: Mapping[str, object], name: str) -> bytes:
@@ -119,7 +128,12 @@ def encode_sliced(body: Mapping[str, object], name: str) -> bytes:
     entries = body.get(name)
     if not isinstance(entries, list) or len(entries) < _MANY:
         return encode(body)
-    return encode({**body, name: msgspec.Raw(b"[%b]" % b",".join([encode(one) for one in entries]))})
+    before, after = around(body, name)
+    encoded = [encode(one) for one in entries]
+    # Joined once: each copy of a few megabytes costs what a tenth of encoding them does.
+    encoded[0] = b"%b[%b" % (before, encoded[0])
+    encoded[-1] = b"%b]%b" % (encoded[-1], after)
+    return b",".join(encoded)
 
 
 def check_text(raw: bytes, prefix: str = "") -> None:

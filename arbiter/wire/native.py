@@ -31,6 +31,7 @@ from arbiter.wire import faults, gemini_names, native_marks
 from arbiter.wire.attribution import MARKER
 from arbiter.wire.course import OPENING_BYTES, Begun, Ending
 from arbiter.wire.gemini_names import Addressed
+from arbiter.wire.json import around
 
 CHAT, MESSAGES, RESPONSES, GEMINI = "openai-chat", "anthropic-messages", "openai-responses", "google-gemini"
 GEMINI_EMBEDDINGS = "google-embeddings"
@@ -257,16 +258,12 @@ def splice(
     return Spliced(body, tuple(changed), asked_usage)
 
 
-_GAP = Raw(b"\0")
-"""Stands in no JSON."""
-
-
 def _written(members: Mapping[str, Raw]) -> Body:
     """An object of these members. A long conversation stays where it is."""
     name = inputs.name_in(members)
     if name is None or len(memoryview(members[name])) < LEAST_BYTES:
         return _encode(members)
-    before, _, after = _encode({**members, name: _GAP}).partition(bytes(_GAP))
+    before, after = around(members, name)
     return Pieces(before, memoryview(members[name]), after)
 
 

@@ -57,6 +57,24 @@ def test_commas_are_counted_at_every_level_and_in_no_string(nesting):
     assert nesting.commas(text) == nesting.commas(memoryview(text)) == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "is_so"),
+    [
+        (b'{"a_b":1}', True),
+        (b'[{"x":[{"a__b_c" \n:1}]}]', True),
+        (b'{"ab":"a_b","c":["a_b"]}', False),
+        (b'{"_a":1,"a_":2,"A_b":3,"a_B":4,"a_1":5,"a b_c":6,"\\u0061_b":7,"a-b_c":8}', False),
+        (b'{"a":"{\\"a_b\\":1}","b":", ","c":"{"}', False),
+        (b'{"a_b', False),
+        (b'"a_b"', False),
+        (b'"a_b":', True),
+        (b"", False),
+    ],
+)
+def test_names_with_an_underscore_are_those_of_members(nesting, text, is_so):
+    assert nesting.underscored(text) == is_so
+
+
 def test_of_two_faults_the_first_is_told(nesting):
     assert nesting.fault(b"[1,2,[[[]]]]", 2, 2) == nesting.WIDE
     assert nesting.fault(b"[[[[]]],2,3]", 2, 2) == nesting.DEEP
@@ -100,6 +118,16 @@ def test_the_twins_agree_on_what_is_no_json_too(text, depth, width):
     assert reference.fault(text, depth, width) == compiled.fault(text, depth, width)
     assert reference.cuts(text, width) == compiled.cuts(text, width)
     assert reference.commas(text) == compiled.commas(text)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.sampled_from([b'"', b'"a_b"', b"a_b", b"_", b"a", b"\\", b":", b" ", b",", b"{", b"x" * 70])).map(
+        b"".join
+    )
+)
+def test_the_twins_agree_on_names_with_an_underscore(text):
+    assert reference.underscored(text) == compiled.underscored(text)
 
 
 @settings(deadline=None, max_examples=300)

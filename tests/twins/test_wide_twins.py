@@ -46,6 +46,7 @@ def read(nesting: Any, chain: Any, text: bytes) -> list[object]:
         nesting.not_utf8(text),
         nesting.fault(text, 3, 2),
         nesting.cuts(text, 50),
+        nesting.underscored(text),
         nesting.half(text),
         nesting.whole(text),
         nesting.path(text, len(text)),

@@ -17,5 +17,6 @@ from arbiter._speedups.py.nesting import members as members
 from arbiter._speedups.py.nesting import not_utf8 as not_utf8
 from arbiter._speedups.py.nesting import path as path
 from arbiter._speedups.py.nesting import raws as raws
+from arbiter._speedups.py.nesting import underscored as underscored
 from arbiter._speedups.py.nesting import units as units
 from arbiter._speedups.py.nesting import whole as whole

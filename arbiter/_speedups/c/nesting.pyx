@@ -15,7 +15,7 @@ from msgspec import Raw as _Raw
 from arbiter._speedups.c cimport jsonscan as js
 from arbiter._speedups.c.strict cimport DEEPEST as _DEEPEST
 from arbiter._speedups.c.strict cimport WIDEST as _WIDEST
-from arbiter._speedups.c.strict cimport Member, Scan, opened
+from arbiter._speedups.c.strict cimport Member, Scan, opened, past_blanks
 from arbiter._speedups.c.utf8 cimport malformed
 
 FINE = 0
@@ -336,6 +336,36 @@ def commas(data):
         return count
     finally:
         PyBuffer_Release(&text)
+
+
+cdef bint is_underscored(const unsigned char* at, const unsigned char* end) noexcept nogil:
+    cdef const unsigned char* begin = at
+    while at < end and c'a' <= at[0] <= c'z':
+        at += 1
+    if at == begin or end - at < 2 or at[0] != c'_':
+        return False
+    while at < end and (c'a' <= at[0] <= c'z' or at[0] == c'_'):
+        at += 1
+    return at == end
+
+
+def underscored(bytes data not None):
+    cdef const unsigned char* at = data
+    cdef const unsigned char* end = at + len(data)
+    cdef const unsigned char* name
+    cdef const unsigned char* name_end
+    cdef bint is_found = False
+    with nogil:
+        while at < end and not is_found:
+            at += 1
+            if at[-1] != c'"':
+                continue
+            name = at
+            at = string_end(at, end)
+            name_end = at - 1
+            at = past_blanks(at, end)
+            is_found = at < end and at[0] == c':' and is_underscored(name, name_end)
+    return is_found
 
 
 def cuts(bytes data not None, Py_ssize_t limit):

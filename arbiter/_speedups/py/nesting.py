@@ -35,6 +35,7 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 # Possessive: what was passed over is not kept to go back to, which would cost a hundred bytes for each one.
 _STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{}\[\],:]', re.DOTALL)
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
+_UNDERSCORED = re.compile(rb'"(?:([a-z]++_[a-z_]++)"[ \t\r\n]*+:|[^"\\]*+(?:\\.[^"\\]*+)*+"?)', re.DOTALL)
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
                      re.DOTALL)  # fmt: skip
 
@@ -131,6 +132,11 @@ def _beginning(*words: bytes) -> re.Pattern[bytes]:
 def commas(data: bytes | memoryview) -> int:
     """How many commas stand outside of strings: with them, how many values a decoder would make of `data`."""
     return sum(byte == 44 for byte, _ in _structure(data))
+
+
+def underscored(data: bytes) -> bool:
+    """Whether a member, wherever it stands, has a name of small letters with an underscore between them."""
+    return any(found[1] is not None for found in _UNDERSCORED.finditer(data))
 
 
 def cuts(data: bytes, limit: int) -> list[int]:
