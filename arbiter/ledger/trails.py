@@ -89,11 +89,14 @@ class Chain(msgspec.Struct, frozen=True):
 class Trail:
     """Where one request was. `rungs` lead here."""
 
-    __slots__ = ("chain", "known_by", "placed", "rungs", "size", "stones")
+    __slots__ = ("chain", "known_by", "placed", "reached", "rungs", "size", "stones")
 
-    def __init__(self, chain: Chain, placed: list[int], stones: list[bytes], rungs: list[bytes]) -> None:
+    def __init__(
+        self, chain: Chain, placed: array[int], reached: array[int], stones: list[bytes], rungs: list[bytes]
+    ) -> None:
         self.chain = chain
         self.placed = placed  # how many inputs lie before each stone
+        self.reached = reached  # and how many bytes
         self.stones = stones
         self.rungs = rungs
         self.known_by = 0  # of the rungs, as others come to lead elsewhere
@@ -141,18 +144,18 @@ class Trails:
             reach *= 2
         if trail is None:
             return Found(None, 0, rungs, done, stream)
-        ends, placed = trail.chain.ends, trail.placed
-        next_stone = bisect_right(placed, done, key=lambda inputs: ends[inputs - 1])
-        for at in range(next_stone, len(placed)):
-            end = ends[placed[at] - 1]
-            if end > size:
-                break
+        # Who has the bytes up to a stone has them up to each one before it: the last such one is looked for by halves.
+        reached, stones = trail.reached, trail.stones
+        low, high = bisect_right(reached, done), bisect_right(reached, size)
+        while low < high:
+            at = (low + high) // 2
             ahead = stream.copy()
-            ahead.update(text[done:end])
-            if ahead.digest() != trail.stones[at]:
-                break
-            stream, done, next_stone = ahead, end, at + 1
-        return Found(trail, placed[next_stone - 1] if next_stone else 0, rungs, done, stream)
+            ahead.update(text[done : reached[at]])
+            if ahead.digest() == stones[at]:
+                stream, done, low = ahead, reached[at], at + 1
+            else:
+                high = at
+        return Found(trail, trail.placed[low - 1] if low else 0, rungs, done, stream)
 
     def keep(self, trail: Trail) -> None:
         """Remember a trail; of those that share a rung with it, it is the one that is found by that."""
@@ -179,16 +182,12 @@ def trail_of(found: Found, seed: bytes, text: memoryview, chain: Chain) -> Trail
     ends, count = chain.ends, len(chain.ends)
     if not count or ends[-1] < LEAST_BYTES:
         return None
-    before, stones, rungs = found.trail, {}, found.rungs[:]
-    if before is not None:
-        pairs = zip(before.placed, before.stones, strict=True)
-        stones = {inputs: stone for inputs, stone in pairs if inputs <= found.inputs}
-    wanted = [*range(EVERY, count - NEWEST + 1, EVERY), *range(max(1, count - NEWEST + 1), count + 1)]
-    places = [
-        (ends[inputs - 1], inputs)
-        for inputs in wanted
-        if inputs not in stones and text[ends[inputs - 1] - 1] in _SELF_DELIMITING
-    ]
+    placed, reached, stones = _still(found, count)
+    newest = range(max(1, count - NEWEST + 1), count + 1)
+    wanted = [*range(found.inputs // EVERY * EVERY + EVERY, newest.start, EVERY)]
+    wanted += [inputs for inputs in newest if inputs not in placed[-NEWEST:]]
+    places = [(ends[inputs - 1], inputs) for inputs in wanted if text[ends[inputs - 1] - 1] in _SELF_DELIMITING]
+    rungs = found.rungs[:]
     reach = LEAST_BYTES << len(rungs)
     while reach <= ends[-1]:
         places.append((reach, 0))
@@ -200,9 +199,24 @@ def trail_of(found: Found, seed: bytes, text: memoryview, chain: Chain) -> Trail
     for end, inputs in places:
         stream.update(text[done:end])
         done = end
-        if inputs:
-            stones[inputs] = stream.digest()
-        else:
+        if not inputs:
             rungs.append(stream.digest())
-    placed = [inputs for inputs in wanted if inputs in stones]
-    return Trail(chain, placed, [stones[inputs] for inputs in placed], rungs)
+            continue
+        at = bisect_right(placed, inputs)
+        placed.insert(at, inputs)
+        reached.insert(at, end)
+        stones.insert(at, stream.digest())
+    return Trail(chain, placed, reached, stones, rungs)
+
+
+def _still(found: Found, count: int) -> tuple[array[int], array[int], list[bytes]]:
+    """The stones in what was found that stay where they are: each 16th, and who still is among the newest."""
+    trail = found.trail
+    if trail is None:
+        return array("Q"), array("Q"), []
+    known = bisect_right(trail.placed, found.inputs)
+    placed, reached, stones = trail.placed[:known], trail.reached[:known], trail.stones[:known]
+    for at in range(known - 1, max(known - NEWEST, 0) - 1, -1):  # before them all are 16ths
+        if placed[at] <= count - NEWEST and placed[at] % EVERY:
+            del placed[at], reached[at], stones[at]
+    return placed, reached, stones

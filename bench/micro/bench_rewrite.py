@@ -68,6 +68,12 @@ def test_words_in_200_kib(twin: Twin, measure: Callable[..., None]) -> None:
     measure(lambda: nesting.begins(data, b"arbiter-reasoning.", b"gemini#"), units=1)
 
 
+def test_names_in_200_kib(twin: Twin, measure: Callable[..., None]) -> None:
+    """Whether any is spelled with an underscore, as Google's may be."""
+    data, nesting = body(200 << 10), twin("nesting")
+    measure(lambda: nesting.underscored(data), units=1)
+
+
 def test_size_of_200_kib(benchmark: Any) -> None:
     members = native.open_body(body(200 << 10)).members
     benchmark(lambda: size_of(members))

@@ -13,7 +13,7 @@ from arbiter.wire import anthropic_messages as messages
 from arbiter.wire import openai_chat as chat
 from arbiter.wire import openai_responses as responses
 from arbiter.wire.format import Format
-from arbiter.wire.json import check_text, decode, encode
+from arbiter.wire.json import around, check_text, decode, encode, encode_sliced
 
 SECRET = "Sesame-1234"
 
@@ -141,3 +141,11 @@ def test_the_place_is_right_in_any_body(before: list[object], inside: list[str],
     with pytest.raises(BadRequest) as caught:
         check_text(body)
     assert caught.value.param == f"[{len(before)}]{path}"
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 200])
+def test_what_is_encoded_in_slices_is_the_same(count: int) -> None:
+    body = {"a": "\0", "b": [{"n": n, "text": "\0x"} for n in range(count)], "c": {"b": [1]}}
+    assert encode_sliced(body, "b") == encode(body)
+    before, after = around(body, "b")
+    assert before + encode(body["b"]) + after == encode(body)
