@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from arbiter.errors import Garbled
 from arbiter.model import (
+    STOP,
     Answer,
     CallDelta,
     CallStarted,
     Ended,
     Event,
     Failed,
-    Finish,
     Finished,
     Part,
     RedactedThinking,
@@ -120,7 +120,7 @@ def folded(events: Iterable[Event]) -> Answer:
     Errors: the stream's own error where it failed.
     """
     fold = _Fold()
-    start, usage, finished = Started(), None, Finished(Finish.STOP)
+    start, usage, finished = Started(), None, Finished(STOP)
     for event in events:
         if type(event) is Started:
             start, usage = event, event.usage
@@ -170,7 +170,7 @@ def unfold(answer: Answer) -> Iterator[Event]:
             yield CallDelta(calls, part.arguments)
             calls += 1
     yield from (TextDelta("", one) for one in logprobs)
-    yield Finished(answer.finish or Finish.STOP, answer.stop_sequence)
+    yield Finished(answer.finish or STOP, answer.stop_sequence)
     if answer.usage is not None:
         yield UsageReported(answer.usage)
     yield Ended()

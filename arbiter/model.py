@@ -13,7 +13,7 @@ order survive (SPEC 2.4).
 from __future__ import annotations
 
 import enum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -407,6 +407,11 @@ class Finish(enum.StrEnum):
     TOOL_CALLS = "tool_calls"
     CONTENT_FILTER = "content_filter"
     PAUSE = "pause"
+
+
+# The usual ones. A member that is looked up in its class takes the interpreter as long as ten that are not.
+STOP: Final = Finish.STOP
+TOOL_CALLS: Final = Finish.TOOL_CALLS
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

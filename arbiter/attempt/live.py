@@ -27,7 +27,7 @@ from arbiter.log import Log
 from arbiter.routing.plan import Rung
 from arbiter.upstream.exchange import Answering
 from arbiter.watch import Alarm, Watch
-from arbiter.wire.course import Ending
+from arbiter.wire.course import COMPLETE, OPEN
 
 _log = Log(__name__)
 
@@ -117,8 +117,8 @@ class StreamRelay:
         if self._is_held and self.first_event_ns and self._has_output():
             self._is_held = False
             self._wake()
-        if stream.ending is not Ending.OPEN:
-            if stream.ending is Ending.COMPLETE:
+        if stream.ending is not OPEN:
+            if stream.ending is COMPLETE:
                 self._exchange.finish()
             else:
                 self._exchange.abort()
@@ -161,7 +161,7 @@ class StreamRelay:
 
     def _verdict(self, error: ArbiterError | None) -> ArbiterError | None:
         """What kept the stream from being complete; `error` is what the connection has to say."""
-        if self.course.ending is Ending.COMPLETE:
+        if self.course.ending is COMPLETE:
             return None
         cut = Cut("the upstream's stream ended before its answer was complete")
         return self.course.fault() or error or cut
@@ -187,7 +187,7 @@ class StreamRelay:
 
     @property
     def _is_over(self) -> bool:
-        return self._error is not None or self.course.ending is not Ending.OPEN
+        return self._error is not None or self.course.ending is not OPEN
 
     # --- asked by the spine -------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class StreamRelay:
     @property
     def is_whole(self) -> bool:
         """Whether the answer is here to its end."""
-        return self.course.ending is Ending.COMPLETE
+        return self.course.ending is COMPLETE
 
     @property
     def last_words(self) -> bytes:

@@ -31,6 +31,8 @@ from arbiter.log import Log
 TRAILS_BYTES = 16 << 20
 SEEN_TOOLS = 1024
 TOOLS_SAMPLE_BYTES = 256 << 10
+SHORT_BYTES = 16 << 10
+"""What is no longer is looked through for cache marks in a microsecond, and so before it is sent."""
 AT_ONCE_BYTES = 128 << 10
 """Hashing that many takes a fifth of a millisecond; what is more goes to a thread."""
 LATE_BYTES = 128 << 20
@@ -97,8 +99,10 @@ class Prefixes:
         """The reading of a request with these members, made of those `before`; nothing is done yet."""
         return Reading(self, members, before=before)
 
-    def reading_of_marks(self, body: bytes) -> Reading:
-        """The reading of a body for the cache marks in it."""
+    def reading_of_marks(self, body: bytes) -> Reading | None:
+        """The reading of a body for the cache marks in it; None where it is short and has none."""
+        if len(body) <= SHORT_BYTES and not nesting.begins(body, _MARK, _RETENTION):
+            return None
         return Reading(self, {}, body)
 
     def submit(self, work: Callable[[], None]) -> Future[None]:

@@ -116,7 +116,7 @@ class Apart(Prompt):
 class _Altered(Prompt):
     """A prompt that is not sent as the client wrote it. Rows tell of both."""
 
-    __slots__ = ("_marks", "_projection")
+    __slots__ = ("_is_marked_anew", "_marks", "_projection")
 
     def __init__(
         self,
@@ -130,6 +130,7 @@ class _Altered(Prompt):
         self._prefixes = prefixes
         self._reading = reading
         self._projection = prefixes.reading(edited, before=members) if edited is not None else None
+        self._is_marked_anew = marked is not None
         self._marks = prefixes.reading_of_marks(marked) if marked is not None else None
         ours = (self._projection, self._marks)
         self._readings = (reading, *(one for one in ours if one is not None))
@@ -143,6 +144,8 @@ class _Altered(Prompt):
         if self._marks is not None:
             ours = self._marks.prefix
             row.cache_marks = ours.cache_marks if ours is not None else None
+        elif self._is_marked_anew:
+            row.cache_marks = []
         if self._projection is not None and (projection := self._projection.prefix) is not None:
             row.replaced, row.projection_hash = projection.replaced, projection.last
 

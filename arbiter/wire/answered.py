@@ -61,11 +61,7 @@ def in_turns(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _has(message: Message, kind: type) -> bool:
-    if type(message.content) is tuple:
-        for part in message.content:
-            if type(part) is kind:
-                return True
-    return False
+    return not isinstance(message.content, str) and kind in map(type, message.content)
 
 
 class Matched:

@@ -19,14 +19,14 @@ def without_attribution(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """
     if not messages or messages[0].role != "system":
         return messages
-    head, rest = messages[0], messages[1:]
+    head = messages[0]
     if isinstance(head.content, str):
         if not head.content.startswith(MARKER):
             return messages
         text = head.content.partition("\n")[2].lstrip("\n")
-        return (msgspec.structs.replace(head, content=text), *rest) if text else rest
+        return (msgspec.structs.replace(head, content=text), *messages[1:]) if text else messages[1:]
     first = head.content[0] if head.content else None
-    if not isinstance(first, Text) or not first.text.startswith(MARKER):
+    if type(first) is not Text or not first.text.startswith(MARKER):
         return messages
     parts = head.content[1:]
-    return (msgspec.structs.replace(head, content=parts), *rest) if parts else rest
+    return (msgspec.structs.replace(head, content=parts), *messages[1:]) if parts else messages[1:]

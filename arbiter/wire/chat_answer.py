@@ -8,7 +8,18 @@ import msgspec
 from msgspec import Raw
 
 from arbiter import _speedups
-from arbiter.model import Answer, Finish, RedactedThinking, Refusal, SealedThinking, Thinking, ToolCall, Usage
+from arbiter.model import (
+    STOP,
+    TOOL_CALLS,
+    Answer,
+    Finish,
+    RedactedThinking,
+    Refusal,
+    SealedThinking,
+    Thinking,
+    ToolCall,
+    Usage,
+)
 from arbiter.wire.chat_messages import build_call
 from arbiter.wire.chat_parse import REASONING
 from arbiter.wire.chat_proofs import Gathered
@@ -43,11 +54,11 @@ FINISH_OUT = {
 def finish_of(word: str, has_calls: bool) -> Finish:
     """Return what a finish reason means. A server that called and says `stop` meant the calls, and the reverse."""
     # Gemini's façade adds the reason: "content_filter: PROHIBITED_CONTENT".
-    finish = FINISH_IN.get(word.lower().partition(":")[0], Finish.STOP)
-    if has_calls and finish is Finish.STOP:
-        return Finish.TOOL_CALLS
-    if not has_calls and finish is Finish.TOOL_CALLS:
-        return Finish.STOP
+    finish = FINISH_IN.get(word) or FINISH_IN.get(word.lower().partition(":")[0], STOP)
+    if has_calls and finish is STOP:
+        return TOOL_CALLS
+    if not has_calls and finish is TOOL_CALLS:
+        return STOP
     return finish
 
 
@@ -128,7 +139,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
                 "index": 0,
                 "message": message,
                 "logprobs": _joined(answer.logprobs),
-                "finish_reason": FINISH_OUT[answer.finish or Finish.STOP],
+                "finish_reason": FINISH_OUT[answer.finish or STOP],
             }
         ],
     }

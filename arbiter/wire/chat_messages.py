@@ -106,7 +106,8 @@ def _with_name(built: dict[str, Any], message: Message) -> dict[str, Any]:
 
 
 def _build_other(message: Message, is_first: bool, dialect: Dialect) -> dict[str, Any]:
-    content = build_content(message.content)
+    said = bare(message.content, FORMAT)
+    content = said if isinstance(said, str) else [build_part(part) for part in said]
     is_late = not is_first and message.role in ("system", "developer")
     if is_late and not dialect.system_anywhere and isinstance(content, str):
         # Moving it to the front would change the beginning of the conversation, and cost its cache.

@@ -33,7 +33,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
-from arbiter.order import Order, Stage
+from arbiter.order import OPEN, Order
 from arbiter.wire.chat_answer import FINISH_OUT, reasoning_detail, write_usage
 from arbiter.wire.chat_parse import REASONING
 from arbiter.wire.chat_proofs import DETAILS, Gathered, members_of_call
@@ -81,7 +81,7 @@ class ChatWriter:
 
         Errors: Garbled where the event breaks the order (SPEC 2.6).
         """
-        if self._is_plain and self._order.stage is Stage.OPEN:
+        if self._is_plain and self._order.stage is OPEN:
             # The bulk of every stream, where nothing could be out of order.
             moulds = self._moulds
             if type(event) is TextDelta and event.text and event.logprobs is None and moulds.text is not None:

@@ -10,7 +10,7 @@ That the client left is not the stream's to say: `attempt.live` ends it then.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from arbiter.errors import ArbiterError
 
@@ -24,6 +24,13 @@ class Ending(enum.Enum):
     COMPLETE = "complete"
     FAILED = "failed"  # the upstream sent an error event
     CUT = "cut"
+
+
+# A member that is looked up in its class takes the interpreter as long as ten that are not.
+OPEN: Final = Ending.OPEN
+COMPLETE: Final = Ending.COMPLETE
+FAILED: Final = Ending.FAILED
+CUT: Final = Ending.CUT
 
 
 class Begun(NamedTuple):

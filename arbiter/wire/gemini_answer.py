@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arbiter import _speedups
-from arbiter.model import Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
+from arbiter.model import STOP, TOOL_CALLS, Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
 from arbiter.wire.gemini_sealed import signature_of
 from arbiter.wire.gemini_turns import arguments_of
 from arbiter.wire.json import NO_MEMBERS, Members, encode
@@ -34,8 +34,8 @@ _FINISH_OUT = {
 
 def finish_of(word: str, has_calls: bool) -> Finish:
     """Return what a finish reason means: a model that called has no word of its own for that."""
-    finish = FINISH_IN.get(word, Finish.STOP)
-    return Finish.TOOL_CALLS if has_calls and finish is Finish.STOP else finish
+    finish = FINISH_IN.get(word, STOP)
+    return TOOL_CALLS if has_calls and finish is STOP else finish
 
 
 def finish_out(finish: Finish) -> str:
@@ -98,7 +98,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
     if signature is not None:
         parts.append({"text": "", "thoughtSignature": signature})
     body = {
-        "candidates": [candidate(parts, answer.finish or Finish.STOP)],
+        "candidates": [candidate(parts, answer.finish or STOP)],
         "usageMetadata": write_usage(answer.usage),
         "modelVersion": answer.model or model,
         "responseId": trace_id,

@@ -38,7 +38,7 @@ from arbiter.model import (
     ThinkingSigned,
     UsageReported,
 )
-from arbiter.order import Stage
+from arbiter.order import FINISHED, NEW
 from arbiter.wire import faults
 from arbiter.wire.gemini_answer import BROKEN, finish_of, read_usage
 from arbiter.wire.gemini_names import ANSWER, camel
@@ -107,7 +107,7 @@ class GeminiReader(EventReader):
         """Nothing is moved past this reader."""
 
     def closing(self) -> list[Event]:
-        if self.order.stage is Stage.FINISHED or self.finish_word is None:
+        if self.order.stage is FINISHED or self.finish_word is None:
             return [Ended()]
         return [Finished(finish_of(self.finish_word, self._calls > 0)), Ended()]
 
@@ -131,7 +131,7 @@ class GeminiReader(EventReader):
             return
         if not (chunk.candidates or chunk.prompt_feedback or present(chunk.usage_metadata)):
             return
-        if self.order.stage is Stage.NEW and not events:
+        if self.order.stage is NEW and not events:
             id = word(chunk.response_id)
             self._mark = _ID_CHARACTERS.sub("", (id or "")[-64:])[-24:]
             events.append(Started(id, word(chunk.model_version)))

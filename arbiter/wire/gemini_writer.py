@@ -17,12 +17,12 @@ from typing import Any
 
 from arbiter.errors import Garbled
 from arbiter.model import (
+    STOP,
     CallDelta,
     CallStarted,
     Ended,
     Event,
     Failed,
-    Finish,
     Finished,
     RefusalDelta,
     Started,
@@ -78,7 +78,7 @@ class GeminiWriter:
         self._order = Order()
         self._moulds = NO_MOULDS
         self._usage: Usage | None = None
-        self._finish = Finish.STOP
+        self._finish = STOP
         self._calls: dict[int, _Call] = {}  # those that have not left, by number
         self._called = 0  # that started
         self._waiting = 0  # characters of their arguments

@@ -9,7 +9,19 @@ from msgspec import Raw
 
 from arbiter import _speedups
 from arbiter._speedups import nesting
-from arbiter.model import Answer, Finish, RedactedThinking, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
+from arbiter.model import (
+    STOP,
+    TOOL_CALLS,
+    Answer,
+    Finish,
+    RedactedThinking,
+    Refusal,
+    SealedThinking,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+)
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.vault import UNSIGNED
 
@@ -32,11 +44,11 @@ _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 def finish_of(word: str, has_calls: bool) -> Finish:
     """Return what a stop reason means. A server that called and says `end_turn` meant the calls, and the reverse."""
-    finish = FINISH_IN.get(word, Finish.STOP)
-    if has_calls and finish is Finish.STOP:
-        return Finish.TOOL_CALLS
-    if not has_calls and finish is Finish.TOOL_CALLS:
-        return Finish.STOP
+    finish = FINISH_IN.get(word, STOP)
+    if has_calls and finish is STOP:
+        return TOOL_CALLS
+    if not has_calls and finish is TOOL_CALLS:
+        return STOP
     return finish
 
 
@@ -68,12 +80,11 @@ def write_usage(usage: Usage | None) -> dict[str, Any]:
     return built
 
 
-_UNTOLD = ("cache_creation", "service_tier", "inference_geo")
-
-
 def write_message(answer: Answer, trace_id: str, model: str, content: list[Any], reason: str | None) -> dict[str, Any]:
     """Return a message, which an answer is and a stream begins with. What no other format tells is null."""
     usage = write_usage(answer.usage)
+    usage.setdefault("cache_creation", None)
+    usage["service_tier"] = usage["inference_geo"] = None
     return {
         "id": f"msg_{trace_id}",
         "type": "message",
@@ -84,7 +95,7 @@ def write_message(answer: Answer, trace_id: str, model: str, content: list[Any],
         "stop_sequence": answer.stop_sequence,
         "stop_details": None,
         "container": None,
-        "usage": usage | {name: None for name in _UNTOLD if name not in usage},
+        "usage": usage,
     }
 
 
@@ -116,7 +127,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
             content.append({"type": "redacted_thinking", "data": part.item})
         elif type(part) is ToolCall:
             content.append(call_block(part.id, part.name, _input(part.arguments)))
-    return encode(write_message(answer, trace_id, model, content, FINISH_OUT[answer.finish or Finish.STOP]))
+    return encode(write_message(answer, trace_id, model, content, FINISH_OUT[answer.finish or STOP]))
 
 
 def _input(arguments: str) -> Any:

@@ -29,13 +29,13 @@ from typing import Any
 from arbiter.errors import Garbled
 from arbiter.model import (
     OUTPUT,
+    STOP,
     Answer,
     CallDelta,
     CallStarted,
     Ended,
     Event,
     Failed,
-    Finish,
     Finished,
     RefusalDelta,
     Started,
@@ -107,7 +107,7 @@ class MessagesWriter:
         self._others = 0  # how many in it are no calls
         self._waiting_bytes = 0
         self._usage: Usage | None = None
-        self._finished = Finished(Finish.STOP)
+        self._finished = Finished(STOP)
 
     def write(self, event: Event) -> bytes:
         """Return the bytes for `event`.

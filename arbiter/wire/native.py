@@ -29,7 +29,7 @@ from arbiter.model import Target
 from arbiter.pieces import LEAST_BYTES, Body, Pieces
 from arbiter.wire import faults, gemini_names, native_marks
 from arbiter.wire.attribution import MARKER
-from arbiter.wire.course import OPENING_BYTES, Begun, Ending
+from arbiter.wire.course import COMPLETE, CUT, FAILED, OPEN, OPENING_BYTES, Begun
 from arbiter.wire.gemini_names import Addressed
 from arbiter.wire.json import around
 
@@ -362,7 +362,7 @@ class NativeStream:
         self.tap = _TAPS[wire](limit)
         # The first two events of Responses repeat the request's instructions and tools, some 40 KB of a coding agent's.
         self.opening_bytes = (1 << 20) if wire == RESPONSES else OPENING_BYTES
-        self.ending = Ending.OPEN
+        self.ending = OPEN
         self.failure: bytes | None = None  # the payload of the error event
         self.is_bare = False
         self._events_before = 0  # the read at hand
@@ -410,7 +410,7 @@ class NativeStream:
 
     @property
     def has_event(self) -> bool:
-        return self.tap.events > 0 or self.ending in (Ending.COMPLETE, Ending.FAILED)
+        return self.tap.events > 0 or self.ending in (COMPLETE, FAILED)
 
     def begun(self) -> Begun:
         """What the client was told so far; only of Responses is it of any use."""
@@ -422,7 +422,7 @@ class NativeStream:
 
     def feed(self, data: bytes) -> bytes:
         """Take what the socket gave. Bytes that are no event stream (SPEC 2.10) cut it after the events before them."""
-        if self.ending is not Ending.OPEN:
+        if self.ending is not OPEN:
             return b""
         piece = self._feed(data)
         if self.wire == GEMINI and piece:
@@ -464,7 +464,7 @@ class NativeStream:
         if not marks:
             return data
         data = self._apply(marks, data, base)
-        if self._held and self.ending is Ending.OPEN:
+        if self._held and self.ending is OPEN:
             try:
                 self.tap.feed(b"")  # a fault behind a mark is only told to who asks again
             except Garbled as fault:
@@ -472,12 +472,12 @@ class NativeStream:
         return data
 
     def _cut(self, fault: Garbled) -> None:
-        self.garbled, self.ending = fault, Ending.CUT
+        self.garbled, self.ending = fault, CUT
         self.is_bare = not self.tap.events
 
     def end(self, error: ArbiterError | None) -> bytes:
         """The upstream's side ended, by itself or by `error`."""
-        if self.ending is not Ending.OPEN:
+        if self.ending is not OPEN:
             return b""
         self._events_before = self.tap.events
         try:
@@ -497,14 +497,14 @@ class NativeStream:
             if out or self.last_words:
                 self.repairs.append("blank_line")
         self._held = []
-        if self.ending is Ending.OPEN:
+        if self.ending is OPEN:
             if self.tap.finish is not None and not self.tap.done:
                 if self.wire in _TERMINAL:
                     out += _TERMINAL[self.wire]
                     self.repairs.append("terminal_event")
-                self.ending = Ending.COMPLETE
+                self.ending = COMPLETE
             else:
-                self.ending = Ending.CUT
+                self.ending = CUT
         return out
 
     def _apply(self, marks: Sequence[tuple[int, int, int, bytes]], data: bytes, base: int) -> bytes:
@@ -529,12 +529,12 @@ class NativeStream:
             elif kind in _FAULTS:
                 self.protocol_fault = _FAULTS[kind]
             elif kind == reduce.ERROR:
-                self.ending, self.failure = Ending.FAILED, payload
+                self.ending, self.failure = FAILED, payload
                 self.is_bare = not self._events_before and not _says_anything(data[: start - base])
                 self.last_words = data[start - base : end - base]
                 return b"".join((*out, data[sent : start - base]))
             elif kind == reduce.DONE:
-                self.ending = Ending.COMPLETE
+                self.ending = COMPLETE
                 self.finish_inferred = self.tap.finish is None
                 return b"".join((*out, data[sent : end - base]))
         if not sent:

@@ -19,7 +19,7 @@ from arbiter._speedups.py.carry import is_event
 from arbiter.errors import Cut, Garbled
 from arbiter.fold import folded
 from arbiter.model import Answer, Ended, Event, Failed, Started
-from arbiter.order import Order, Stage
+from arbiter.order import FINISHED, NEW, Order
 from arbiter.wire.json import present
 from arbiter.wire.moulds import Carrier, Mould
 
@@ -108,7 +108,7 @@ class EventReader(ABC):
         self.frames.aim(None, None, None, None, -1, False)
         self.frames.end()
         events = self._drained()
-        if self.order.stage is Stage.FINISHED:
+        if self.order.stage is FINISHED:
             events += self._admitted([Ended()])
         elif not self.order.closed:
             events += self._admitted([Failed(Cut("the upstream's stream ended before the answer was whole"))])
@@ -141,7 +141,7 @@ class EventReader(ABC):
     def _admitted(self, events: list[Event]) -> list[Event]:
         """Return `events` as far as they are in order; a fault takes the place of the first that is not."""
         order = self.order
-        if order.stage is Stage.NEW and events and type(events[0]) not in (Started, Failed):
+        if order.stage is NEW and events and type(events[0]) not in (Started, Failed):
             events.insert(0, Started())
         admitted: list[Event] = []
         try:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter import _speedups
-from arbiter.model import Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
+from arbiter.model import STOP, TOOL_CALLS, Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
 from arbiter.wire.bound_responses import OWN_ANSWER
 from arbiter.wire.json import NO_MEMBERS, Members, encode, one_line
 from arbiter.wire.responses_parse import namespaces
@@ -30,7 +30,7 @@ _FINISH_IN = {"max_output_tokens": Finish.LENGTH, "content_filter": Finish.CONTE
 
 def finish_of(word: str, has_calls: bool) -> Finish:
     """Return what the status of a response, or the reason why it is incomplete, means."""
-    return _FINISH_IN.get(word, Finish.TOOL_CALLS if has_calls else Finish.STOP)
+    return _FINISH_IN.get(word, TOOL_CALLS if has_calls else STOP)
 
 
 def status_of(finish: Finish) -> str:
@@ -239,7 +239,7 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
 
     Its id is built from `trace_id` (SPEC 1.4), so it is never used twice.
     """
-    finish = answer.finish or Finish.STOP
+    finish = answer.finish or STOP
     status = status_of(finish)
     names = Names(trace_id, asked)
     logprobs = [one for raw in answer.logprobs for one in write_logprobs(raw)]

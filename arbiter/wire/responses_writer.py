@@ -21,12 +21,12 @@ from msgspec import Raw
 
 from arbiter.errors import Garbled
 from arbiter.model import (
+    STOP,
     CallDelta,
     CallStarted,
     Ended,
     Event,
     Failed,
-    Finish,
     Finished,
     RefusalDelta,
     Started,
@@ -132,7 +132,7 @@ class ResponsesWriter:
         self._done: list[bytes] = []  # the items that are closed, by place
         self._kept = 0
         self._usage: Usage | None = None
-        self._finished = Finish.STOP
+        self._finished = STOP
         # The message or the thought that is open: its place, its id, its closed parts, and the part that is open.
         self._place = -1
         self._id = ""

@@ -101,11 +101,14 @@ class HandedAlong:
 def lost(request: Request, format: str, takes: Dialect | None) -> int:
     """In how many messages something that its maker signed or encrypted is nothing to an upstream of `format`, and is
     not told as text either; `takes` is what that takes where it is a chat."""
-    return sum(
-        any(type(part) in (Thinking, RedactedThinking) and _is_lost(part, format, takes) for part in message.content)
-        for message in request.messages
-        if message.role == "assistant" and not isinstance(message.content, str)
-    )
+    count = 0
+    for message in request.messages:
+        if message.role == "assistant" and not isinstance(message.content, str):
+            for part in message.content:
+                if type(part) in (Thinking, RedactedThinking) and _is_lost(part, format, takes):
+                    count += 1
+                    break
+    return count
 
 
 def _is_lost(part: Part, format: str, takes: Dialect | None) -> bool:

@@ -43,12 +43,13 @@ _END = b"\n\n"
 _MOST_MOVED_BYTES = 256 << 10
 _STRING_BYTES = 64  # what one costs beside its text
 _TEXT, _REASONING_CONTENT, _REASONING, _CALL = "text", "reasoning_content", "reasoning", "call"
+_THOUGHTS = frozenset((Thinking, RedactedThinking))
 _OF_THOUGHTS = (ThinkingDelta, ThinkingSigned, ThinkingRedacted)
 
 
 def may_seal(answer: Answer) -> bool:
     """Whether there is anything in a whole answer for which it must be taken through a `Sealer`."""
-    return any(type(part) is Thinking or type(part) is RedactedThinking for part in answer.parts)
+    return not _THOUGHTS.isdisjoint(map(type, answer.parts))
 
 
 class Sealer:

@@ -24,7 +24,7 @@ from arbiter.model import (
     Usage,
     UsageReported,
 )
-from arbiter.wire.course import OPENING_BYTES, Ending
+from arbiter.wire.course import COMPLETE, CUT, FAILED, OPEN, OPENING_BYTES
 from arbiter.wire.disguises import Disguises, Unmasking
 from arbiter.wire.format import Reader, Writer
 from arbiter.wire.sealer import Sealer
@@ -84,7 +84,7 @@ class TranslatedStream:
                  "finish_inferred", "heard", "is_bare", "last_words", "protocol_fault", "repairs")  # fmt: skip
 
     def __init__(self, reader: Reader, writer: Writer, disguises: Disguises, sealer: Sealer | None = None) -> None:
-        self.ending = Ending.OPEN
+        self.ending = OPEN
         self.finish_inferred = False
         self.is_bare = False
         self._is_silent = True
@@ -105,7 +105,7 @@ class TranslatedStream:
 
     @property
     def has_event(self) -> bool:
-        return self._frames.events > 0 or self.ending is not Ending.OPEN
+        return self._frames.events > 0 or self.ending is not OPEN
 
     @property
     def has_finished(self) -> bool:
@@ -138,7 +138,7 @@ class TranslatedStream:
         return self._error
 
     def feed(self, data: bytes) -> bytes:
-        if self.ending is not Ending.OPEN:
+        if self.ending is not OPEN:
             return b""
         out: list[bytes] = []
         frames = self._frames
@@ -155,7 +155,7 @@ class TranslatedStream:
         return b"".join(out)
 
     def end(self, error: ArbiterError | None) -> bytes:
-        if self.ending is not Ending.OPEN:
+        if self.ending is not OPEN:
             return b""
         out: list[bytes] = []
         self._tell()
@@ -167,8 +167,8 @@ class TranslatedStream:
                 self._pass(self._reader.closing(), out)
         except Garbled as fault:
             self._stop(fault)
-        if self.ending is Ending.OPEN:
-            self.ending = Ending.CUT
+        if self.ending is OPEN:
+            self.ending = CUT
         return b"".join(out)
 
     def failed(self, error: ArbiterError) -> bytes:
@@ -191,7 +191,7 @@ class TranslatedStream:
                     out.append(self._writer.write(handed))
             if type(event) is Ended:
                 self.finish_inferred = event.inferred
-                self.ending = Ending.COMPLETE
+                self.ending = COMPLETE
                 return False
         return True
 
@@ -228,7 +228,7 @@ class TranslatedStream:
     def _stop(self, error: ArbiterError) -> None:
         self._error = error
         self.is_bare = self._is_silent
-        self.ending = Ending.FAILED if isinstance(error, InStreamError) else Ending.CUT
+        self.ending = FAILED if isinstance(error, InStreamError) else CUT
 
 
 _decode_str = msgspec.json.Decoder(str).decode
