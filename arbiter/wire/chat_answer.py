@@ -16,6 +16,7 @@ from arbiter.model import (
     RedactedThinking,
     Refusal,
     SealedThinking,
+    Text,
     Thinking,
     ToolCall,
     Usage,
@@ -76,18 +77,22 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     prompt, output = usage.all_input(), usage.output
     total = usage.total if usage.total is not None else (prompt or 0) + (output or 0)
     built: dict[str, Any] = {"prompt_tokens": prompt or 0, "completion_tokens": output or 0, "total_tokens": total}
-    parts: dict[str, dict[str, int | None]] = {
-        "prompt_tokens_details": {
-            "cached_tokens": usage.cache_read,
-            "cache_write_tokens": usage.cache_write,
-            "audio_tokens": usage.audio_input,
-        },
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": usage.audio_output},
-    }
-    for name, part in parts.items():
-        known = {member: count for member, count in part.items() if count is not None}
-        if known:
-            built[name] = known
+    details: dict[str, int] = {}
+    if usage.cache_read is not None:
+        details["cached_tokens"] = usage.cache_read
+    if usage.cache_write is not None:
+        details["cache_write_tokens"] = usage.cache_write
+    if usage.audio_input is not None:
+        details["audio_tokens"] = usage.audio_input
+    if details:
+        built["prompt_tokens_details"] = details
+    details = {}
+    if usage.reasoning is not None:
+        details["reasoning_tokens"] = usage.reasoning
+    if usage.audio_output is not None:
+        details["audio_tokens"] = usage.audio_output
+    if details:
+        built["completion_tokens_details"] = details
     return built
 
 
@@ -102,8 +107,9 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
     Its id is built from `trace_id` (SPEC 1.4), so it is never used twice.
     """
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    text = answer.text()
-    refusal = "".join(part.text for part in answer.parts if type(part) is Refusal)
+    texts: list[str] = []
+    refusals: list[str] = []
+    sealed: list[SealedThinking] = []
     calls: list[Any] = []
     proofs: list[str] = []  # of the message
     proof: str | None = None  # of the next call
@@ -111,10 +117,17 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
         if type(part) is ToolCall:
             calls.append(build_call(part, proof))
             proof = None
+        elif type(part) is Text:
+            texts.append(part.text)
+        elif type(part) is Refusal:
+            refusals.append(part.text)
+        elif type(part) is SealedThinking:
+            sealed.append(part)
         elif type(part) is RedactedThinking and part.place == "message":
             proofs.append(part.data)
         elif type(part) is RedactedThinking and part.place == "call":
             proof = part.data
+    text, refusal = "".join(texts), "".join(refusals)
     if text or not (calls or refusal):
         message["content"] = text
     if refusal:
@@ -123,8 +136,8 @@ def write_answer(answer: Answer, trace_id: str, model: str, created_s: int, *, a
         if type(part) is Thinking and part.text:
             spelling = part.spelling or REASONING
             message[spelling] = message.get(spelling, "") + part.text
-    message.update(Gathered(proofs).members())
-    sealed = [part for part in answer.parts if type(part) is SealedThinking]
+    if proofs:
+        message.update(Gathered(proofs).members())
     if sealed:
         message["reasoning_details"] = [reasoning_detail(one.item, one.call_id, i) for i, one in enumerate(sealed)]
     if calls:

@@ -76,18 +76,24 @@ def members_of(request: Request, target: Target = _NOBODY, *, blocks: bool = Fal
     config: dict[str, Any] = {"effort": settled.effort} if settled.effort is not None else {}
     if request.output is not None:
         config.update(_build_shape(request.output, request.model, can))
-    optional: dict[str, Any] = {
-        "temperature": settled.temperature,
-        "top_p": settled.top_p,
-        "top_k": settled.top_k,
-        "stop_sequences": [one for one in request.stop if one.strip()] or None,
-        "thinking": settled.thinking,
-        "output_config": config or None,
-        "metadata": {"user_id": request.user} if request.user is not None else None,
-        "service_tier": _TIERS.get(request.service_tier or ""),
-        "stream": request.stream or None,
-    }
-    body.update((name, value) for name, value in optional.items() if value is not None)
+    if settled.temperature is not None:
+        body["temperature"] = settled.temperature
+    if settled.top_p is not None:
+        body["top_p"] = settled.top_p
+    if settled.top_k is not None:
+        body["top_k"] = settled.top_k
+    if request.stop and (stop := [one for one in request.stop if one.strip()]):
+        body["stop_sequences"] = stop
+    if settled.thinking is not None:
+        body["thinking"] = settled.thinking
+    if config:
+        body["output_config"] = config
+    if request.user is not None:
+        body["metadata"] = {"user_id": request.user}
+    if request.service_tier in _TIERS:
+        body["service_tier"] = _TIERS[request.service_tier]
+    if request.stream:
+        body["stream"] = True
     return body
 
 
@@ -129,6 +135,8 @@ def _build_system(messages: tuple[Message, ...], *, blocks: bool) -> str | list[
 
 
 def _build_tools(request: Request, can: Abilities | None) -> list[Any]:
+    if not request.tools:
+        return []
     choice = request.tool_choice
     # Which tools may be called is not said elsewhere here: the others are left out.
     allowed = frozenset(choice.allowed) if choice is not None and choice.mode != "tool" else frozenset()

@@ -33,6 +33,7 @@ from arbiter.model import (
     Failed,
     Finished,
     Started,
+    Text,
     TextDelta,
     ThinkingDelta,
     ThinkingRedacted,
@@ -281,5 +282,26 @@ def parse_answer(body: bytes) -> Answer:
         if found.type == "error" or is_said(found.error):
             raise faults.in_stream(body)
         raise Garbled("the upstream's answer has no content")
+    plain = _plain(found)
+    if plain is not None:
+        return plain
     reader = MessagesReader()
     return reader.answer(reader.read_answer(found))
+
+
+def _plain(found: _Body) -> Answer | None:
+    """Return an answer of nothing but one text, as the reader would; None where it is any other."""
+    content = found.content
+    if type(content) is not list or len(content) != 1:
+        return None
+    text = content[0].text
+    if content[0].type != "text" or type(text) is not str or not text:
+        return None
+    return Answer(
+        id=word(found.id),
+        model=word(found.model),
+        parts=(Text(text),),
+        finish=finish_of(word(found.stop_reason) or "end_turn", has_calls=False),
+        stop_sequence=word(found.stop_sequence),
+        usage=read_usage(present(found.usage)),
+    )

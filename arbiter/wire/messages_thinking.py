@@ -29,8 +29,9 @@ A client of this format said what it wants in this format's words: they leave un
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from arbiter.model import Request, ToolCall, ToolChoice
@@ -42,7 +43,7 @@ _BUDGETS = {"minimal": 1024, "low": 4096, "medium": 12_288, "high": 24_576, "xhi
 _LADDER = ("minimal", "low", "medium", "high", "xhigh", "max")
 
 
-class Settled(NamedTuple):
+class Settled(msgspec.Struct, frozen=True):
     """The members that depend on each other. None: left out."""
 
     thinking: dict[str, Any] | None
@@ -65,17 +66,17 @@ def settle(request: Request, can: Abilities | None, max_tokens: int) -> Settled:
         thinking: dict[str, Any] = {"type": asked.mode}
         if asked.budget is not None:
             thinking["budget_tokens"] = asked.budget
-        return said._replace(thinking=thinking)
+        return replace(said, thinking=thinking)
     if can is None:
         return _unknown(said)
     thinking_on, effort = _think(request, can, max_tokens, said.effort, forced=forced)
-    return _sampled(said._replace(thinking=thinking_on, effort=effort), can)
+    return _sampled(replace(said, thinking=thinking_on, effort=effort), can)
 
 
 def _unknown(said: Settled) -> Settled:
     if said.effort == "none":
-        return said._replace(thinking={"type": "disabled"}, effort=None)
-    return said._replace(effort="low") if said.effort == "minimal" else said
+        return replace(said, thinking={"type": "disabled"}, effort=None)
+    return replace(said, effort="low") if said.effort == "minimal" else said
 
 
 def _think(
@@ -125,11 +126,11 @@ def _has_tools(request: Request) -> bool:
 
 def _sampled(settled: Settled, can: Abilities) -> Settled:
     if not can.samples:
-        return settled._replace(temperature=None, top_p=None, top_k=None)
+        return replace(settled, temperature=None, top_p=None, top_k=None)
     temperature, top_p = settled.temperature, settled.top_p
     if settled.thinking is not None:
         kept = top_p if top_p is not None and top_p >= LOWEST_TOP_P else None
-        return settled._replace(temperature=None, top_p=kept, top_k=None)
+        return replace(settled, temperature=None, top_p=kept, top_k=None)
     if temperature is not None and can.samples_once:
         top_p = None
-    return settled._replace(temperature=min(temperature, 1.0) if temperature is not None else None, top_p=top_p)
+    return replace(settled, temperature=min(temperature, 1.0) if temperature is not None else None, top_p=top_p)
