@@ -102,8 +102,13 @@ class Head:
     def __init__(self, trace_id: str, model: str, created_s: int, asked: Members, *, id: str | None = None) -> None:
         self._first = {"id": id or f"{OWN_ANSWER}{trace_id}", "object": "response", "created_at": created_s}
         self._model = model
-        repeated = {name: _repeated(name, default, asked) for name, default in _REPEATED.items()}
-        repeated.update((name, asked[name]) for name in _IF_SAID if bytes(asked.get(name, b"null")) != b"null")
+        repeated = dict(_REPEATED)
+        for name, raw in asked.items():
+            if name in _REPEATED:
+                repeated[name] = _repeated(name, bytes(raw))
+        for name in _IF_SAID:
+            if name in asked and bytes(asked[name]) != b"null":
+                repeated[name] = asked[name]
         self._repeated = one_line(encode(repeated)[1:-1])
 
     def build(
@@ -130,10 +135,9 @@ class Head:
         return b'%b,%b,"output":[%b]%b' % (encode(ahead)[:-1], self._repeated, output, ending)
 
 
-def _repeated(name: str, default: Any, asked: Members) -> Any:
-    raw = bytes(asked.get(name, b""))
+def _repeated(name: str, raw: bytes) -> Any:
     if not raw or (raw == b"null" and name not in _NULLABLE):
-        return default
+        return _REPEATED[name]
     if name == "tools":
         return [_repeated_tool(one) for one in _TOOLS.decode(raw)]
     return Raw(raw)

@@ -15,7 +15,8 @@ from msgspec import Raw
 from arbiter.errors import BadRequest, Cut
 from arbiter.model import Target
 from arbiter.pieces import LEAST_BYTES, Pieces
-from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES, Ending, NativeStream, fidelity, open_body, splice
+from arbiter.wire.course import Ending
+from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES, NativeStream, fidelity, open_body, splice
 
 json_values = st.recursive(
     st.none()
