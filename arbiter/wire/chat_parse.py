@@ -208,7 +208,8 @@ def _parse(body: _Request) -> Request:
     shape = body.response_format
     tools = [_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(body.tools or ())]
     tools += [_parse_function(one, None, f"functions[{i}].") for i, one in enumerate(body.functions or ())]
-    return Request(
+    # In two calls: with more than fifteen keywords the interpreter makes a dictionary first, which costs more.
+    request = Request(
         model=body.model,
         messages=_parse_messages(body.messages),
         tools=tuple(tools),
@@ -224,6 +225,9 @@ def _parse(body: _Request) -> Request:
         presence_penalty=body.presence_penalty,
         logit_bias=present(body.logit_bias),
         logprobs=body.logprobs,
+    )
+    return replace(
+        request,
         top_logprobs=body.top_logprobs,
         choices=body.n,
         reasoning=Reasoning(effort=body.reasoning_effort) if body.reasoning_effort is not None else None,

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from arbiter.errors import BadRequest
 from arbiter.model import (
@@ -119,7 +120,8 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     addressed = decode(_ADDRESSED, encode({name: members[name] for name in _ADDRESS if name in members}))
     found = decode(_REQUEST, camel(body, REQUEST))
     config = found.generation_config or _GenerationConfig()
-    return Request(
+    # In two calls: with more than fifteen keywords the interpreter makes a dictionary first, which costs more.
+    request = Request(
         model=addressed.model,
         messages=_messages(found),
         tools=_tools(found.tools or []),
@@ -135,6 +137,9 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
         choices=config.candidate_count,
         reasoning=_reasoning(config.thinking_config),
         output=_shape(config),
+    )
+    return replace(
+        request,
         service_tier=_tier(found.service_tier),
         cached=found.cached_content or None,
         stream=addressed.stream,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import (
@@ -147,7 +148,8 @@ def _parse(body: _Request) -> Request:
         messages = (Message("system", body.instructions), *messages)
     tools = tuple(_tools(body.tools or [], "tools"))
     _check_names(tools)
-    return Request(
+    # In two calls: with more than fifteen keywords the interpreter makes a dictionary first, which costs more.
+    request = Request(
         model=body.model,
         messages=messages,
         tools=tools,
@@ -163,6 +165,9 @@ def _parse(body: _Request) -> Request:
         verbosity=text.verbosity,
         user=body.user if body.user is not None else body.safety_identifier,
         metadata=tuple((body.metadata or {}).items()),
+    )
+    return replace(
+        request,
         service_tier=body.service_tier,
         cache_key=body.prompt_cache_key,
         store=body.store is not False,  # here it is the default
