@@ -327,7 +327,8 @@ async def _try(
     account = step.account if is_key else await doors.account(provider, step.account)
     dialect = dialect_of(provider)
     format = lane.format
-    headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream, betas=betas_of(ask.window))
+    betas = betas_of(ask.window) if ask.window else ()
+    headers = to_upstream(provider, account, format.name, ask.incoming, stream=ask.stream, betas=betas)
     if provider.forward_headers:
         headers = turn_state.told(headers, provider, around.state)
     conversation.dispatched(rung, account)
@@ -345,7 +346,8 @@ async def _try(
     if lane.left_out:
         book.warn(f"reasoning_left_out: thought elsewhere, and nothing to {rung.name}")
     target = lane.target()
-    headers = dialect.sealed(provider, account, target, headers, lane.body, now_ms=now_ms(), stream=ask.stream)
+    if dialect.seals:
+        headers = dialect.sealed(provider, account, target, headers, lane.body, now_ms=now_ms(), stream=ask.stream)
     out = Outgoing(ask.method, target, headers, lane.body, attempt.sent)
     # A count is no load: whoever is the least busy is so by what it generates.
     measured = around.measured if not ask.counts_tokens else None

@@ -258,9 +258,11 @@ class NativeLane:
 
     name = "native"
     kind: str | None = None
-    __slots__ = ("_ask", "_drop_usage", "_rung", "_sets_marks", "body", "edited", "fidelity", "format", "left_out")
+    __slots__ = ("_ask", "_drop_usage", "_rung", "_sets_marks", "_way", "body", "edited", "fidelity", "format",
+                 "left_out")  # fmt: skip
 
     def __init__(self, ask: Ask, rung: Rung, *, moved: bool = False) -> None:
+        self._way = way = _way(ask, rung)
         self.left_out = 0
         if ask.seems_sealed:
             handed, telling = ask.handed_along(), _telling(rung, ask.format.name)
@@ -269,7 +271,6 @@ class NativeLane:
                 ask = ask.edited(stripped.members, stripped.changed)
                 told = ask.format.name == native.CHAT and dialect(telling).wants_reasoning
                 self.left_out = 0 if told else handed.count
-        way = _way(ask, rung)
         if way.respells or (moved and way.is_chat):
             takes = taken(_telling(rung, native.CHAT), rung.target.server, moved=moved)
             stripped, left_out = chat_thoughts.respelled(ask.opened.members, takes, moved=moved)
@@ -302,7 +303,7 @@ class NativeLane:
         ask = self._ask
         if ask.incoming.query or ask.is_of_stored:
             return _target(self._rung, self.format, ask, ask.path, ask.incoming.told_query)
-        targets = _way(ask, self._rung).targets
+        targets = self._way.targets
         target = targets.get(ask.stream)
         if target is None:
             target = targets[ask.stream] = _target(self._rung, self.format, ask, ask.path)

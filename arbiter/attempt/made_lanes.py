@@ -15,6 +15,7 @@ from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError
 from arbiter.routing.plan import Rung
 from arbiter.state.base import State
+from arbiter.wire import native
 
 
 class MadeLanes(msgspec.Struct, eq=False):
@@ -36,7 +37,7 @@ class MadeLanes(msgspec.Struct, eq=False):
     def of(self, rung: Rung, account: Account, ask: Ask) -> Lane:
         """Errors: what `lanes.choose` has."""
         lacks = self._lacks(rung, ask)
-        lane = self._known(rung, account, ask, lacks)
+        lane = self._known(rung, account, ask, lacks) if self._last is not None else None
         if lane is None:
             lane = _made(rung, account, ask, lacks, self._conversation.has_been_elsewhere(rung))
             self._last = (rung, account, ask, lacks, lane)
@@ -45,7 +46,8 @@ class MadeLanes(msgspec.Struct, eq=False):
         return lane
 
     def _lacks(self, rung: Rung, ask: Ask) -> bool:
-        return lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(self._state, rung)
+        name = ask.format.name
+        return name == native.RESPONSES and lanes.may_lack(name, rung) and lanes.is_lacking(self._state, rung)
 
     def _known(self, rung: Rung, account: Account, ask: Ask, lacks: bool) -> Lane | ArbiterError | None:
         last = self._last

@@ -37,7 +37,10 @@ _log = Log(__name__)
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A request to an upstream. `path` is the whole request target; host, lengths and connection are ours to add."""
+    """A request to an upstream. `path` is the whole request target; host, lengths and connection are ours to add.
+
+    Nobody changes `headers` once they are here: what is written of them is kept for whoever hands over the same list.
+    """
 
     method: str
     path: str

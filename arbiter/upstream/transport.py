@@ -20,7 +20,7 @@ from .pool import Origin, Pool
 from .tls import Contexts, Handshake, Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ..config.snapshot import Budgets, Endpoint
     from .compat import Compat
@@ -54,14 +54,7 @@ class _Place:
     origin: Origin
     host: str
     is_rare: bool  # reached by another way than a direct connection of HTTP/1.1
-    paces: dict[bool, tuple[Budgets, float]] = field(default_factory=dict)  # of streams and others, the last seen
-
-    def pace(self, budgets: Budgets, stream: bool) -> float:
-        """How often to look at an exchange, in seconds."""
-        known = self.paces.get(stream)
-        if known is None or known[0] is not budgets:
-            known = self.paces[stream] = budgets, _interval(budgets, stream, self.is_rare)
-        return known[1]
+    paces: dict[bool, tuple[Budgets, float]] = field(default_factory=dict)  # how often to look at a stream, and others
 
 
 class Transport:
@@ -102,7 +95,10 @@ class Transport:
         head = request_head(place.host, out)
         origin, rare = place.origin, place.is_rare
         origin.limit(max_connections, idle_connections, idle_for_s)
-        exchange = Exchange(budgets, stream, place.pace(budgets, stream), self._active)
+        pace = place.paces.get(stream)
+        if pace is None or pace[0] is not budgets:
+            pace = place.paces[stream] = budgets, _interval(budgets, stream, rare)
+        exchange = Exchange(budgets, stream, pace[1], self._active)
         if rare:
             exchange.on_sent = out.on_sent
         connection: Any = origin.try_acquire()
@@ -314,6 +310,7 @@ class Transport:
 
 
 _heads: dict[tuple[object, ...], bytes] = {}  # all but the length; requests of one client to one place share theirs
+_seen: dict[tuple[int, str, str, str], tuple[Sequence[tuple[str, str]], bytes]] = {}  # the same, by who made them
 
 
 def request_head(host: str, out: Outgoing) -> bytes:
@@ -321,6 +318,24 @@ def request_head(host: str, out: Outgoing) -> bytes:
 
     Errors: BadRequest if a name, a value or the path would break out of its line.
     """
+    headers = out.headers
+    same = id(headers), host, out.method, out.path
+    seen = _seen.get(same)
+    # Of a list that is gone another may have the place.
+    if seen is not None and seen[0] is headers:
+        head = seen[1]
+    else:
+        head = _known_head(host, out)
+        if len(_seen) >= _HEADS:
+            _seen.clear()
+        if len(head) <= _HEAD_BYTES:
+            _seen[same] = headers, head
+    if out.body or out.method not in _BODYLESS_METHODS:
+        return b"%bcontent-length: %d\r\n\r\n" % (head, len(out.body))
+    return head + b"\r\n"
+
+
+def _known_head(host: str, out: Outgoing) -> bytes:
     key = (host, out.method, out.path, *out.headers)
     head = _heads.get(key)
     if head is None:
@@ -329,9 +344,7 @@ def request_head(host: str, out: Outgoing) -> bytes:
             _heads.clear()
         if len(head) <= _HEAD_BYTES:
             _heads[key] = head
-    if out.body or out.method not in _BODYLESS_METHODS:
-        return b"%bcontent-length: %d\r\n\r\n" % (head, len(out.body))
-    return head + b"\r\n"
+    return head
 
 
 def _checked_head(host: str, out: Outgoing) -> bytes:

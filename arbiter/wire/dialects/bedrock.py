@@ -88,6 +88,7 @@ class Bedrock(Dialect):
     counts_by_right = True  # bedrock:CountTokens
     names_its_own = True
     tells_errors = False
+    seals = True
 
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         """The client's query is Anthropic's own (`?beta=true`), and stays behind."""

@@ -75,6 +75,9 @@ class Dialect:
     tells_errors = True
     """Whether its errors have the shape of the format that it was asked in."""
 
+    seals = False
+    """Whether `sealed` has anything to say."""
+
     def target(self, provider: Provider, wire: str, path: str, model: str, *, stream: bool, query: str = "") -> str:
         """Return the request target of a call in the format `wire`; `path` is the format's own, `query` the client's.
 
