@@ -30,6 +30,7 @@ __all__ = ["Answering", "Exchange", "OriginStats", "Outgoing", "Sink", "Transpor
 _SWEEP_S = 0.5
 _PLACES = 1024
 _HEADS, _HEAD_BYTES = 256, 8 << 10
+_SEEN = 64  # lists of headers that are kept so that their head is found at once; some come once only
 _SHUTDOWN_S = 2.0  # how long a TLS connection we close may take over its goodbye
 _FIRST_PROBE_S = 60.0  # TCP keepalive where the headers budget is off
 _BODYLESS_METHODS = ("GET", "HEAD", "DELETE", "OPTIONS")
@@ -326,7 +327,7 @@ def request_head(host: str, out: Outgoing) -> bytes:
         head = seen[1]
     else:
         head = _known_head(host, out)
-        if len(_seen) >= _HEADS:
+        if len(_seen) >= _SEEN:
             _seen.clear()
         if len(head) <= _HEAD_BYTES:
             _seen[same] = headers, head
