@@ -15,18 +15,20 @@ pub struct Head<'a> {
     pub size: usize,
     pub framing: Option<Framing>,
     pub closes: bool,
+    /// The body's media type, with whatever parameters it has.
+    pub kind: &'a [u8],
 }
 
 /// The head at the start of `data`; nothing while it is not whole.
 pub fn head(data: &[u8]) -> Option<Head<'_>> {
     let size = find(data, b"\r\n\r\n")? + 4;
     let end = find_byte(data, b'\r').unwrap_or(0);
-    let mut found = Head { line: &data[..end], size, framing: None, closes: false };
+    let mut found = Head { line: &data[..end], size, framing: None, closes: false, kind: b"" };
     let mut rest = &data[end + 2..size - 2];
     while let Some(stop) = find_byte(rest, b'\r') {
         let field = &rest[..stop];
         rest = rest.get(stop + 2..).unwrap_or_default();
-        // Three names of these lengths matter; most others are known by their length.
+        // Four names of these lengths matter; most others are known by their length.
         match field.iter().position(|&byte| byte == b':') {
             Some(14) if field[..14].eq_ignore_ascii_case(b"content-length") => {
                 found.framing = std::str::from_utf8(&field[15..])
@@ -37,6 +39,7 @@ pub fn head(data: &[u8]) -> Option<Head<'_>> {
             Some(17) if field[..17].eq_ignore_ascii_case(b"transfer-encoding") => {
                 found.framing = Some(Framing::Chunked)
             }
+            Some(12) if field[..12].eq_ignore_ascii_case(b"content-type") => found.kind = &field[13..],
             Some(10) if field[..10].eq_ignore_ascii_case(b"connection") => {
                 found.closes = field[11..].to_ascii_lowercase().windows(5).any(|part| part == b"close");
             }
@@ -44,6 +47,12 @@ pub fn head(data: &[u8]) -> Option<Head<'_>> {
         }
     }
     Some(found)
+}
+
+/// Whether a media type, as a header has it, is this one.
+pub fn is_kind(said: &[u8], wanted: &str) -> bool {
+    let plain = said.split(|&byte| byte == b';').next().unwrap_or_default();
+    std::str::from_utf8(plain).map_or(false, |plain| plain.trim().eq_ignore_ascii_case(wanted))
 }
 
 /// Of a response's first line.

@@ -143,6 +143,14 @@ impl Reader {
                 200 => What::Unary,
                 other => What::Error(other),
             };
+            let wanted = match self.what {
+                What::Stream => "text/event-stream",
+                What::Unary => "application/json",
+                What::Error(_) => return Ok(Some(head.size)),
+            };
+            if !http::is_kind(head.kind, wanted) {
+                return Err(Fault::new(Kind::Garbled, &format!("not {wanted}, it says, but"), head.kind));
+            }
         }
         Ok(Some(head.size))
     }
@@ -188,7 +196,10 @@ impl Reader {
     pub fn closed(&mut self) -> Result<Got, Fault> {
         match &self.body {
             Some(body) if body.ends_with_connection() => self.end().map(|()| Got::Whole { keep: false }),
-            _ => Err(Fault::say(Kind::Cut, format!("the connection ended after {} bytes of the body", self.bytes))),
+            Some(_) => {
+                Err(Fault::say(Kind::Cut, format!("the connection ended after {} bytes of the body", self.bytes)))
+            }
+            None => Err(Fault::say(Kind::Cut, "the connection ended before an answer")),
         }
     }
 }
@@ -205,12 +216,13 @@ mod tests {
     }
 
     fn answer(body: &str) -> Vec<u8> {
-        format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n{KIND}content-length: {}\r\n\r\n{body}", body.len())
             .into_bytes()
     }
 
-    const GOOD: &str = "{\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"mark=00000001 the\"},\
-                        \"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":60}}";
+    const KIND: &str = "Content-Type: Application/JSON; charset=utf-8\r\n";
+    const GOOD: &str = "{\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"mark=00000001 the end.\"},\
+         \"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":60,\"prompt_tokens\":250}}";
 
     #[test]
     fn any_cut_gives_the_same_answer() {
@@ -225,7 +237,7 @@ mod tests {
     #[test]
     fn an_answer_may_end_with_its_connection() {
         let mut one = reader("u10");
-        let wire = format!("HTTP/1.1 200 OK\r\n\r\n{GOOD}");
+        let wire = format!("HTTP/1.1 200 OK\r\n{KIND}\r\n{GOOD}");
         assert_eq!(one.feed(wire.as_bytes(), |_| ()).unwrap(), Got::More);
         assert_eq!(one.closed().unwrap(), Got::Whole { keep: false });
     }
@@ -239,9 +251,16 @@ mod tests {
         assert_eq!(kind(&[&answer(GOOD)[..], b"x"].concat()), Kind::Trailing);
         assert_eq!(kind(&answer(&GOOD.replace("00000001", "00000002"))), Kind::Mixed);
         assert_eq!(kind(&answer(&GOOD.replace("60", "61"))), Kind::Usage);
+        assert_eq!(kind(&answer(&GOOD.replace("250", "251"))), Kind::Usage);
+        assert_eq!(kind(&answer(&GOOD.replace(" end.", ""))), Kind::Content);
+        assert_eq!(kind(&answer(&GOOD.replace("stop", "length"))), Kind::Content);
+        let told = String::from_utf8(answer(GOOD)).unwrap();
+        assert_eq!(kind(told.replace(KIND, "").as_bytes()), Kind::Garbled);
+        assert_eq!(kind(told.replace("Application/JSON", "text/html").as_bytes()), Kind::Garbled);
         assert_eq!(kind(&answer(&GOOD.replace("\"stop\"", "null"))), Kind::Terminal);
         assert_eq!(kind(&answer("{")), Kind::Garbled);
         assert_eq!(kind(&answer(GOOD)[..60]), Kind::Cut);
+        assert_eq!(kind(&answer(GOOD)[..told.len() - 9]), Kind::Cut);
         assert_eq!(kind(b"SSH-2.0-OpenSSH\r\n"), Kind::Garbled);
         assert_eq!(kind(b"HTTP/1.1 503 Busy\r\ncontent-length: 2\r\n\r\n{}"), Kind::Status(503));
     }

@@ -1,9 +1,9 @@
 //! OpenAI's Chat Completions.
 
-use super::{garbled, misplaced, number, put, told_error, Answer, Part, Seen, Stream, Unary, PROMPT_TOKENS};
+use super::{garbled, misplaced, number, put, told_error, Answer, Counts, Part, Seen, Stream, Unary, PROMPT_TOKENS};
 use crate::fault::{Fault, Kind};
 use crate::json::{Bad, Scan};
-use crate::pieces::{fill, write_answer_text, write_piece, Of};
+use crate::pieces::{write_answer_text, write_piece, Of};
 use crate::script::Script;
 
 pub fn sections(script: &Script) -> Vec<(Part, u32)> {
@@ -93,8 +93,7 @@ pub fn write_unary(out: &mut Vec<u8>, a: &Answer) {
         b"\",\"object\":\"chat.completion\",\"created\":1700000000,\"model\":\"mock\",\"choices\":["
     );
     out.extend_from_slice(b"{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"");
-    write_answer_text(out, &a.mark, 0);
-    fill(out, 0, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
+    write_answer_text(out, &a.mark, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
     put!(out, end);
 }
 
@@ -107,8 +106,8 @@ struct Chunk<'a> {
     call: bool,
     details: bool,
     finish: Option<&'a [u8]>,
-    tokens: Option<u64>,
-    counts: bool,
+    function: Option<&'a [u8]>,
+    counts: Option<Counts>,
     error: bool,
 }
 
@@ -129,13 +128,14 @@ fn read(data: &[u8]) -> Result<Chunk<'_>, Bad> {
             })
         }),
         b"usage" if top.is_object() => {
-            found.counts = true;
+            let counts = found.counts.get_or_insert_with(Counts::default);
             top.object(|usage, key| {
-                if key == b"completion_tokens" {
-                    found.tokens = usage.number()?;
-                    return Ok(());
+                match key {
+                    b"completion_tokens" => counts.answer = usage.number()?,
+                    b"prompt_tokens" => counts.prompt = usage.number()?,
+                    _ => return usage.skip(),
                 }
-                usage.skip()
+                Ok(())
             })
         }
         b"error" => {
@@ -165,11 +165,12 @@ fn delta_member<'a>(found: &mut Chunk<'a>, delta: &mut Scan<'a>, key: &[u8]) -> 
             return delta.array(|calls| {
                 calls.object(|call, key| match key {
                     b"function" => call.object(|function, key| {
-                        if key == b"arguments" {
-                            found.arguments = function.text()?;
-                            return Ok(());
+                        match key {
+                            b"arguments" => found.arguments = function.text()?,
+                            b"name" => found.function = function.text()?,
+                            _ => return function.skip(),
                         }
-                        function.skip()
+                        Ok(())
                     }),
                     _ => call.skip(),
                 })
@@ -203,13 +204,18 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
         }
     }
     if let Some(reason) = chunk.finish {
-        s.finish(Some(reason == b"tool_calls"), data)?;
+        s.finish(reason, [b"stop", b"tool_calls"], data)?;
     }
-    if chunk.counts {
-        s.count(chunk.tokens, data)?;
+    if let Some(counts) = chunk.counts {
+        s.count(counts, data)?;
     }
-    let says_something =
-        seen == Seen::Delta || chunk.finish.is_some() || chunk.counts || chunk.role || chunk.call || chunk.details;
+    s.calls(chunk.function, data)?;
+    let says_something = seen == Seen::Delta
+        || chunk.finish.is_some()
+        || chunk.counts.is_some()
+        || chunk.role
+        || chunk.call
+        || chunk.details;
     if !says_something {
         return Err(misplaced(data));
     }
@@ -218,5 +224,6 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
 
 pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
     let found = read(data)?;
-    Ok(Unary { text: found.text, tokens: found.tokens, finished: found.role && found.finish.is_some() })
+    let reason = found.finish.filter(|_| found.role);
+    Ok(Unary { text: found.text, counts: found.counts.unwrap_or_default(), reason })
 }

@@ -1,9 +1,9 @@
 //! Google's Gemini: `generateContent`, and `streamGenerateContent` as server-sent events.
 
-use super::{garbled, misplaced, number, put, told_error, Answer, Part, Seen, Stream, Unary, PROMPT_TOKENS};
+use super::{garbled, misplaced, number, put, told_error, Answer, Counts, Part, Seen, Stream, Unary, PROMPT_TOKENS};
 use crate::fault::Fault;
 use crate::json::{Bad, Scan};
-use crate::pieces::{fill, write_all, write_answer_text, write_piece, Of};
+use crate::pieces::{write_all, write_answer_text, write_piece, Of};
 use crate::script::Script;
 
 /// A call's arguments are one value here and come at once.
@@ -63,8 +63,7 @@ pub fn write_unary(out: &mut Vec<u8>, a: &Answer) {
     write_usage(&mut end, a.unary_tokens(), 0);
     put!(end, b"\"modelVersion\":\"mock\",\"responseId\":\"", a.mark, b"\"}");
     out.extend_from_slice(b"{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"");
-    write_answer_text(out, &a.mark, 0);
-    fill(out, 0, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
+    write_answer_text(out, &a.mark, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
     put!(out, end);
 }
 
@@ -74,7 +73,8 @@ struct Event<'a> {
     texts: Vec<(bool, &'a [u8])>,
     arguments: Option<&'a [u8]>,
     finish: Option<&'a [u8]>,
-    tokens: Option<u64>,
+    counts: Counts,
+    function: Option<&'a [u8]>,
     role: bool,
     error: bool,
 }
@@ -101,12 +101,15 @@ fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
             })
         }),
         b"usageMetadata" if top.is_object() => top.object(|usage, key| {
-            if matches!(key, b"candidatesTokenCount" | b"thoughtsTokenCount") {
-                let more = usage.number()?.unwrap_or(0);
-                found.tokens = Some(found.tokens.unwrap_or(0) + more);
-                return Ok(());
+            match key {
+                b"candidatesTokenCount" | b"thoughtsTokenCount" => {
+                    let more = usage.number()?.unwrap_or(0);
+                    found.counts.answer = Some(found.counts.answer.unwrap_or(0).saturating_add(more));
+                }
+                b"promptTokenCount" => found.counts.prompt = usage.number()?,
+                _ => return usage.skip(),
             }
-            usage.skip()
+            Ok(())
         }),
         b"error" => {
             found.error = true;
@@ -133,6 +136,10 @@ fn read_part<'a>(found: &mut Event<'a>, part: &mut Scan<'a>) -> Result<(), Bad> 
                         }
                         args.skip()
                     }),
+                    b"name" => {
+                        found.function = call.text()?;
+                        Ok(())
+                    }
                     _ => call.skip(),
                 })
             }
@@ -159,9 +166,10 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
         s.pieces.take_whole(Of::Arguments, arguments)?;
         seen = Seen::Delta;
     }
-    if event.finish.is_some() {
-        s.finish(None, data)?;
-        s.count(event.tokens, data)?;
+    s.calls(event.function, data)?;
+    if let Some(reason) = event.finish {
+        s.finish(reason, [b"STOP"; 2], data)?;
+        s.count(event.counts, data)?;
         s.done = true;
     } else if seen != Seen::Delta && !event.role {
         return Err(misplaced(data));
@@ -172,5 +180,5 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
 pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
     let found = read(data)?;
     let text = found.texts.first().map(|(_, text)| *text);
-    Ok(Unary { text, tokens: found.tokens, finished: found.role && found.finish.is_some() })
+    Ok(Unary { text, counts: found.counts, reason: found.finish.filter(|_| found.role) })
 }

@@ -1,9 +1,11 @@
 //! Anthropic's Messages.
 
-use super::{blocks, garbled, misplaced, number, put, told_error, Answer, Part, Seen, Stream, Unary, PROMPT_TOKENS};
+use super::{
+    blocks, garbled, misplaced, number, put, told_error, Answer, Counts, Part, Seen, Stream, Unary, PROMPT_TOKENS,
+};
 use crate::fault::Fault;
 use crate::json::{Bad, Scan};
-use crate::pieces::{fill, write_answer_text, write_piece, Of};
+use crate::pieces::{write_answer_text, write_piece, Of};
 use crate::script::Script;
 
 pub fn sections(script: &Script) -> Vec<(Part, u32)> {
@@ -93,8 +95,7 @@ pub fn write_unary(out: &mut Vec<u8>, a: &Answer) {
     );
     put!(out, b"{\"id\":\"msg_", a.mark, b"\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"mock\",");
     out.extend_from_slice(b"\"content\":[{\"type\":\"text\",\"text\":\"");
-    write_answer_text(out, &a.mark, 0);
-    fill(out, 0, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
+    write_answer_text(out, &a.mark, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
     put!(out, end);
 }
 
@@ -106,8 +107,23 @@ struct Event<'a> {
     delta: &'a [u8],
     text: Option<&'a [u8]>,
     stop_reason: Option<&'a [u8]>,
-    tokens: Option<u64>,
+    counts: Counts,
+    function: Option<&'a [u8]>,
     role: bool,
+}
+
+/// What of a prompt was cached or is cached now is counted apart.
+fn count(counts: &mut Counts, usage: &mut Scan<'_>) -> Result<(), Bad> {
+    usage.object(|usage, key| {
+        match key {
+            b"output_tokens" => counts.answer = usage.number()?,
+            b"input_tokens" | b"cache_creation_input_tokens" | b"cache_read_input_tokens" => {
+                counts.more_of_prompt(usage.number()?)
+            }
+            _ => return usage.skip(),
+        }
+        Ok(())
+    })
 }
 
 fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
@@ -132,26 +148,22 @@ fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
             Ok(())
         }),
         b"content_block" => top.object(|block, key| {
-            if key == b"type" {
-                found.block = block.string()?;
-                return Ok(());
+            match key {
+                b"type" => found.block = block.string()?,
+                b"name" => found.function = block.text()?,
+                _ => return block.skip(),
             }
-            block.skip()
+            Ok(())
         }),
         b"message" => top.object(|message, key| {
-            if key == b"role" {
-                found.role = message.string()? == b"assistant";
-                return Ok(());
+            match key {
+                b"role" => found.role = message.string()? == b"assistant",
+                b"usage" if message.is_object() => return count(&mut found.counts, message),
+                _ => return message.skip(),
             }
-            message.skip()
+            Ok(())
         }),
-        b"usage" if top.is_object() => top.object(|usage, key| {
-            if key == b"output_tokens" {
-                found.tokens = usage.number()?;
-                return Ok(());
-            }
-            usage.skip()
-        }),
+        b"usage" if top.is_object() => count(&mut found.counts, top),
         _ => top.skip(),
     })?;
     scan.end()?;
@@ -166,7 +178,10 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
     match name {
         b"ping" => return Ok(Seen::Ping),
         b"error" => return Err(told_error(data)),
-        b"message_start" if !s.started && event.role => s.started = true,
+        b"message_start" if !s.started && event.role => {
+            s.started = true;
+            s.prompt = event.counts.prompt;
+        }
         _ if !s.started => return Err(misplaced(data)),
         b"content_block_start" if s.open.is_none() && !s.finished && event.index == Some(s.next) => {
             s.open = Some(match event.block {
@@ -176,6 +191,7 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
                 b"tool_use" => Of::Arguments,
                 _ => return Err(misplaced(data)),
             });
+            s.calls(event.function, data)?;
         }
         b"content_block_delta" if event.index == Some(s.next) => {
             let of = match event.delta {
@@ -197,8 +213,11 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
         }
         b"message_delta" if s.open.is_none() => {
             let reason = event.stop_reason.ok_or_else(|| misplaced(data))?;
-            s.finish(Some(reason == b"tool_use"), data)?;
-            s.count(event.tokens, data)?;
+            s.finish(reason, [b"end_turn", b"tool_use"], data)?;
+            let mut counts = event.counts;
+            // Said at the beginning by whoever does not say it here.
+            counts.prompt = counts.prompt.or(s.prompt);
+            s.count(counts, data)?;
         }
         b"message_stop" if s.finished => s.done = true,
         _ => return Err(misplaced(data)),
@@ -207,14 +226,14 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
 }
 
 pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
-    let mut found = Unary { text: None, tokens: None, finished: false };
-    let (mut is_message, mut role, mut reason) = (false, false, false);
+    let mut found = Unary { text: None, counts: Counts::default(), reason: None };
+    let (mut is_message, mut role) = (false, false);
     let mut scan = Scan::new(data);
     scan.object(|top, key| {
         match key {
             b"type" => is_message = top.string()? == b"message",
             b"role" => role = top.string()? == b"assistant",
-            b"stop_reason" => reason = top.text()?.is_some(),
+            b"stop_reason" => found.reason = top.text()?,
             b"content" => {
                 return top.array(|content| {
                     content.object(|block, key| {
@@ -226,20 +245,12 @@ pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
                     })
                 })
             }
-            b"usage" => {
-                return top.object(|usage, key| {
-                    if key == b"output_tokens" {
-                        found.tokens = usage.number()?;
-                        return Ok(());
-                    }
-                    usage.skip()
-                })
-            }
+            b"usage" => return count(&mut found.counts, top),
             _ => return top.skip(),
         }
         Ok(())
     })?;
     scan.end()?;
-    found.finished = is_message && role && reason;
+    found.reason = found.reason.filter(|_| is_message && role);
     Ok(found)
 }

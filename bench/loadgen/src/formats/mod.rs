@@ -201,11 +201,23 @@ pub struct Stream {
     open: Option<Of>,
     /// Blocks so far, or the number of the next event.
     next: u64,
+    /// The prompt's tokens, as the beginning has them.
+    prompt: Option<u64>,
 }
 
 impl Stream {
     pub fn new(format: Format, pieces: Pieces) -> Self {
-        Stream { format, pieces, started: false, finished: false, counted: false, done: false, open: None, next: 0 }
+        Stream {
+            format,
+            pieces,
+            started: false,
+            finished: false,
+            counted: false,
+            done: false,
+            open: None,
+            next: 0,
+            prompt: None,
+        }
     }
 
     /// `name` is empty where the event has none.
@@ -238,31 +250,72 @@ impl Stream {
         Ok(if raw.is_empty() { Seen::Other } else { Seen::Delta })
     }
 
-    /// A finish, once, with everything there; `calls` says whether it is because of tool calls.
-    fn finish(&mut self, calls: Option<bool>, data: &[u8]) -> Result<(), Fault> {
+    /// A finish, once, with everything there. Where the format says why, `reason` is what it says, and `wanted` what it
+    /// says of an answer that is whole and of one that calls a tool.
+    fn finish(&mut self, reason: &[u8], wanted: [&[u8]; 2], data: &[u8]) -> Result<(), Fault> {
         self.pieces.all_complete()?;
-        let wanted = self.pieces.wants_arguments();
-        if self.finished || (wanted.is_some() && calls.is_some() && calls != wanted) {
+        let right = self.pieces.wants_arguments().map_or(true, |calls| reason == wanted[usize::from(calls)]);
+        if self.finished || !right {
             return Err(Fault::new(Kind::Content, "finish", data));
         }
         self.finished = true;
         Ok(())
     }
 
-    fn count(&mut self, tokens: Option<u64>, data: &[u8]) -> Result<(), Fault> {
+    fn count(&mut self, counts: Counts, data: &[u8]) -> Result<(), Fault> {
         if self.counted {
             return Err(Fault::new(Kind::Content, "a second count", data));
         }
         self.counted = true;
-        self.pieces.counted(tokens)
+        self.pieces.counted(counts.answer)?;
+        if self.pieces.wants_arguments().is_some() {
+            counts.see_prompt()?;
+        }
+        Ok(())
+    }
+
+    /// The name of the function that is called, where an event says it.
+    fn calls(&self, name: Option<&[u8]>, data: &[u8]) -> Result<(), Fault> {
+        match name {
+            Some(name) if !self.pieces.may_call(name) => Err(Fault::new(Kind::Content, "another function", data)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How many tokens an answer says that there were, all of the prompt's and all of its own.
+#[derive(Clone, Copy, Default)]
+pub struct Counts {
+    pub prompt: Option<u64>,
+    pub answer: Option<u64>,
+}
+
+impl Counts {
+    fn see_prompt(&self) -> Result<(), Fault> {
+        if self.prompt != Some(PROMPT_TOKENS.into()) {
+            return Err(Fault::say(
+                Kind::Usage,
+                format!("{:?} tokens of the prompt, not {PROMPT_TOKENS}", self.prompt),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Some of the prompt's tokens are counted apart from the others.
+    fn more_of_prompt(&mut self, tokens: Option<u64>) {
+        self.prompt = match (self.prompt, tokens) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
     }
 }
 
 /// An answer that is no stream.
 pub struct Unary<'a> {
     pub text: Option<&'a [u8]>,
-    pub tokens: Option<u64>,
-    pub finished: bool,
+    pub counts: Counts,
+    /// Why it ended; nothing where it has not.
+    pub reason: Option<&'a [u8]>,
 }
 
 /// `exact`: the mock's own text is due.
@@ -274,15 +327,23 @@ pub fn check_unary(format: Format, data: &[u8], mark: &Mark, exact: bool) -> Res
         Format::Gemini => gemini::read_unary(data),
     };
     let answer = read.map_err(|Bad| Fault::new(Kind::Garbled, "no answer of this format", data))?;
-    if !answer.finished {
-        return Err(Fault::new(Kind::Terminal, "an unfinished answer", data));
-    }
+    let reason = answer.reason.ok_or_else(|| Fault::new(Kind::Terminal, "an unfinished answer", data))?;
     if exact {
+        let whole: &[u8] = match format {
+            Format::Chat => b"stop",
+            Format::Messages => b"end_turn",
+            Format::Responses => b"completed",
+            Format::Gemini => b"STOP",
+        };
+        if reason != whole {
+            return Err(Fault::new(Kind::Content, "finish", data));
+        }
         let text = answer.text.ok_or_else(|| Fault::new(Kind::Content, "no text", data))?;
         crate::pieces::check_answer_text(text, mark)?;
-        if answer.tokens != Some(UNARY_TOKENS.into()) {
+        if answer.counts.answer != Some(UNARY_TOKENS.into()) {
             return Err(Fault::new(Kind::Usage, "not 60 tokens", data));
         }
+        answer.counts.see_prompt()?;
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! OpenAI's Responses.
 
-use super::{blocks, garbled, misplaced, number, put, told_error, Answer, Part, Seen, Stream, Unary, PROMPT_TOKENS};
+use super::{
+    blocks, garbled, misplaced, number, put, told_error, Answer, Counts, Part, Seen, Stream, Unary, PROMPT_TOKENS,
+};
 use crate::fault::{Fault, Kind};
 use crate::json::{Bad, Scan};
-use crate::pieces::{fill, write_all, write_answer_text, write_piece, Of};
+use crate::pieces::{write_all, write_answer_text, write_piece, Of};
 use crate::script::Script;
 
 pub fn sections(script: &Script) -> Vec<(Part, u32)> {
@@ -218,8 +220,7 @@ pub fn write_unary(out: &mut Vec<u8>, a: &Answer) {
     );
     put!(out, b"\"error\":null,\"incomplete_details\":null,\"model\":\"mock\",\"output\":[{\"id\":\"msg_", a.mark);
     put!(out, b"\",\"type\":\"message\",\"status\":\"completed\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"");
-    write_answer_text(out, &a.mark, 0);
-    fill(out, 0, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
+    write_answer_text(out, &a.mark, a.script.answer_bytes.saturating_sub(out.len() - start + end.len()));
     put!(out, end);
 }
 
@@ -227,11 +228,77 @@ pub fn write_unary(out: &mut Vec<u8>, a: &Answer) {
 struct Event<'a> {
     kind: &'a [u8],
     number: Option<u64>,
-    item: &'a [u8],
+    item: Item<'a>,
     delta: Option<&'a [u8]>,
     whole: Option<&'a [u8]>,
     status: &'a [u8],
-    tokens: Option<u64>,
+    /// Of a response.
+    items: Vec<Item<'a>>,
+    counts: Counts,
+}
+
+/// One item of the output, as far as there is only one text in it.
+#[derive(Default)]
+struct Item<'a> {
+    kind: &'a [u8],
+    text: Option<&'a [u8]>,
+    function: Option<&'a [u8]>,
+}
+
+impl Item<'_> {
+    fn of(&self) -> Option<Of> {
+        match self.kind {
+            b"message" => Some(Of::Text),
+            b"reasoning" => Some(Of::Reasoning),
+            b"function_call" => Some(Of::Arguments),
+            _ => None,
+        }
+    }
+}
+
+fn read_item<'a>(item: &mut Scan<'a>) -> Result<Item<'a>, Bad> {
+    let mut found = Item::default();
+    item.object(|item, key| {
+        match key {
+            b"type" => found.kind = item.string()?,
+            b"name" => found.function = item.text()?,
+            b"arguments" => found.text = item.text()?,
+            b"content" | b"summary" if item.is_array() => {
+                return item.array(|parts| {
+                    if let Some(text) = read_text(parts)? {
+                        found.text = Some(text);
+                    }
+                    Ok(())
+                })
+            }
+            _ => return item.skip(),
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn read_text<'a>(part: &mut Scan<'a>) -> Result<Option<&'a [u8]>, Bad> {
+    let mut text = None;
+    part.object(|part, key| {
+        if key == b"text" {
+            text = part.text()?;
+            return Ok(());
+        }
+        part.skip()
+    })?;
+    Ok(text)
+}
+
+fn count(counts: &mut Counts, usage: &mut Scan<'_>) -> Result<(), Bad> {
+    usage.object(|usage, key| {
+        match key {
+            b"output_tokens" => counts.answer = usage.number()?,
+            b"input_tokens" => counts.prompt = usage.number()?,
+            _ => return usage.skip(),
+        }
+        Ok(())
+    })
 }
 
 fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
@@ -243,28 +310,19 @@ fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
             b"sequence_number" => found.number = top.number()?,
             b"delta" => found.delta = top.text()?,
             b"text" | b"arguments" => found.whole = top.text()?,
-            b"item" => {
-                return top.object(|item, key| {
-                    if key == b"type" {
-                        found.item = item.string()?;
-                        return Ok(());
-                    }
-                    item.skip()
-                })
-            }
+            b"part" if top.is_object() => found.whole = read_text(top)?,
+            b"item" => found.item = read_item(top)?,
             b"response" => {
                 return top.object(|response, key| match key {
                     b"status" => {
                         found.status = response.string()?;
                         Ok(())
                     }
-                    b"usage" if response.is_object() => response.object(|usage, key| {
-                        if key == b"output_tokens" {
-                            found.tokens = usage.number()?;
-                            return Ok(());
-                        }
-                        usage.skip()
+                    b"output" if response.is_array() => response.array(|output| {
+                        found.items.push(read_item(output)?);
+                        Ok(())
                     }),
+                    b"usage" if response.is_object() => count(&mut found.counts, response),
                     _ => response.skip(),
                 })
             }
@@ -305,27 +363,28 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
         _ if !s.started => return Err(misplaced(data)),
         b"response.in_progress" | b"response.queued" if s.open.is_none() && !s.pieces.any() => {}
         b"response.output_item.added" if s.open.is_none() => {
-            s.open = Some(match event.item {
-                b"message" => Of::Text,
-                b"reasoning" => Of::Reasoning,
-                b"function_call" => Of::Arguments,
-                _ => return Err(misplaced(data)),
-            });
+            s.open = Some(event.item.of().ok_or_else(|| misplaced(data))?);
+            s.calls(event.item.function, data)?;
         }
         b"response.output_item.done" => {
             let of = s.open.take().ok_or_else(|| misplaced(data))?;
+            if event.item.of() != Some(of) {
+                return Err(misplaced(data));
+            }
             s.pieces.complete(of)?;
+            whole(s, &event.item, data)?;
         }
         b"response.completed" if s.open.is_none() && event.status == b"completed" => {
-            s.finish(None, data)?;
-            s.count(event.tokens, data)?;
+            s.finish(b"", [b""; 2], data)?;
+            event.items.iter().try_for_each(|item| whole(s, item, data))?;
+            s.count(event.counts, data)?;
             s.done = true;
         }
-        b"response.content_part.added"
-        | b"response.content_part.done"
-        | b"response.reasoning_summary_part.added"
-        | b"response.reasoning_summary_part.done"
-            if s.open.is_some() => {}
+        b"response.content_part.added" | b"response.reasoning_summary_part.added" if s.open.is_some() => {}
+        b"response.content_part.done" | b"response.reasoning_summary_part.done" if s.open.is_some() => {
+            let item = Item { kind: b"", text: event.whole, function: None };
+            is_whole(s, s.open.unwrap_or(Of::Text), &item, data)?;
+        }
         b"response.reasoning_summary_text.delta"
         | b"response.reasoning_text.delta"
         | b"response.function_call_arguments.delta"
@@ -350,6 +409,23 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
     Ok(Seen::Other)
 }
 
+/// An item that is over has all of its text, and calls who is to be called.
+fn whole(s: &Stream, item: &Item<'_>, data: &[u8]) -> Result<(), Fault> {
+    s.calls(item.function, data)?;
+    match item.of() {
+        Some(of) => is_whole(s, of, item, data),
+        None => Ok(()),
+    }
+}
+
+fn is_whole(s: &Stream, of: Of, item: &Item<'_>, data: &[u8]) -> Result<(), Fault> {
+    // Reasoning may be for nobody to read, and an answer of nothing has no text.
+    if item.text.map_or(true, |text| s.pieces.is_whole(of, text)) {
+        return Ok(());
+    }
+    Err(Fault::new(Kind::Content, "not the whole text", data))
+}
+
 fn in_turn(s: &mut Stream, event: &Event<'_>, data: &[u8]) -> Result<(), Fault> {
     if event.number != Some(s.next) {
         return Err(Fault::new(Kind::Order, "not the next sequence number", data));
@@ -359,11 +435,11 @@ fn in_turn(s: &mut Stream, event: &Event<'_>, data: &[u8]) -> Result<(), Fault> 
 }
 
 pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
-    let mut found = Unary { text: None, tokens: None, finished: false };
+    let mut found = Unary { text: None, counts: Counts::default(), reason: None };
     let mut scan = Scan::new(data);
     scan.object(|top, key| match key {
         b"status" => {
-            found.finished = top.string()? == b"completed";
+            found.reason = Some(top.string()?).filter(|status| *status == b"completed");
             Ok(())
         }
         b"output" => top.array(|output| {
@@ -382,13 +458,7 @@ pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
                 })
             })
         }),
-        b"usage" if top.is_object() => top.object(|usage, key| {
-            if key == b"output_tokens" {
-                found.tokens = usage.number()?;
-                return Ok(());
-            }
-            usage.skip()
-        }),
+        b"usage" if top.is_object() => count(&mut found.counts, top),
         _ => top.skip(),
     })?;
     scan.end()?;

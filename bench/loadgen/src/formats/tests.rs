@@ -125,3 +125,73 @@ fn answers_that_are_no_streams_are_checked_too() {
         assert_eq!(kind(&unary("u2048.usage"), MARK), Some(Kind::Usage), "{format:?}");
     }
 }
+
+#[test]
+fn every_copy_of_a_text_is_looked_at() {
+    // Responses says each text three times more when it is over; SDKs hand on the last one.
+    let all = events(Format::Responses, "s3-0.r2.t2");
+    let mut copies = 0;
+    for at in 0..all.len() {
+        let event = String::from_utf8_lossy(&all[at]);
+        for (from, to, kind) in [
+            ("00000001-000001 ", "00000002-000001 ", Kind::Content),
+            ("-000001 token ", "", Kind::Content),
+            ("\"name\":\"look_up\"", "\"name\":\"look_down\"", Kind::Content),
+        ] {
+            if event.contains(from) && !event.contains(".delta") {
+                copies += 1;
+                let mut other = all.clone();
+                other[at] = event.replace(from, to).into_bytes();
+                assert_eq!(read(Format::Responses, "s3-0.r2.t2", &other), Err(kind), "{from} {event}");
+            }
+        }
+    }
+    assert!(copies >= 12, "{copies}");
+}
+
+#[test]
+fn why_it_ended_what_it_cost_and_who_is_called_are_looked_at() {
+    let wrong = [
+        (Format::Chat, "\"tool_calls\"}", "\"stop\"}", Kind::Content),
+        (Format::Chat, "\"tool_calls\"}", "\"length\"}", Kind::Content),
+        (Format::Messages, "\"tool_use\",\"stop_sequence\"", "\"max_tokens\",\"stop_sequence\"", Kind::Content),
+        (Format::Gemini, "\"STOP\"", "\"MAX_TOKENS\"", Kind::Content),
+        (Format::Responses, "\"status\":\"completed\",\"error\"", "\"status\":\"failed\",\"error\"", Kind::Content),
+        (Format::Chat, "\"prompt_tokens\":250", "\"prompt_tokens\":0", Kind::Usage),
+        (Format::Messages, "\"input_tokens\":250", "\"input_tokens\":0", Kind::Usage),
+        (Format::Gemini, "\"promptTokenCount\":250", "\"promptTokenCount\":25", Kind::Usage),
+        (Format::Responses, "\"input_tokens\":250", "\"input_tokens\":122", Kind::Usage),
+        (Format::Chat, "\"name\":\"look_up\"", "\"name\":\"\"", Kind::Content),
+        (Format::Messages, "\"name\":\"look_up\"", "\"name\":\"look\"", Kind::Content),
+        (Format::Gemini, "\"name\":\"look_up\"", "\"name\":\"look\"", Kind::Content),
+    ];
+    for (format, from, to, kind) in wrong {
+        let mut all = events(format, "s3-0.r2.t2");
+        let text = String::from_utf8_lossy(&all.concat()).into_owned();
+        assert!(text.contains(from), "{format:?} {from}");
+        for event in &mut all {
+            *event = String::from_utf8_lossy(event).replace(from, to).into_bytes();
+        }
+        assert_eq!(read(format, "s3-0.r2.t2", &all), Err(kind), "{format:?} {from}");
+    }
+}
+
+#[test]
+fn an_answer_that_was_shortened_is_told() {
+    for format in FORMATS {
+        let mut body = Vec::new();
+        Answer { format, mark: *MARK, script: Script::parse("u2048").unwrap() }.write_unary(&mut body);
+        let text = String::from_utf8(body).unwrap();
+        let kind = |text: &str| check_unary(format, text.as_bytes(), MARK, true).err().map(|fault| fault.kind);
+        let end = text.find(" end.").unwrap();
+        let start = end - 200;
+        assert_eq!(kind(&[&text[..end], &text[end + 5..]].concat()), Some(Kind::Content), "{format:?}");
+        assert_eq!(kind(&[&text[..start], &text[end + 5..]].concat()), Some(Kind::Content), "{format:?}");
+        for why in ["\"stop\"", "\"end_turn\"", "\"STOP\""] {
+            if text.contains(why) {
+                assert_eq!(kind(&text.replace(why, "\"length\"")), Some(Kind::Content), "{format:?}");
+            }
+        }
+        assert_eq!(kind(&text.replace("250", "251").replace(":122", ":121")), Some(Kind::Usage), "{format:?}");
+    }
+}
