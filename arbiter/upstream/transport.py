@@ -237,6 +237,8 @@ class Transport:
                     handshake = await self._dial_tls(connection, endpoint, context)
         except TimeoutError as error:
             if timer.expired():
+                # Perhaps of the session that was offered: who cannot cope with one may also say nothing.
+                self._sessions.forget(_key(endpoint))
                 raise TimedOut("connect", monotonic() - began) from None
             raise _unreachable(endpoint, error) from None
         except (OSError, ssl.SSLError, UnicodeError) as error:

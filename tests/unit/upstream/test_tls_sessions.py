@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from arbiter.config.snapshot import Endpoint
-from arbiter.errors import Unreachable
+from arbiter.config.snapshot import Budgets, Endpoint
+from arbiter.errors import TimedOut, Unreachable
 from arbiter.upstream import tls
 from arbiter.upstream.transport import Transport
 from tests.fakes.certificates import authority
@@ -254,5 +255,42 @@ def test_a_resumed_connection_that_gives_no_answer_is_not_resumed_again(run: Run
             await asked(transport, endpoint)
             assert told.resumed == [False, True, False]
             await transport.close()
+
+    run(main)
+
+
+def test_a_session_whose_handshake_never_ends_is_not_offered_again(run: Run, tmp_path: Path) -> None:
+    """What passes over such a hello, on the way or at its end, else meets every connection of an hour."""
+    ca, told = authority(tmp_path), Telling()
+    swallowed = [False, True, False]
+    pipes: list[asyncio.StreamWriter] = []
+
+    async def main() -> None:
+        async with Origin(told, tls=ca.server()) as origin:
+
+            async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                pipes.append(writer)
+                if swallowed[len(pipes) - 1]:
+                    return
+                from_origin, to_origin = await asyncio.open_connection(origin.host, origin.port)
+                await asyncio.gather(pump(reader, to_origin), pump(from_origin, writer))
+
+            async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                while data := await reader.read(65536):
+                    writer.write(data)
+                writer.close()
+
+            between = await asyncio.start_server(hand_on, "127.0.0.1", 0)
+            transport = Transport()
+            endpoint = replace(endpoint_of(origin, tls_ca=ca.file), port=between.sockets[0].getsockname()[1])
+            await asked(transport, endpoint)
+            with pytest.raises(TimedOut):
+                await ask(transport, endpoint, budgets=Budgets(connect_s=0.2))
+            await asked(transport, endpoint)
+            assert told.resumed == [False, False]
+            await transport.close()
+            for pipe in pipes:
+                pipe.close()
+            between.close()
 
     run(main)
