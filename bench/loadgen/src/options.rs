@@ -62,6 +62,11 @@ pub struct MockOptions {
 }
 
 const FLAGS: [&str; 1] = ["json"];
+/// As many as there are ports; a request has to fit into memory, and its parts into it.
+const MOST_CONNECTIONS: u64 = 65_535;
+const MOST_BYTES: u64 = 1 << 30;
+const MOST_PARTS: u64 = 1_000_000;
+const A_DAY_MS: u64 = 86_400_000;
 
 impl Words {
     fn read(args: &[String], known: &[&str]) -> Result<Self, String> {
@@ -95,6 +100,14 @@ impl Words {
 
     fn number<N: std::str::FromStr>(&self, name: &str) -> Result<Option<N>, String> {
         self.get(name).map(|text| text.parse().map_err(|_| format!("--{name} {text}: not such a number"))).transpose()
+    }
+
+    /// A whole number of which more cannot be meant.
+    fn up_to(&self, name: &str, most: u64) -> Result<Option<u64>, String> {
+        match self.number(name)? {
+            Some(number) if number > most => Err(format!("--{name} {number}: more than {most}")),
+            other => Ok(other),
+        }
     }
 
     fn seconds_us(&self, name: &str) -> Result<Option<u64>, String> {
@@ -167,10 +180,13 @@ pub fn load(args: &[String]) -> Result<LoadOptions, String> {
         other => return Err(format!("--format {other}: not one of chat, messages, responses, gemini")),
     };
     let expected = expected(&words, format, model, path)?;
-    let connections = words.number("connections")?.unwrap_or(32);
+    let connections = words.up_to("connections", MOST_CONNECTIONS)?.unwrap_or(32) as usize;
     let (requests, duration_us) = (words.number("requests")?, words.seconds_us("duration")?);
     if requests.is_none() && duration_us.is_none() {
         return Err("--requests or --duration is needed".into());
+    }
+    if requests == Some(0) || duration_us == Some(0) {
+        return Err("--requests and --duration begin above 0".into());
     }
     let rate: Option<f64> = words.number("rate")?;
     if connections == 0 || rate.map_or(false, |rate| rate.is_nan() || rate <= 0.0) {
@@ -181,17 +197,17 @@ pub fn load(args: &[String]) -> Result<LoadOptions, String> {
         "poisson" => Some(words.number("seed")?.unwrap_or(1)),
         other => return Err(format!("--arrivals {other}: not even or poisson")),
     };
-    let think_ms: u64 = words.number("think-ms")?.or(words.number("gap-ms")?).unwrap_or(0);
-    let spread_ms: u64 = words.number("spread-ms")?.unwrap_or(0);
+    let think_ms = words.up_to("think-ms", A_DAY_MS)?.or(words.up_to("gap-ms", A_DAY_MS)?).unwrap_or(0);
+    let spread_ms = words.up_to("spread-ms", A_DAY_MS)?.unwrap_or(0);
     if rate.is_some() && think_ms + spread_ms > 0 {
         return Err("--think-ms and --spread-ms are of the closed loop; with --rate the schedule decides".into());
     }
     let shape = Shape {
         format,
         streams: expected.script.streams,
-        bytes: words.number("body-bytes")?.unwrap_or(1024),
-        messages: words.number("messages")?.unwrap_or(0),
-        tools: words.number("tools")?.unwrap_or(0),
+        bytes: words.up_to("body-bytes", MOST_BYTES)?.unwrap_or(1024) as usize,
+        messages: words.up_to("messages", MOST_PARTS)?.unwrap_or(0) as usize,
+        tools: words.up_to("tools", MOST_PARTS)?.unwrap_or(0) as usize,
     };
     Ok(LoadOptions {
         plan: Plan {
@@ -235,6 +251,9 @@ fn expected(words: &Words, format: Format, model: &str, path: &str) -> Result<Ex
 /// The request's head, but for what describes the body.
 fn head(words: &Words, format: Format, host: &str, path: &str) -> Result<String, String> {
     let key = words.get("key").unwrap_or("bench-key");
+    if key.contains(|letter: char| letter.is_control()) {
+        return Err(format!("--key {key:?}: no header can carry it"));
+    }
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: arbiter-loadgen\r\naccept: */*\r\n");
     head.push_str(&match format {
         Format::Chat | Format::Responses => format!("authorization: Bearer {key}\r\n"),
@@ -295,6 +314,15 @@ mod tests {
             "--nothing 1",
             "--arrivals x",
             "--timeout -1",
+            "--requests 0",
+            "--duration 0",
+            "--connections 65536",
+            "--think-ms 18446744073709551615",
+            "--spread-ms 86400001",
+            "--body-bytes 1073741825",
+            "--messages 1000001",
+            "--tools 18446744073709551615",
+            "--key a\u{1}b",
             "x",
         ] {
             assert!(given(&format!("{BASE} --model m {more}")).is_err(), "{more}");
