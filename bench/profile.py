@@ -8,8 +8,9 @@
 
 *Threads*: CPU time and context switches, as the kernel counts them. *Stages*: whom the loop's thread was found in, each
 so many microseconds of its CPU time: a function with all that it calls, which has a line of its own where it is a stage
-as well. *System calls* need strace. *Functions*: what the interpreter executed of each, and how often it was called;
-these are counts, alike on every machine however busy it is, so two trees can be told apart by one percent.
+as well; what is compiled, as the reading of an upstream's answer is, counts where it was called from. *System calls*
+need strace. *Functions*: what the interpreter executed of each, and how often it was called; these are counts, alike on
+every machine however busy it is, so two trees can be told apart by one percent.
 *Instructions* are what the processor executes of it all, the kernel's not included, and of which functions in C.
 
 The gateway runs as `python -m bench.profile --inside ...`: the command line, with the instruments in its worker.
@@ -53,7 +54,6 @@ STAGES = (
     ("attempt.made_lanes:MadeLanes.of", "the lane: what goes upstream"),
     ("ledger.book:Book.open", "the attempt's row, opened in the journal"),
     ("upstream.transport:Transport.send", "sent upstream, but for waiting"),
-    ("upstream.h1:H1.buffer_updated", "the upstream's answer read"),
     ("attempt.lanes:NativeLane.whole", "what the answer says of itself"),
     ("app.out:Out.reply", "handed to Granian"),
     ("attempt.live:Live.close", "the attempt's row, completed"),
