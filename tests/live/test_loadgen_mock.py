@@ -82,6 +82,18 @@ def test_requests_that_do_not_wait_are_answered_in_order(port: int) -> None:
     assert got.index(b"00000001-000001") < got.index(b"[DONE]") < got.index(b"mark=00000002")
 
 
+@pytest.mark.parametrize("model", ["u1024", "s20-0", "s3-5", "u1024.head20", "status503"])
+def test_a_client_that_closes_finds_the_end(port: int, model: str) -> None:
+    """Many read an answer until its connection ends, once they have asked for that."""
+    body = json.dumps({"model": model, "stream": model.startswith("s2") or model.startswith("s3"), "messages": []})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: m\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as raw:
+        raw.sendall((head + body).encode())
+        found = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert found.startswith(b"HTTP/1.1 503" if model == "status503" else b"HTTP/1.1 200")
+    assert found.endswith(b"0\r\n\r\n" if b"chunked" in found else b"}")
+
+
 def test_a_client_that_does_not_read_loses_nothing(port: int) -> None:
     """More than a socket holds, of a stream without pauses: the mock waits, serves others, and goes on."""
     body = '{"model":"s4000-0.x4000","m":"mark=00000003"}'

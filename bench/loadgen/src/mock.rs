@@ -43,6 +43,8 @@ struct Conn {
     doing: Doing,
     /// To be closed once everything is sent.
     last: bool,
+    /// Its client asked for no more than this answer on it.
+    closes: bool,
 }
 
 /// Which connection a timer or an event of epoll means; slots are used again.
@@ -143,6 +145,7 @@ impl Mock {
                     out_at: 0,
                     doing: Doing::Nothing,
                     last: false,
+                    closes: false,
                 });
             }
         }
@@ -334,7 +337,9 @@ impl Mock {
     fn idle(&mut self, token: Token) {
         if let Some(conn) = self.conn(token) {
             conn.doing = Doing::Nothing;
-            if !conn.input.is_empty() {
+            if conn.closes {
+                self.hang_up(token);
+            } else if !conn.input.is_empty() {
                 self.serve(token);
             }
         }
@@ -377,6 +382,9 @@ impl Mock {
         put!(out, crate::formats::number(body.len() as u64), b"\r\n\r\n", body);
         self.send(token, &out);
         self.chunk = out;
+        if self.conn(token).map_or(false, |conn| conn.closes) {
+            self.hang_up(token);
+        }
     }
 
     // ------------------------------------------------------------------------------------------- requests
@@ -477,6 +485,7 @@ impl Conn {
             };
             self.head = head.size;
             self.need = head.size;
+            self.closes = head.closes;
             match head.framing {
                 Some(Framing::Length(bytes)) => self.need += bytes,
                 Some(Framing::Chunked) => self.chunks = Some((Body::new(Framing::Chunked), head.size, Vec::new())),
