@@ -57,6 +57,12 @@ def bench(tmp_path: Path, listener: socket.socket, kind: str, *words: str, **mor
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
 
+def hear() -> None:
+    """As in a terminal, though these tests run in the background or under `nohup`, where these are ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def left_behind(tmp_path: Path) -> list[str]:
     """Files that were made, and processes that still use them."""
     made = [str(path) for path in (tmp_path / "home").iterdir() if path.name != "arbiter.yaml"]
@@ -128,7 +134,7 @@ def test_what_cannot_be_measured_is_told_in_a_line(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_bench_without_a_word_of_its_parts(tmp_path: Path) -> None:
     """A terminal sends it to everybody at once: the upstream leaves it to who started it, and nobody dies loudly."""
     with provider() as listener:
-        child = bench(tmp_path, listener, "openai", "--seconds", "60", start_new_session=True)
+        child = bench(tmp_path, listener, "openai", "--seconds", "60", start_new_session=True, preexec_fn=hear)
         until(lambda: list((tmp_path / "tmp").glob("arbiter-bench-*/data/*.db")), "a gateway that keeps rows", 30)
         os.killpg(child.pid, signal.SIGINT)
         _, err = child.communicate(timeout=30)
@@ -138,7 +144,7 @@ def test_ctrl_c_ends_a_bench_without_a_word_of_its_parts(tmp_path: Path) -> None
 
 def test_a_bench_whose_terminal_is_closed_leaves_nothing(tmp_path: Path) -> None:
     with provider() as listener:
-        child = bench(tmp_path, listener, "openai", "--seconds", "60", start_new_session=True)
+        child = bench(tmp_path, listener, "openai", "--seconds", "60", start_new_session=True, preexec_fn=hear)
         until(lambda: list((tmp_path / "tmp").glob("arbiter-bench-*/data/*.db")), "a gateway that keeps rows", 30)
         os.killpg(child.pid, signal.SIGHUP)
         child.communicate(timeout=30)

@@ -34,12 +34,17 @@ tools.command(main)
 """
 
 
+def hear() -> None:
+    """As in a terminal, though these tests run in the background or under `nohup`, where these are ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def run(tmp_path: Path, body: str) -> subprocess.Popen[str]:
-    child = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(body=body), str(tmp_path / "started")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear,
     )  # fmt: skip
-    return child
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
