@@ -75,6 +75,18 @@ class ArbiterError(Exception):
         self.param = param
 
 
+def let_go(error: BaseException) -> None:
+    """Forget where an error came from that is handled now, and so did those that it came of.
+
+    The frames of its traceback hold the request, and often what holds the error: a circle, which would be there until
+    the collector comes.
+    """
+    one: BaseException | None = error
+    while one is not None:
+        one.__traceback__ = None
+        one = one.__context__
+
+
 class ClientError(ArbiterError):
     """The caller's: another try would fail alike."""
 

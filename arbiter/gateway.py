@@ -42,6 +42,7 @@ from arbiter.errors import (
     Unavailable,
     Unreachable,
     UpstreamStatus,
+    let_go,
 )
 from arbiter.inputs import conversation_of
 from arbiter.kept import TITLE_BYTES, heard, report, tell_words
@@ -541,8 +542,7 @@ def _note(call: Call, error: ArbiterError) -> None:
     row.outcome = "cancelled" if isinstance(error, ClientGone) else "error"
     row.error_class = error.code.value
     row.message = clipped(call.doors.blot(str(error)))
-    # Its frames hold the stream, which holds it: all of that would be there until the collector comes.
-    error.__traceback__ = None
+    let_go(error)
 
 
 def _settle(call: Call, out: ClientEnd, book: Book) -> None:

@@ -34,6 +34,7 @@ from arbiter.errors import (
     Retry,
     UpstreamError,
     UpstreamStatus,
+    let_go,
 )
 from arbiter.model import NOT_KEPT
 from arbiter.routing.plan import Plan, Rung
@@ -104,9 +105,11 @@ class Counting:
         self._under_way[provider.name] += 1
         try:
             live = await ladder.climb(alone, ask, book, doors, around, conversation)
-        except Paused:
+        except Paused as error:
+            let_go(error)
             return _estimated(rung, ask, amount, "unavailable")
         except UpstreamError as error:
+            let_go(error)
             if _lacks(error):
                 around.state.lack(endpoint, LACKING_S)
                 return _estimated(rung, ask, amount, "unsupported")

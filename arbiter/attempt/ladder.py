@@ -47,6 +47,7 @@ from arbiter.errors import (
     Unreachable,
     UpstreamError,
     UpstreamStatus,
+    let_go,
 )
 from arbiter.log import Blotter, Log
 from arbiter.routing.plan import Plan, Rung
@@ -146,7 +147,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
         try:
             made_lanes.of(rung, rung.provider.accounts[0], ask)
         except ArbiterError as error:
-            error.__traceback__ = None  # `made_lanes` may keep it, and is in its frames
+            let_go(error)
             return error
         return None
 
@@ -223,8 +224,7 @@ async def climb(plan: Plan, ask: Ask, book: Books, doors: Doors, around: Around,
             raise
         except ArbiterError as failure:
             error = failure
-            # Its frames hold what holds it, this one too: a circle, with the request in it.
-            error.__traceback__ = None
+            let_go(error)
             if lane is None:
                 state.release(step.rung.provider.name)  # nobody was asked: the next one tries it
             if lane is None and silent is None and isinstance(error, ProtocolUnsupported):

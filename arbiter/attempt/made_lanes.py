@@ -12,7 +12,7 @@ from arbiter.attempt.ask import Ask
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.lanes import Lane
 from arbiter.config.snapshot import Account
-from arbiter.errors import ArbiterError
+from arbiter.errors import ArbiterError, let_go
 from arbiter.routing.plan import Rung
 from arbiter.state.base import State
 from arbiter.wire import native
@@ -61,4 +61,5 @@ def _made(rung: Rung, account: Account, ask: Ask, lacks: bool, moved: bool) -> L
     try:
         return lanes.choose(ask, rung, account.label or "", lacks=lacks, moved=moved)
     except ArbiterError as error:
+        let_go(error)
         return error

@@ -423,6 +423,11 @@ def test_without_a_garbage_collector_every_ending_still_closes_the_client(make_f
                     assert answer.ending in (Ending.CLEAN, Ending.CUT), what
                     assert loop.time() - began < 5, what
             await leave(wire)
+        async with Origin(b"HTTP/1.1 503 X\r\ncontent-length: 2\r\n\r\n{}", port=front.upstream):
+            counted = await ask(front.port, f"{MESSAGES.path}/count_tokens", MESSAGES.ask())
+        assert counted.header("x-arbiter-estimate") == "unavailable"
+        untold = [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]}]
+        assert (await ask(front.port, CHAT.path, CHAT.ask(messages=untold) | {"model": MESSAGES.model})).status == 400
 
     run(main)
     until(lambda: front.in_flight() == 0)
