@@ -10,8 +10,9 @@ settle      exactly one row, whatever happened
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from msgspec import Raw
 
 from arbiter import earlier, ids, stored
 from arbiter.attempt import ladder, logins
+from arbiter.attempt.amounts import Amount
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.auto_models import AutoModels
 from arbiter.attempt.client_end import ClientEnd, Overheard, Room
@@ -254,9 +256,11 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
         row.stream, row.request_kind = ask.stream, "auxiliary"
     else:
         opened = _opened(call, body)
+        del body  # what is still here when the answer flows is held until it ends
         if services.control is not None and call.format.name == native.RESPONSES:
             opened = await earlier.carried_on(opened, caller.owner, services.around.state, call.doors, services.control)
         plan, ask, conversation = _understood(call, caller, opened, book)
+        del opened
     if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
         out = call.answer = Overheard(out, Room(TITLE_BYTES))
     row.alias, row.rationale, row.warning = plan.alias, told(plan.rationale), plan.warning
@@ -285,15 +289,17 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
             row.affinity = conversation.served(live.rung, live.account)
             if services.capture is not None and services.capture.settings.content:
                 earlier.remember(around.state, ask, live)
-            flowing = _relay(call, out, live, book.waited_us, presence)
+            amount = ask.amount
+            del ask
+            flowing = _relay(call, out, live, book, amount, presence)
             if flowing is not None:
                 await flowing
         except BaseException as error:
             # Whatever it was: no attempt stays open, and no upstream goes on for nobody.
             live.give_up(ladder.meaning(error))
             raise
-        if call.endpoint not in _NO_TURNS and ask.amount is not None and live.facts is not None:
-            around.amounts.heard(live.rung.name, ask.amount, live.facts.usage)
+        if call.endpoint not in _NO_TURNS and amount is not None and live.facts is not None:
+            around.amounts.heard(live.rung.name, amount, live.facts.usage)
     except UpstreamStatus as error:
         if caller.login is not None and error.status == 401:
             logins.disclaimed(caller.login, services.around.state)
@@ -419,14 +425,16 @@ def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> No
         raise Paused(f"an operator has paused {what}" + (f": {pause.reason}" if pause.reason else ""))
 
 
-def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presence: _Presence) -> Awaitable[None] | None:
+def _relay(
+    call: Call, out: ClientEnd, live: Live, book: Book, amount: Amount | None, presence: _Presence
+) -> Awaitable[None] | None:
     """Send the client its answer: a whole one at once, a stream while what is returned is awaited."""
     row, stream = call.row, live.stream
     call.services.waiting.pop(call, None)
     _name_served(call, live)
     row.first_byte_us = first_byte_us = (monotonic_ns() - call.arrived_ns) // 1000
     # What earlier attempts took, and the pauses between them, are none of our own work either.
-    waited_us = before_us + live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
+    waited_us = book.waited_us + live.attempt.waited_us(stream.first_event_ns if stream is not None else 0)
     row.overhead_us = overhead_us = max(0, first_byte_us - waited_us)
     headers = call.doors.blot.pairs(to_client(live.exchange.headers))
     if live.kind is not None:
@@ -434,7 +442,8 @@ def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presence: _Pr
     headers += own_headers(row, live.rung)
     headers.append(timing(overhead_us, waited_us))
     if stream is not None:
-        return _flow(call, out, live, stream, headers, presence)
+        on_long = partial(_hold_less, call.services.around, book, live, amount)
+        return _flow(call, out, live, stream, headers, on_long, presence)
     headers += cost(call.snapshot, live)
     if not out.started:
         # The client has its answer before anything is written down.
@@ -451,16 +460,27 @@ def _relay(call: Call, out: ClientEnd, live: Live, before_us: int, presence: _Pr
 
 
 async def _flow(
-    call: Call, out: ClientEnd, live: Live, stream: StreamRelay, headers: Pairs, presence: _Presence
+    call: Call,
+    out: ClientEnd,
+    live: Live,
+    stream: StreamRelay,
+    headers: Pairs,
+    on_long: Callable[[], None],
+    presence: _Presence,
 ) -> None:
     row, services = call.row, call.services
     if not out.started:
         out.start(live.status, headers + _STREAM_HEADERS, call.format.keepalive)
+    del headers
+    out.hold_less()
+    live.exchange.hold_less()
     services.streams.add(stream)
     call.stream = stream
+    if not call.snapshot.storage.capture.is_on and call.snapshot.sessions.titles is None:
+        call.members = None  # nobody asks for them any more
     presence.flowing(stream)
     try:
-        error = await stream.flow(out)
+        error = await stream.flow(out, on_long)
     except asyncio.CancelledError:
         stream.stop(ClientGone("the request was cancelled"))
         live.close(ClientGone("the request was cancelled"))
@@ -479,6 +499,14 @@ async def _flow(
         if isinstance(error, Unreachable):
             services.around.state.failed(live.rung.provider.name)
         raise error
+
+
+def _hold_less(around: Around, book: Book, live: Live, amount: Amount | None) -> None:
+    """The answer goes on for long: what its end will want to know of the request is found out now."""
+    if book.prompt is not None:
+        book.prompt.let_go()
+    if amount is not None:
+        around.amounts.let_go(live.rung.name, amount)
 
 
 async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:

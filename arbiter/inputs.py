@@ -26,6 +26,11 @@ def conversation_of(members: Mapping[str, Raw]) -> Raw | None:
     return members[name] if name is not None else None
 
 
+def beside(members: Mapping[str, Raw]) -> dict[str, Raw]:
+    """Return the other members, as copies: a slice of a body holds all of it."""
+    return {name: raw.copy() for name, raw in members.items() if name not in CONVERSATIONS}
+
+
 def instructions_of(members: Mapping[str, Raw]) -> Raw | None:
     """Return the instructions that stand beside it, undecoded."""
     for name in INSTRUCTIONS:

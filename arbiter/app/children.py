@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from granian import _granian
-from granian._futures import _future_watcher_wrapper, _new_cbscheduler
+from granian._futures import _new_cbscheduler
 from granian.constants import HTTPModes, RuntimeModes
-from granian.rsgi import _callback_wrapper, _callbacks_from_target
 from granian.server.common import WORKERS_METHODS
 from granian.server.mp import WorkerProcess
 
@@ -139,7 +138,6 @@ def run_worker(
         return made[0]
 
     app = App(make_worker)
-    callback, begin, end = _callbacks_from_target(app)
     stopping = _granian.WorkerSignal()
     stopped = asyncio.Event()
 
@@ -154,7 +152,7 @@ def run_worker(
     stopping.add_cb(lambda: loop.call_soon_threadsafe(stopped.set))
     make: Any = _granian.RSGIWorker  # its stub knows fewer arguments than it takes
     try:
-        begin(loop)
+        app.begin(loop)
         loop.add_signal_handler(signal.SIGTERM, on_term)
         server = make(
             worker_id,
@@ -174,8 +172,7 @@ def run_worker(
             metrics,
         )
         serve_with = getattr(server, WORKERS_METHODS[runtime_mode][(sock[0] or sock[1]).is_uds()])
-        wrapped = _future_watcher_wrapper(_callback_wrapper(callback, log_access_fmt))
-        serve_with(_new_cbscheduler(loop, wrapped, impl_asyncio=True), loop, stopping)
+        serve_with(_new_cbscheduler(loop, app.answer, impl_asyncio=True), loop, stopping)
     except PluginFailed as error:
         _log.error(str(error))
         sys.exit(CANNOT_START)
@@ -184,4 +181,4 @@ def run_worker(
         sys.exit(CANNOT_START)
     setup.line.send(Serving())
     loop.run_until_complete(until_stopped())
-    end(loop)
+    app.end(loop)

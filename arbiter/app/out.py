@@ -19,6 +19,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
+
 from arbiter._speedups import sock
 from arbiter.clock import monotonic
 from arbiter.config.snapshot import Limits
@@ -51,6 +53,13 @@ class Addresses(Protocol):
     def server(self) -> str: ...
 
 
+class Ends(msgspec.Struct, frozen=True):
+    """Both of them, spelled out."""
+
+    client: str
+    server: str
+
+
 class Out:
     """One answer to one client.
 
@@ -60,7 +69,7 @@ class Out:
 
     __slots__ = (
         "_addresses", "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone",
-        "_poll", "_proto", "_rest", "_source", "_stalled_since", "_stop", "_taken", "_transport", "_watcher",
+        "_poll", "_proto", "_rest", "_source", "_stalled_since", "_stop", "_taken", "_ticket", "_transport", "_watcher",
         "bytes_out", "done", "gone", "last_sent_s", "started", "status",
     )  # fmt: skip
 
@@ -72,8 +81,10 @@ class Out:
         watch: Watch,
         keepalive_s: float,
         limits: Limits,
+        ticket: Any = None,
     ) -> None:
         self._proto = proto
+        self._ticket = ticket  # Granian's own; where nothing is answered, it says so to the client
         self._loop = loop
         self._transport: Any = None
         self._watcher: Any = None
@@ -141,6 +152,12 @@ class Out:
         if self._keepalive_s > 0 and keepalive:
             self._keepalive = Keepalive(self, self._alarms, self._keepalive_s, keepalive)
 
+    def hold_less(self) -> None:
+        """A stream has begun: let go of Granian's request, and with it of the buffer that it came in."""
+        if self._addresses is not None:
+            self._addresses = Ends(self._addresses.client, self._addresses.server)
+        self._ticket = None
+
     def draw_from(self, source: Source, stop: Callable[[ArbiterError], None]) -> None:
         """Name the source that a slow client holds back, and how to end the stream if the client takes nothing more."""
         self._source, self._stop = source, stop
@@ -196,11 +213,20 @@ class Out:
             looks = looks + 1 if count == seen and count >= expected and sock.queued(fd) <= 0 else 0
             seen = count
 
+    def broke_off(self, error: BaseException) -> None:
+        """Nobody answers any more; Granian logs why."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            ticket.err(error)
+
     def close(self) -> None:
         """Let go of the connection, whatever happened. Without this the client would wait for ever."""
         self.done = True
         self._let_go()
         self._proto = None
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            ticket.done()
 
     def _let_go(self) -> None:
         if self._poll is not None:

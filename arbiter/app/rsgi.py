@@ -31,7 +31,8 @@ class Exchange:
 
     __slots__ = ("incoming", "method", "out", "own", "path", "proto", "trace_id", "worker")
 
-    def __init__(self, worker: Worker, scope: Any, proto: Any) -> None:
+    def __init__(self, worker: Worker, ticket: Any) -> None:
+        scope, proto = ticket.scope, ticket.proto
         self.worker = worker
         self.proto = proto
         self.method: str = scope.method
@@ -41,7 +42,7 @@ class Exchange:
         services = worker.services
         snapshot = services.snapshot
         watch, keepalive_s = services.doors.watch, snapshot.server.keepalive_s
-        self.out = Out(proto, worker.loop, addresses, watch, keepalive_s, snapshot.limits)
+        self.out = Out(proto, worker.loop, addresses, watch, keepalive_s, snapshot.limits, ticket)
         self.trace_id = ""
         self.own: Own | None = None  # it is the gateway's own
 
@@ -73,7 +74,7 @@ class App:
         self._make_worker = make_worker
         self._worker: Worker | None = None
 
-    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(self._begin(loop))
 
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -81,7 +82,7 @@ class App:
         await worker.start()
         self._worker = worker
 
-    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def end(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._worker is not None:
             loop.run_until_complete(self._worker.stop())
 
@@ -89,10 +90,12 @@ class App:
         """SIGTERM came. Whether this is the first we hear of it."""
         return self._worker is not None and self._worker.drain()
 
-    async def __rsgi__(self, scope: Any, proto: Any) -> None:
+    async def answer(self, ticket: Any) -> None:
+        """Answer one request. Granian's `ticket` has its `scope` and its `proto`, and wants to hear how it ended."""
         worker = self._worker
         assert worker is not None, "granian calls init first"
-        exchange = Exchange(worker, scope, proto)
+        exchange = Exchange(worker, ticket)
+        del ticket  # a frame that waits for a stream's end must not hold what `Out.hold_less` lets go of
         try:
             path = exchange.path
             methods = _ROUTES.get(path)
@@ -120,6 +123,8 @@ class App:
             exchange.reply(
                 500, [("content-type", "application/json")], b'{"code":500,"detail":"Internal Server Error"}'
             )
+        except BaseException as end:
+            exchange.out.broke_off(end)
         finally:
             exchange.out.close()
 

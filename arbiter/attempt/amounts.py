@@ -57,23 +57,37 @@ class Amounts:
 
     def counted(self, target: str, amount: Amount, tokens: int) -> None:
         """`target` says that the prompt is so many tokens."""
-        pair, now = (target, amount.client), self._now()
-        if now < self._due.get(pair, 0.0) or not _ELSEWHERE.isdisjoint(amount.members):
+        if not (self._learns(target, amount) if amount.teaches is None else amount.teaches):
             return
-        if sum(len(memoryview(raw)) for raw in amount.members.values()) > _MOST_BYTES:
-            return
-        if pair not in self._due and len(self._due) >= _MOST_PAIRS:
-            return
-        is_known = self._learned.get(pair, (0.0, 0.0))[0] >= _ENOUGH_BYTES
-        # Also where nothing is learned: who counts something else does so each time.
-        self._due[pair] = now + (_LEARNS_SELDOM_S if is_known else _LEARNS_EVERY_S)
-        size = amount.size
+        size, pair = amount.size, (target, amount.client)
         if size.text < _LEAST_BYTES or not is_believable(size.text, tokens - size.attached):
             return
         new = float(size.text), float(tokens - size.attached)
         for key in {pair, (target, "")}:
             self._learned[key] = densities.added(self._learned.get(key, (0.0, 0.0)), new)
             self._news[key] = densities.added(self._news.get(key, (0.0, 0.0)), new)
+
+    def let_go(self, target: str, amount: Amount) -> None:
+        """`target` takes long to answer: hold the prompt no longer. If it is to teach something, it is looked through
+        now."""
+        amount.teaches = self._learns(target, amount)
+        if amount.teaches:
+            amount.look()
+        amount.members = {}
+
+    def _learns(self, target: str, amount: Amount) -> bool:
+        """Whether something is to be learned from this one. Then nothing is of the next ones of its pair."""
+        pair, now = (target, amount.client), self._now()
+        if now < self._due.get(pair, 0.0) or not _ELSEWHERE.isdisjoint(amount.members):
+            return False
+        if sum(len(memoryview(raw)) for raw in amount.members.values()) > _MOST_BYTES:
+            return False
+        if pair not in self._due and len(self._due) >= _MOST_PAIRS:
+            return False
+        is_known = self._learned.get(pair, (0.0, 0.0))[0] >= _ENOUGH_BYTES
+        # Also where nothing is learned: who counts something else does so each time.
+        self._due[pair] = now + (_LEARNS_SELDOM_S if is_known else _LEARNS_EVERY_S)
+        return True
 
     def exchange(self) -> None:
         """Tell the others, and hear what they say. Called once a second; an idle worker writes nothing."""
@@ -94,9 +108,14 @@ class Amount(msgspec.Struct, eq=False):
     members: Mapping[str, Raw]
     client: str
     _size: Size | None = None
+    teaches: bool | None = None  # decided before its answer is over
 
     @property
     def size(self) -> Size:
+        return self.look()
+
+    def look(self) -> Size:
+        """Its size. It is looked through where nobody has done so."""
         if self._size is None:
             self._size = size_of(self.members)
         return self._size

@@ -91,6 +91,12 @@ class Ask(msgspec.Struct, eq=False):
             _is_long=None,
         )
 
+    def let_go(self) -> None:
+        """It is put to nobody again: hold no more of it than its answer may repeat, which is Responses' way."""
+        self._request = self._handed = None
+        told = inputs.beside(self.opened.told) if self.format.name == native.RESPONSES else {}
+        self.opened = native.Opened(told, self.opened.model, self.opened.stream)
+
     def request(self) -> Request:
         """The request in neutral words, read once, when a rung first needs it.
 

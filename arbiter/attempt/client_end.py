@@ -36,6 +36,8 @@ class ClientEnd(Taker, Protocol):
 
     def start(self, status: int, headers: Pairs, keepalive: bytes) -> None: ...
 
+    def hold_less(self) -> None: ...
+
     def end(self) -> None: ...
 
     async def fail_stream(self, event: bytes, *, abrupt: bool) -> None: ...
@@ -95,6 +97,9 @@ class Passing:
 
     def send(self, data: bytes) -> None:
         self._end.send(data)
+
+    def hold_less(self) -> None:
+        self._end.hold_less()
 
     def draw_from(self, source: Answering, stop: Callable[[ArbiterError], None]) -> None:
         self._end.draw_from(source, stop)

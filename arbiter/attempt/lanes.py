@@ -14,6 +14,7 @@ from typing import Protocol, cast
 import msgspec
 from msgspec import Raw
 
+from arbiter import inputs
 from arbiter.accounting import facts, usage
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.ask import Ask
@@ -109,6 +110,9 @@ class Lane(Protocol):
 
     def facts(self, course: Course, first_event_ns: int, last_event_ns: int) -> Facts:
         """What the stream said about itself, as far as it came."""
+
+    def let_go(self) -> None:
+        """The request is not sent again, and its answer is a stream that began: hold what that needs, and no more."""
 
     async def whole(self, body: bytes, kind: str) -> Whole:
         """Take an answer that came in one piece, of media type `kind`.
@@ -341,6 +345,10 @@ class NativeLane:
             return msgspec.structs.replace(found, finish=facts.UNFINISHED[1])  # it goes on without us
         return found
 
+    def let_go(self) -> None:
+        self._ask.let_go()
+        self.body, self.edited = b"", None
+
     async def whole(self, body: bytes, kind: str) -> Whole:
         if self._ask.counts_tokens:
             return Whole(dialect_of(self._rung.provider).counted(self.format.name, body), None)
@@ -547,7 +555,7 @@ class TranslatedLane:
             self._model,
             now_ms() // 1000,
             include_usage=ask.request().include_usage,
-            asked=ask.opened.told,
+            asked=inputs.beside(ask.opened.told) if ask.format.name == native.RESPONSES else {},
         )
 
     def failed(self, course: Course, error: ArbiterError) -> bytes:
@@ -568,6 +576,10 @@ class TranslatedLane:
             last_event_ns=last_event_ns,
             finish_inferred=course.finish_inferred,
         )
+
+    def let_go(self) -> None:
+        self._ask.let_go()
+        self.body, self.edited = b"", None
 
     async def whole(self, body: bytes, kind: str) -> Whole:
         found: Facts | None

@@ -31,6 +31,9 @@ from arbiter.wire.course import COMPLETE, OPEN
 
 _log = Log(__name__)
 
+LONG_S = 2.0
+"""A stream that goes on for longer is worth some work to hold less for it; most are over by then, or not much later."""
+
 _AFTERGLOW_S = 2.0  # how long the usage that follows the finish reason is waited for once the client left
 _OPENING_EVENTS = 16  # what opens a stream is less; what says more is not held for it
 _HELD_BYTES = 64 << 10  # comments before the first event beyond this are dropped, not kept for the client
@@ -208,16 +211,22 @@ class StreamRelay:
             return False
         return self._is_held or not self.first_event_ns or self.course.is_bare
 
-    async def flow(self, out: Taker) -> ArbiterError | None:
-        """Let the stream run into `out`; return once it ended, with what kept it from being complete."""
+    async def flow(self, out: Taker, on_long: Callable[[], object]) -> ArbiterError | None:
+        """Let the stream run into `out`; return once it ended, with what kept it from being complete. `on_long` is
+        called where it goes on for longer than `LONG_S`."""
         self._out = out
+        self._lane.let_go()
         out.draw_from(self._exchange, self.stop)
         if self._held:
             held, self._held = b"".join(self._held), []
             out.send(held)
         if not self._is_over:
             self._ended = asyncio.get_running_loop().create_future()
-            await self._ended
+            long = self._watch.after(LONG_S, on_long)
+            try:
+                await self._ended
+            finally:
+                long.off()
         if self._afterglow is not None:
             self._afterglow.off()
         return self._error

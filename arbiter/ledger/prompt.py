@@ -28,19 +28,28 @@ _move_prefix = rows.Moves(
 class Prompt:
     """One request's prompt, as its attempts send it. It is read once, and they share what was found."""
 
-    __slots__ = ("_prefixes", "_reading", "_readings", "members")
+    __slots__ = ("_members", "_prefixes", "_reading", "_readings", "_sample")
 
     def __init__(self, prefixes: Prefixes, members: Mapping[str, Raw]) -> None:
-        self.members = members
+        self._members = members
         self._prefixes = prefixes
         self._reading = reading = Reading(prefixes, members)
         self._readings: tuple[Reading, ...] = (reading,)
+        self._sample: tuple[bytes | None, int] | None = None  # once the members are let go of
 
     def sent(self, edited: Mapping[str, Raw] | None, marked: bytes | None) -> Prompt:
         """What one attempt sends of it: with the members `edited`, with marks of our own in the body `marked`."""
         if edited is None and marked is None:
             return self
-        return _Altered(self._prefixes, self._reading, self.members, edited, marked)
+        return _Altered(self, self._prefixes, self._reading, edited, marked)
+
+    def let_go(self) -> None:
+        """It is not sent again: hold no more of it than may still be told, which is at most `sample.MAX_BYTES`."""
+        self._sample, self._members = self.sample(), {}
+
+    def sample(self) -> tuple[bytes | None, int]:
+        """A sample of its text, and of how many bytes (`ledger.sample`)."""
+        return self._sample if self._sample is not None else sample.of(self._members)
 
     @property
     def is_begun(self) -> bool:
@@ -73,7 +82,7 @@ class Prompt:
     def _complete(self, row: AttemptRow) -> None:
         try:
             if row.usage_source != "provider" and _may_have_cost(row):
-                row.sample, row.sample_of_bytes = sample.of(self.members)
+                row.sample, row.sample_of_bytes = self.sample()
             prefix = self._reading.prefix
             if prefix is not None:
                 self._tell(row, prefix)
@@ -92,7 +101,8 @@ class Apart(Prompt):
     __slots__ = ()
 
     def __init__(self, members: Mapping[str, Raw]) -> None:
-        self.members = members
+        self._members = members
+        self._sample = None
 
     def sent(self, edited: Mapping[str, Raw] | None, marked: bytes | None) -> Prompt:
         return self
@@ -109,31 +119,34 @@ class Apart(Prompt):
 
     def tell(self, row: AttemptRow, then: Callable[[AttemptRow], None]) -> None:
         if row.usage_source != "provider" and _may_have_cost(row):
-            row.sample, row.sample_of_bytes = sample.of(self.members)
+            row.sample, row.sample_of_bytes = self.sample()
         then(row)
 
 
 class _Altered(Prompt):
     """A prompt that is not sent as the client wrote it. Rows tell of both."""
 
-    __slots__ = ("_is_marked_anew", "_marks", "_projection")
+    __slots__ = ("_is_marked_anew", "_marks", "_original", "_projection")
 
     def __init__(
         self,
+        original: Prompt,
         prefixes: Prefixes,
         reading: Reading,
-        members: Mapping[str, Raw],
         edited: Mapping[str, Raw] | None,
         marked: bytes | None,
     ) -> None:
-        self.members = members
+        self._original = original
         self._prefixes = prefixes
         self._reading = reading
-        self._projection = prefixes.reading(edited, before=members) if edited is not None else None
+        self._projection = prefixes.reading(edited, before=original._members) if edited is not None else None
         self._is_marked_anew = marked is not None
         self._marks = prefixes.reading_of_marks(marked) if marked is not None else None
         ours = (self._projection, self._marks)
         self._readings = (reading, *(one for one in ours if one is not None))
+
+    def sample(self) -> tuple[bytes | None, int]:
+        return self._original.sample()
 
     def begin(self) -> None:
         for reading in self._readings:

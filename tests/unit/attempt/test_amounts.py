@@ -172,3 +172,26 @@ def test_of_what_agents_send_it_is_soon_a_few_per_cent_off(clock: Clock):
             amounts.heard(T, amount, Usage(input=counted))
     assert len(off) > 20
     assert median(off) < 0.05
+
+
+def test_a_prompt_that_is_let_go_of_teaches_what_it_would_have_taught(clock: Clock):
+    """Answers of agents take long, and to hold each request until its answer is over would take much memory."""
+    amounts = Amounts(Memory(), clock)
+    first, second = prompt(amounts), prompt(amounts)
+    amounts.let_go(T, first)
+    amounts.let_go(T, second)  # of the same target and client, and at the same moment: one is enough
+    assert not first.members and not second.members
+    clock.now += 60
+    amounts.heard(T, second, Usage(input=99_000))
+    assert prompt(amounts).tokens(T) == 10_000
+    amounts.heard(T, first, Usage(input=14_000))
+    assert prompt(amounts).tokens(T) == 14_000
+
+
+def test_a_prompt_that_goes_on_elsewhere_teaches_nothing_when_it_was_let_go_of(clock: Clock):
+    """More is counted than was sent."""
+    amounts = Amounts(Memory(), clock)
+    amount = prompt(amounts, previous_response_id="resp_1")
+    amounts.let_go(T, amount)
+    amounts.heard(T, amount, Usage(input=99_000))
+    assert prompt(amounts).tokens(T) == 10_000

@@ -47,6 +47,9 @@ class Client:
 
     def draw_from(self, source: object, stop: object) -> None: ...
 
+    def hold_less(self) -> None:
+        self.holds_less = True
+
 
 class Broken:
     """A native stream with a bug in it."""
@@ -72,7 +75,7 @@ def relay(upstream: Upstream) -> StreamRelay:
 async def ended(stream: StreamRelay, client: Client, strike: Callable[[], None]) -> ArbiterError | None:
     asyncio.get_running_loop().call_soon(strike)
     async with asyncio.timeout(5):
-        return await stream.flow(client)  # type: ignore[arg-type]
+        return await stream.flow(client, client.hold_less)  # type: ignore[arg-type]
 
 
 def feeds(stream: StreamRelay) -> None:

@@ -394,6 +394,27 @@ def test_text_is_sampled_where_tokens_were_used_and_not_counted(
         assert row.sample is not None and b"hello" in row.sample and row.sample_of_bytes > 30
 
 
+@pytest.mark.parametrize(
+    "how", [{}, {"edited": members_of(BODY)}, {"marked": b"{}"}], ids=["as it came", "edited", "marked"]
+)
+def test_a_prompt_that_is_let_go_of_is_told_all_the_same(desk: Desk, how: Any) -> None:
+    """A stream that goes on for long holds no request; should its client leave, the row has the same sample."""
+    desk.ask(LONG)
+    attempt = desk.open(**how)
+    attempt.sent()
+    desk.turn()
+    prompt = desk.book.prompt
+    assert prompt is not None
+    prompt.let_go()
+    attempt.answered_ns = attempt.sent_ns
+    attempt.row.status = 200
+    attempt.close(None, ClientGone("it left"))
+    desk.hash()
+    (row,) = desk.pen.closed
+    assert (row.sample, row.sample_of_bytes) == sample.of(members_of(LONG))
+    assert row.inputs == 1
+
+
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
