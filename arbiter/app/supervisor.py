@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from granian.constants import HTTPModes, Interfaces, Loops, RuntimeModes
+from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server.mp import MPServer
 
@@ -58,6 +59,9 @@ _LOOK_EVERY_S = 10.0  # at a state that its users call damaged
 _TWICE_S = 1.0  # two signals closer than this are one: wrappers like to pass a console's signal on
 
 # Through our log, as text of ours; Granian would print to standard output.
+# A connection's buffer grows with its requests' bodies, and stays: Granian's own 417 KB were kept by every open stream
+# of an agent. A head has to fit into it.
+_READ_BYTES = 128 << 10
 _GRANIAN_LOG = {"loggers": {"_granian": {"handlers": [], "propagate": True}}}
 
 
@@ -152,6 +156,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             runtime_mode=RuntimeModes.st,
             loop=Loops.uvloop,
             http=HTTPModes.http1,
+            http1_settings=HTTP1Settings(max_buffer_size=max(_READ_BYTES, 2 * snapshot.limits.headers)),
             websockets=False,
             backlog=_BACKLOG,
             backpressure=_BACKPRESSURE,

@@ -202,6 +202,7 @@ class StreamRelay:
         if self._is_held and not self._is_over:
             self._first = asyncio.get_running_loop().create_future()
             await self._first
+            self._first = None
         if self._error is not None and self._failed_before_output():
             raise self._error
 
@@ -218,8 +219,10 @@ class StreamRelay:
         self._lane.let_go()
         out.draw_from(self._exchange, self.stop)
         if self._held:
-            held, self._held = b"".join(self._held), []
+            held = b"".join(self._held)
+            self._held = []
             out.send(held)
+            del held  # Responses open with 40 KB of an agent's instructions and tools
         if not self._is_over:
             self._ended = asyncio.get_running_loop().create_future()
             long = self._watch.after(LONG_S, on_long)
