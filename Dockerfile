@@ -1,11 +1,11 @@
 # Every step that does something stands in scripts/image.sh, so that `make image-check` can run the very same steps
 # in a chroot where there is no Docker engine.
 
-FROM debian:bookworm-slim AS build
+FROM debian:trixie-slim AS build
 COPY . /src
 RUN /src/scripts/image.sh build /src /opt/arbiter
 
-FROM debian:bookworm-slim
+FROM debian:trixie-slim
 COPY scripts/image.sh /tmp/image.sh
 RUN /tmp/image.sh runtime && rm /tmp/image.sh
 COPY --from=build /opt/arbiter /opt/arbiter

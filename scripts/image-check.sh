@@ -25,7 +25,7 @@ base() {
         --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr --include=usr-is-merged \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
-        bookworm "$1" >"$place/log" 2>&1 || { cat "$place/log"; return 1; }
+        trixie "$1" >"$place/log" 2>&1 || { cat "$place/log"; return 1; }
 }
 
 # Networks differ in how they are reached: the steps see this machine's resolver, proxies, pip settings and trust store.

@@ -60,16 +60,16 @@ runtime() {
     # Of the standard library what serves developers only, and what packages ask while they are installed; also the
     # encodings of other decades: JSON is UTF-8, and the names in a zip file are in cp437.
     (
-        cd /usr/lib/python3.11
-        rm -rf distutils idlelib lib2to3 pydoc_data test tkinter turtledemo unittest
+        cd /usr/lib/python3.*
+        rm -rf idlelib pydoc_data test tkinter turtledemo unittest
         rm -f turtle.py doctest.py pdb.py pydoc.py _pydecimal.py
         rm -f lib-dynload/_test*.so lib-dynload/_ctypes_test*.so lib-dynload/_xxtest*.so lib-dynload/_codecs_*.so
         find encodings -name '*.py' | grep -E '/(cp[0-9]+|iso[0-9]|mac_|koi8|kz|hp_|big5|euc_|gb|hz|johab|shift_jis|ptcp|tis|palmos)' |
             grep -vE '/cp(437|1252)\.py$' | xargs rm
         # The caches of what is no more.
-        find . -name '*.cpython-311.pyc' | while read -r cached; do
+        find . -name '*.cpython-*.pyc' | while read -r cached; do
             source=${cached%/__pycache__/*}/${cached##*/}
-            [ -e "${source%.cpython-311.pyc}.py" ] || rm "$cached"
+            [ -e "${source%.cpython-*.pyc}.py" ] || rm "$cached"
         done
     )
     # ... and time zones as clocks that count leap seconds have them.
