@@ -278,7 +278,7 @@ def test_a_wrong_type_is_the_callers_fault_and_has_a_place(wire: Format, body: d
     assert (caught.value.param or "").startswith(place) and place in str(caught.value)
 
 
-DEEP = b'[{"role":"user","content":[' + b'{"type":"text","x":' * 5000 + b"1" + b"}" * 5000 + b"]}]"
+DEEP = b'[{"role":"user","content":[' + b'{"type":"text","x":' * 100_000 + b"1" + b"}" * 100_000 + b"]}]"
 BROKEN = b'[{"role":"user","content":"\xff"}]'
 BROKEN_INPUT = b'[{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{"x":"\xff"}}]}]'
 BROKEN_CALL = b'[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":{"x":"\xff"}}}]}]'
