@@ -101,5 +101,5 @@ def test_open_and_splice(benchmark: Any, kib: int) -> None:
     def rewrite() -> native.Spliced:
         return native.splice(native.open_body(data), native.CHAT, "upstream", Target(), asks_usage=True)
 
-    assert json.loads(rewrite().body)["model"] == "upstream"
+    assert json.loads(bytes(rewrite().body))["model"] == "upstream"
     benchmark(rewrite)
