@@ -115,7 +115,10 @@ class JournalFile:
         """Attempts that run, and requests between two of them."""
         with self.env.read() as txn:
             found = int(txn.stat(self.open)["entries"])
-        return found + sum(len(slots.left(path)) for path in slots.files(self.place).values())
+        for path in slots.files(self.place).values():
+            with contextlib.suppress(OSError):  # the reaper says so
+                found += len(slots.left(path))
+        return found
 
     def completed(self, txn: lmdb.Transaction[bytes], worker: str) -> set[int]:
         """Which of the records in a worker's slots are no longer open, whatever the slots say."""
@@ -197,6 +200,7 @@ class Journal:
         self._key = f"{self._identity.key}-{worker}"  # the name too: tests run two workers in one process
         self._file: JournalFile | None = None
         self._slots: slots.Slots | None = None
+        self._last = 0  # number in the slots that were left
         self._at: dict[str, int] = {}  # attempt -> position of its open record
         self._unplaced: set[str] = set()  # attempts whose open records are in LMDB
         self._pending: list[records.Row] = []
@@ -466,8 +470,11 @@ class Journal:
             self._leave_slots(file)
         try:
             if self._slots is None:
-                self._slots = slots.Slots(file.place, self._key)
-        except OSError as error:
+                # Else what the last transaction completed would stand for what is opened now.
+                with file.env.read() as txn:
+                    above = max(self._last, *file.completed(txn, self._key), 0)
+                self._slots = slots.Slots(file.place, self._key, above)
+        except (lmdb.Error, OSError) as error:
             log.warning("there is no room for a file of open records, they go into LMDB: %s", error)
         else:
             file.env.beside.add(self._slots.descriptor)
@@ -475,6 +482,7 @@ class Journal:
     def _leave_slots(self, file: JournalFile) -> None:
         if self._slots is not None:
             file.env.beside.discard(self._slots.descriptor)
+            self._last = self._slots.last
             self._slots.close()
         self._slots = None
         self._at.clear()

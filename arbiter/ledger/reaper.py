@@ -17,12 +17,15 @@ from arbiter.ledger import records, slots
 from arbiter.ledger.journal import COMPLETED, JournalFile
 from arbiter.ledger.records import OpenRecord
 from arbiter.ledger.row import AttemptRow, RequestRow
+from arbiter.ledger.seldom import Seldom
+from arbiter.log import Log
 from arbiter.state import process
 
 ROWS_AT_ONCE = 64  # in a transaction: workers wait for LMDB's one write lock
 INTERRUPTED = "the gateway's process ended before this did"
 
 log = logging.getLogger("arbiter.ledger")
+_closed_to_us = Seldom(Log("arbiter.ledger"), "a dead worker's file of open records cannot be read; it stays")
 
 
 class Reaped(NamedTuple):
@@ -55,8 +58,15 @@ def reap(file: JournalFile) -> Reaped:
         alive = {key.decode() for key, _ in workers(file, txn) if key not in dead}
         left, unreadable = _left_open(file, txn, alive)
         lost = len(unreadable)
+        gone = files.keys() - alive
         for worker in files.keys() - alive:
-            placed, broken = _left_in_slots(slots.left(files[worker]), file.completed(txn, worker), worker)
+            try:
+                found = slots.left(files[worker])
+            except OSError as error:
+                _closed_to_us.error(error)
+                gone.discard(worker)
+                continue
+            placed, broken = _left_in_slots(found, file.completed(txn, worker), worker)
             left += placed
             lost += broken
     requests: dict[str, RequestRow] = {}
@@ -70,14 +80,14 @@ def reap(file: JournalFile) -> Reaped:
     attempts = 0
     for start in range(0, len(left), ROWS_AT_ONCE):
         attempts += _interrupt(file, left[start : start + ROWS_AT_ONCE], requests)
-    gone = [key.encode() for key in files.keys() - alive]
-    for key in gone:
-        slots.remove(files[key.decode()])
+    gone = {worker for worker in gone if slots.remove(files[worker])}
     if dead or unreadable or gone:
         with file.writing() as txn:
-            for key in {*dead, *gone}:
+            for key in {*dead, *(worker.encode() for worker in gone)}:
                 txn.delete(key, db=file.workers)
-                txn.delete(COMPLETED + key, db=file.meta)
+                # As long as the file is there, this says what of it is complete.
+                if (worker := key.decode()) in gone or worker not in files:
+                    txn.delete(COMPLETED + key, db=file.meta)
             for key in unreadable:
                 txn.delete(key, db=file.open)
     if attempts:

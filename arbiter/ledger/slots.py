@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
 from pathlib import Path
 
 SLOT_BYTES = 2048
@@ -27,15 +28,16 @@ MOST_BYTES = SLOT_BYTES - 12
 _PREFIX = "open-"
 _MAGIC = b"arbiter1"
 _FREE = bytes(8)
+_is_name = re.compile(rf"{_PREFIX}[\w-]+", re.ASCII).fullmatch
 
 
 class Slots:
-    """One worker's. A position stands for a slot that is in use.
+    """One worker's. A position stands for a slot that is in use; `last` is the highest number there was.
 
-    Errors: OSError where there is no room for the file.
+    `above`: the number that the new ones come behind. Errors: OSError where there is no room for the file.
     """
 
-    def __init__(self, directory: Path, worker: str) -> None:
+    def __init__(self, directory: Path, worker: str, above: int = 0) -> None:
         self.path = _path(directory, worker)
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -48,7 +50,7 @@ class Slots:
         self._map[: len(_MAGIC)] = _MAGIC
         # What an earlier one of this very process left open stays so.
         used = {position: number for position, number, _ in _read(self._map)}
-        self._count = max(used.values(), default=0)
+        self.last = max(above, *used.values(), 0)
         # The last one freed is the first one used: few pages are touched.
         self._free = [at for at in range(size - SLOT_BYTES, 0, -SLOT_BYTES) if at not in used]
         self._all = size // SLOT_BYTES - 1
@@ -64,10 +66,10 @@ class Slots:
         if size > MOST_BYTES or (not self._free and not self._grow()):
             return 0
         at = self._free.pop()
-        self._count += 1
+        self.last += 1
         slots = self._map
         slots[at + 8 : at + 12 + size] = size.to_bytes(4, "little") + record
-        slots[at : at + 8] = self._count.to_bytes(8, "little")
+        slots[at : at + 8] = self.last.to_bytes(8, "little")
         return at
 
     def numbers(self, positions: list[int]) -> bytes:
@@ -116,12 +118,13 @@ def _path(directory: Path, worker: str) -> Path:
 
 
 def files(directory: Path) -> dict[str, Path]:
-    """The files of all workers, by their keys."""
-    return {path.name.removeprefix(_PREFIX): path for path in directory.glob(f"{_PREFIX}*")}
+    """The files of all workers, by their keys. What else lies there is none of them."""
+    found = [path for path in directory.glob(f"{_PREFIX}*") if _is_name(path.name) and path.is_file()]
+    return {path.name.removeprefix(_PREFIX): path for path in found}
 
 
 def left(path: Path) -> dict[int, bytes]:
-    """The records in a file, by number; none where it is gone."""
+    """The records in a file, by number; none where it is gone. Errors: OSError where it cannot be read."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -129,10 +132,12 @@ def left(path: Path) -> dict[int, bytes]:
     return {number: record for _, number, record in _read(data)}
 
 
-def remove(path: Path) -> None:
-    """Remove a file that nothing is open in any more."""
+def remove(path: Path) -> bool:
+    """Remove a file that nothing is open in any more. Returns whether it is gone."""
     with contextlib.suppress(OSError):
-        path.unlink()
+        path.unlink(missing_ok=True)
+        return True
+    return False
 
 
 def _read(data: bytes | mmap.mmap) -> list[tuple[int, int, bytes]]:

@@ -229,3 +229,106 @@ def test_without_room_for_a_file_attempts_are_opened_in_lmdb(tmp_path, monkeypat
 
     story(tmp_path, tell)
     assert "no room" in caplog.text
+
+
+def open_some(pen: Journal, *numbers: int) -> list[tuple]:
+    opened = []
+    for number in numbers:
+        request = request_row(number)
+        opened.append((request, attempt_row(request)))
+        pen.open(*opened[-1])
+    return opened
+
+
+def complete(pen: Journal, opened: list[tuple]) -> None:
+    for request, attempt in opened:
+        pen.close(attempt)
+        pen.settle(request)
+    pen.flush()
+
+
+def test_numbers_go_on_in_another_file_of_the_same_worker(tmp_path, monkeypatch):
+    """What the last transaction completed in the old one says nothing of what is open in the new one."""
+
+    def tell(pen: Journal) -> None:
+        complete(pen, open_some(pen, 1, 2))
+        slots.remove(pen._slots.path)
+        pen.look()
+        open_some(pen, 3)
+
+    story(tmp_path, tell)
+    assert reap_all(tmp_path, monkeypatch) == (1, 0)
+    assert (request_row(3).id, "interrupted") in rows_of(tmp_path)
+
+
+def test_numbers_go_on_when_a_worker_comes_back_to_its_journal(tmp_path, monkeypatch):
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        pen = Journal(tmp_path, "w", LIMIT, loop)
+        waits = request_row(9)
+        complete(pen, open_some(pen, 1))
+        pen._live[waits.id] = waits  # so it cannot sign off
+        await pen.aclose()
+        open_some(Journal(tmp_path, "w", LIMIT, loop), 2)
+
+    asyncio.run(main())
+    assert reap_all(tmp_path, monkeypatch) == (1, 0)
+    assert (request_row(2).id, "interrupted") in rows_of(tmp_path)
+
+
+def test_a_file_that_cannot_be_removed_is_told_of_once(tmp_path, monkeypatch):
+    def tell(pen: Journal) -> None:
+        monkeypatch.setattr(pen._slots, "free", lambda positions: None)
+        complete(pen, open_some(pen, 1))
+        open_some(pen, 2)
+
+    story(tmp_path, tell)
+    with monkeypatch.context() as patch:
+        patch.setattr(reaper.process, "is_alive", lambda _: False)
+        patch.setattr(slots.Path, "unlink", lambda *_, **__: os.unlink("/proc/1/none/such"))
+        file = JournalFile(tmp_path, LIMIT)
+        assert [reaper.reap(file).attempts for _ in range(3)] == [1, 0, 0]
+        file.close()
+    reap_all(tmp_path, monkeypatch)
+    rows = rows_of(tmp_path)
+    assert len(rows) == len(set(rows)) == 4
+
+
+def test_a_file_that_cannot_be_read_keeps_nobody_else_waiting(tmp_path, monkeypatch):
+    """It is told of once it can be read."""
+    for worker, number in (("w", 1), ("v", 2)):
+
+        async def main(worker: str = worker, number: int = number) -> None:
+            pen = Journal(tmp_path, worker, LIMIT, asyncio.get_running_loop())
+            complete(pen, open_some(pen, 10 * number))
+            open_some(pen, number)
+
+        asyncio.run(main())
+    file = JournalFile(tmp_path, LIMIT)
+    read = slots.left
+
+    def closed(path: Path) -> dict[int, bytes]:
+        if path.name.endswith("-w"):
+            raise PermissionError(13, "Permission denied")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reaper.process, "is_alive", lambda _: False)
+        patch.setattr(slots, "left", closed)
+        assert [reaper.reap(file).attempts for _ in range(2)] == [1, 0]
+        assert file.under_way() == 0 and len(slots.files(file.place)) == 1
+    file.close()
+    assert reap_all(tmp_path, monkeypatch) == (1, 0)
+    rows = rows_of(tmp_path)
+    assert len(rows) == len(set(rows)) == 8
+
+
+def test_what_is_no_worker_s_file_is_left_alone(tmp_path, monkeypatch):
+    """A directory, no key, a name that is no text: none of them keeps the dead from being completed."""
+    story(tmp_path, lambda pen: open_some(pen, 1))
+    place = tmp_path / "journal"
+    (place / "open-directory").mkdir()
+    for name in (b"open-", b"open-\xff\xfe", b"open-a copy"):
+        (place / os.fsdecode(name)).write_bytes(b"somebody's")
+    assert reap_all(tmp_path, monkeypatch) == (1, 0)
+    assert len(list(place.glob("open-*"))) == 4
