@@ -78,8 +78,8 @@ def reap(file: JournalFile) -> Reaped:
             newest = requests[record.request.id]
             newest.attempts = max(newest.attempts, record.attempt.number)
     attempts = 0
-    for start in range(0, len(left), ROWS_AT_ONCE):
-        attempts += _interrupt(file, left[start : start + ROWS_AT_ONCE], requests)
+    for batch in _batches(left):
+        attempts += _interrupt(file, batch, requests)
     gone = {worker for worker in gone if slots.remove(files[worker])}
     if dead or unreadable or gone:
         with file.writing() as txn:
@@ -132,6 +132,18 @@ def _left_in_slots(found: dict[int, bytes], completed: set[int], worker: str) ->
             log.error("open record %d of %s is lost: %s", number, worker, error)
             lost += 1
     return left, lost
+
+
+def _batches(left: list[_Left]) -> Iterable[list[_Left]]:
+    """A few for each transaction. Those of one request stay together: it has one row, also if we die between two."""
+    left.sort(key=lambda one: one.record.request.id)
+    start = 0
+    while start < len(left):
+        end = start + ROWS_AT_ONCE
+        while end < len(left) and left[end].record.request.id == left[end - 1].record.request.id:
+            end += 1
+        yield left[start:end]
+        start = end
 
 
 def _complete(file: JournalFile, txn: lmdb.Transaction[bytes], left: Iterable[_Left]) -> None:

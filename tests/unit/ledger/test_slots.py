@@ -332,3 +332,37 @@ def test_what_is_no_worker_s_file_is_left_alone(tmp_path, monkeypatch):
         (place / os.fsdecode(name)).write_bytes(b"somebody's")
     assert reap_all(tmp_path, monkeypatch) == (1, 0)
     assert len(list(place.glob("open-*"))) == 4
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 64])
+def test_a_recorder_that_dies_between_two_transactions_tells_of_no_request_twice(tmp_path, monkeypatch, at_once):
+    """A request may have several open records: one of its own, and one for each attempt that runs."""
+
+    def tell(pen: Journal) -> None:
+        opened = open_some(pen, 1, 2, 3, 4)
+        for _, attempt in opened:
+            pen.close(attempt)
+        pen.flush()
+        for request, _ in opened:
+            request.attempts = 3
+            for number in (2, 3):
+                pen.open(request, attempt_row(request, number))
+
+    story(tmp_path, tell)
+    monkeypatch.setattr(reaper, "ROWS_AT_ONCE", at_once)
+    interrupt, done = reaper._interrupt, []
+
+    def dies(*args):
+        if done:
+            raise KeyboardInterrupt
+        done.append(interrupt(*args))
+        return done[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reaper, "_interrupt", dies)
+        if at_once < 64:
+            with pytest.raises(KeyboardInterrupt):
+                reap_all(tmp_path, patch)
+    reap_all(tmp_path, monkeypatch)
+    rows = rows_of(tmp_path)
+    assert len(rows) == len(set(rows)) == 4 * (1 + 3)
