@@ -7,9 +7,10 @@ import os
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,29 @@ def test_a_bench_whose_terminal_is_closed_leaves_nothing(tmp_path: Path) -> None
         child.communicate(timeout=30)
     assert child.returncode == 128 + signal.SIGHUP
     until(lambda: left_behind(tmp_path) == [], "that nothing is left")
+
+
+def has_rows(tmp_path: Path) -> bool:
+    for file in (tmp_path / "tmp").glob("arbiter-bench-*/data/arbiter.db"):
+        with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as books:
+            return bool(books.execute("SELECT count(*) FROM requests").fetchone()[0])
+    return False
+
+
+@pytest.mark.parametrize(
+    ("part", "what"), [("serve", "the gateway"), ("benching.upstream", "the bench's own upstream")]
+)
+def test_a_part_that_dies_is_no_fault_of_the_gateway(tmp_path: Path, part: str, what: str) -> None:
+    """Somebody ends it, or memory does: there are no figures then, and nothing to report."""
+    with provider() as listener:
+        child = bench(tmp_path, listener, "openai", "--seconds", "4")
+        until(lambda: has_rows(tmp_path), "rows of what was asked", 30)
+        children = (Path("/proc") / str(child.pid) / "task" / str(child.pid) / "children").read_text().split()
+        (victim,) = [int(pid) for pid in children if part in Path(f"/proc/{pid}/cmdline").read_text()]
+        os.kill(victim, signal.SIGKILL)
+        out, err = child.communicate(timeout=90)
+    assert (child.returncode, out) == (1, "")
+    assert what in err and "ended in the middle, with exit code -9" in err
 
 
 def test_too_few_open_files_are_no_fault_of_the_gateway(tmp_path: Path) -> None:

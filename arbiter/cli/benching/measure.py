@@ -18,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -30,6 +31,8 @@ from arbiter.cli import CommandError
 from arbiter.cli.benching import copied, processes, talk
 from arbiter.cli.benching.client import Answer, Connection
 from arbiter.config.snapshot import Snapshot
+
+Process = subprocess.Popen[bytes]
 
 CONNECTIONS, STREAMS = 8, 64
 # Of the time that was given: asking in turns, as much as it takes, as many streams.
@@ -104,9 +107,13 @@ def measure(snapshot: Snapshot, seconds: float) -> Result:
     is_messages = copied.is_messages(snapshot)
     paced = max(10, round(seconds * _STREAMING / talk.PACE_S))
     with tempfile.TemporaryDirectory(prefix="arbiter-bench-", ignore_cleanup_errors=True) as tmp:
-        with _upstream(paced) as upstream_port, _gateway(snapshot, upstream_port, Path(tmp)) as (port, pid):
-            run = _Run(upstream_port, port, pid, is_messages=is_messages, seconds=seconds, paced=paced)
-            return run.result(load_before)
+        with (
+            _upstream(paced) as (upstream, upstream_port),
+            _gateway(snapshot, upstream_port, Path(tmp)) as (gateway, port),
+        ):
+            run = _Run(upstream_port, port, gateway.pid, is_messages=is_messages, seconds=seconds, paced=paced)
+            parts = {"the bench's own upstream": upstream, "the gateway that was measured": gateway}
+            return run.result(load_before, parts)
 
 
 class _Run:
@@ -121,10 +128,11 @@ class _Run:
         self.lost = 0
         self.complaint: str | None = None
 
-    def result(self, load_before: float) -> Result:
+    def result(self, load_before: float, parts: Mapping[str, Process]) -> Result:
+        """Errors: CommandError, also where one of `parts` ends meanwhile."""
         import uvloop
 
-        return uvloop.run(self._result(load_before))
+        return uvloop.run(_beside(parts, self._result(load_before)))
 
     async def _result(self, load_before: float) -> Result:
         with self.connect() as first:
@@ -232,6 +240,30 @@ class _Run:
             await asyncio.sleep(_LOOK_S)
 
 
+async def _beside(parts: Mapping[str, Process], work: Coroutine[Any, Any, Result]) -> Result:
+    """What `work` finds, given up as soon as one of `parts` ends: whatever goes wrong then goes wrong for that.
+
+    Left alone, each request would wait for what nobody answers any more.
+    """
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            await asyncio.wait((task,), timeout=_LOOK_S)
+            _see(parts)
+        if task.exception() is not None:
+            await asyncio.sleep(_LOOK_S)  # connections end a moment before their process
+            _see(parts)
+        return await task
+    finally:
+        task.cancel()
+
+
+def _see(parts: Mapping[str, Process]) -> None:
+    for what, child in parts.items():
+        if child.poll() is not None:
+            raise CommandError(f"{what} ended in the middle, with exit code {child.returncode}")
+
+
 def _latency(direct: list[float], through: list[float]) -> Latency:
     def both(times: list[float]) -> tuple[float, float]:
         return statistics.median(times) * 1000, sorted(times)[min(len(times) - 1, len(times) * 99 // 100)] * 1000
@@ -249,8 +281,8 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _upstream(paced: int) -> Iterator[int]:
-    """The upstream; its port. It ends with its standard input."""
+def _upstream(paced: int) -> Iterator[tuple[Process, int]]:
+    """The upstream and its port. It ends with its standard input."""
     command = [sys.executable, "-m", "arbiter.cli.benching.upstream", str(paced)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment()) as child:
         assert child.stdin is not None and child.stdout is not None
@@ -258,14 +290,14 @@ def _upstream(paced: int) -> Iterator[int]:
             said = child.stdout.readline()
             if not said:
                 raise CommandError("the bench's own upstream did not start")
-            yield int(said)
+            yield child, int(said)
         finally:
             child.stdin.close()
 
 
 @contextlib.contextmanager
-def _gateway(snapshot: Snapshot, upstream_port: int, folder: Path) -> Iterator[tuple[int, int]]:
-    """`arbiter serve` on the copied configuration; its port and its process id."""
+def _gateway(snapshot: Snapshot, upstream_port: int, folder: Path) -> Iterator[tuple[Process, int]]:
+    """`arbiter serve` on the copied configuration, and its port."""
     data, log, file = folder / "data", folder / "log", folder / "arbiter.yaml"
     data.mkdir()
     with socket.socket() as probe:
@@ -283,7 +315,7 @@ def _gateway(snapshot: Snapshot, upstream_port: int, folder: Path) -> Iterator[t
         )  # fmt: skip
     try:
         _until_ready(child, port, log)
-        yield port, child.pid
+        yield child, port
     finally:
         child.terminate()
         try:
