@@ -42,7 +42,8 @@ class Witness:
         while self.every_s and not gone.done():
             await asyncio.wait([gone], timeout=self.every_s)
             if not gone.done():
-                await peer.send(self.words[-1])
+                with suppress(ConnectionError):  # who hung up while this was sent
+                    await peer.send(self.words[-1])
         await gone
         self.left_s = asyncio.get_running_loop().time()
         self.left.set()
