@@ -467,6 +467,16 @@ def test_tcp_is_set_to_find_dead_servers_and_to_hold_nothing_back(run: Run) -> N
     run(main)
 
 
+def test_a_head_is_never_that_of_another_list_of_headers() -> None:
+    """Heads are found by who made the list: one that is gone may have had the same place in memory."""
+    for number in range(1000):
+        headers = [("authorization", f"Bearer {number}")]
+        head = request_head("example.com", Outgoing("POST", "/", headers, b"{}"))
+        assert f"\r\nauthorization: Bearer {number}\r\n".encode() in head
+        assert request_head("example.com", Outgoing("POST", "/", headers, b"{}")) == head
+        del headers
+
+
 def test_whoever_asks_hears_when_the_request_is_on_its_way(run: Run) -> None:
     """Not before there is a connection, and once for each sending: what has time until the answer begins there."""
 
