@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from arbiter import gateway, ids, log, own, plugins
+from arbiter import garbage, gateway, ids, log, own, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
 from arbiter.app.slack import Slack
@@ -42,7 +41,6 @@ from arbiter.wire.headers import Incoming
 _log = Log(__name__)
 
 _MEASURE_EVERY_S = 1.0
-_GC_THRESHOLD = (10_000, 20, 50)
 # Threads that compute (prompts hashed, long requests read, content captured) keep the interpreter's lock for long.
 # At Python's own interval of 5 ms the loop waited so long in one of ten turns (p90 3.6 ms, and 0.9 ms at this one).
 _SWITCH_S = 0.0005
@@ -106,11 +104,7 @@ class Worker:
         sys.setswitchinterval(_SWITCH_S)
         await self._plugins.startup(self.services.snapshot)
         self.measure()
-        # What is here now stays: the collector need not look through it again, nor after every few requests. Requests
-        # leave hardly any cycles behind.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLD)
+        garbage.rarely()
         self._slack = Slack(self.loop)
         self.loop.add_reader(self._line.fileno(), self._hear)
 

@@ -19,6 +19,7 @@ from types import FrameType
 
 import uvicorn
 
+from arbiter import garbage
 from arbiter.chore import Chore
 from arbiter.clock import now_ms
 from arbiter.config.snapshot import Snapshot
@@ -154,6 +155,7 @@ def run(
     # stopped; this one then changes nothing, and lets the drain below happen.
     signal.signal(signal.SIGTERM, server.handle_exit)
     listener = listen(socket_path)
+    garbage.rarely()
     try:
         log.info("control is ready", extra={"socket": str(socket_path)})
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from arbiter import garbage
 from arbiter.config.snapshot import Snapshot
 from arbiter.control.main import stages
 from arbiter.ledger import records
@@ -167,6 +168,7 @@ def control(folder: Path, url: str, snapshot: Snapshot) -> dict[str, float]:
         opened.append(_TimedStore(open_store(url)))
         return opened[-1]
 
+    garbage.rarely()  # as control does
     recorder = Recorder(folder / "control", LIMIT_BYTES, make, timed)
     found: list[dict[str, float]] = []
     for number in range(ROUNDS):
