@@ -29,7 +29,7 @@ from arbiter.config.address import hidden
 from arbiter.ledger import records, schema
 from arbiter.ledger.database import Dialect, Statement, Unstorable, Values
 from arbiter.ledger.sqlstore import SqlStore
-from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreDown, StoreRefused
+from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreBusy, StoreDown, StoreRefused
 
 BUSY_S = 5.0
 CONNECT_S = 5
@@ -244,6 +244,8 @@ class Postgres:
             raise self._too_slow() from error
         except (psycopg.DataError, UnicodeEncodeError) as error:
             raise Unstorable(_text(error)) from error
+        except psycopg.errors.LockNotAvailable as error:
+            raise StoreBusy(f"{self.name}: {_text(error)}") from error
         except psycopg.errors.InsufficientPrivilege as error:
             raise StoreDown(f"{self.name}: {_text(error)}") from error
         except (psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.NotSupportedError) as error:

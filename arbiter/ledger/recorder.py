@@ -35,7 +35,7 @@ from arbiter.ledger.journal import JournalFile
 from arbiter.ledger.reaper import reap, workers
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.seldom import Seldom
-from arbiter.ledger.store import Position, Store, StoreDown, StoreRefused
+from arbiter.ledger.store import Position, Store, StoreBusy, StoreDown, StoreRefused
 from arbiter.log import Log
 from arbiter.metrics import Metrics
 from arbiter.state import process
@@ -45,6 +45,7 @@ DELETE_ROWS = 64
 BETWEEN_DELETES_S = 0.0003
 PAUSE_S = 0.1  # between two looks at an empty journal; a batch is never older than 250 ms
 MAX_PAUSE_S = 2.0  # shorter than workers believe an old beat
+LOCKED_S = 5.0  # for so long somebody else may write to the store before that is told: a slow disk takes its time
 REAP_EVERY_S = 1.0
 BEAT_EVERY_S = 1.0
 LOOK_EVERY_S = 5.0  # at a store that nothing is written to
@@ -148,6 +149,8 @@ class Recorder:
         self._look_at = 0.0
         self._state = RecorderState(journal_limit_bytes=limit_bytes)
         self._failures = 0
+        self._failed_at = 0.0  # the first of them
+        self._is_told = False  # that there are some
         self._splits = 0  # of batches, in this step
         self._refused = 0  # sequence number of the row that the store refused last
         self._refusals = {RequestRow: 0, AttemptRow: 0}  # given up since one was stored
@@ -264,7 +267,8 @@ class Recorder:
         try:
             moved = self.step()
         except StoreDown as error:
-            return self._wait(f"the store takes no rows: {error}", None)
+            bearable_s = LOCKED_S if isinstance(error, StoreBusy) else 0.0
+            return self._wait(f"the store takes no rows: {error}", None, bearable_s)
         except (lmdb.Error, OSError) as error:
             if isinstance(error, lmdb.PanicError) and self._file is not None:
                 # LMDB takes no more until it is opened anew.
@@ -274,20 +278,26 @@ class Recorder:
             return self._wait(f"the journal cannot be used: {error}", None)
         except Exception as error:  # the thread's own exit guard: rows are better tried again than left alone
             return self._wait(f"the recorder failed: {error!r}", error)
-        if self._failures:
-            self._failures = 0
+        self._failures = 0
+        if self._is_told:
+            self._is_told = False
             log.warning("rows are being stored again")
         if self._state.reason != self._untidy:
             self._state.healthy, self._state.reason = not self._untidy, self._untidy
             self._beat_at = 0.0
         return 0.0 if moved >= BATCH_ROWS else PAUSE_S
 
-    def _wait(self, reason: str, bug: Exception | None) -> float:
-        """After a step that failed. Returns how long to wait before the next one."""
+    def _wait(self, reason: str, bug: Exception | None, bearable_s: float = 0.0) -> float:
+        """After a step that failed; for so long that is nothing to tell. Returns how long to wait before the next one."""
+        now_s = clock.monotonic()
         if not self._failures:
-            log.error("rows are not stored, they wait in the journal: %s", reason, exc_info=bug)
+            self._failed_at = now_s
         self._failures += 1
-        if reason != self._state.reason:
+        is_bearable = now_s - self._failed_at < bearable_s
+        if not is_bearable and not self._is_told:
+            self._is_told = True
+            log.error("rows are not stored, they wait in the journal: %s", reason, exc_info=bug)
+        if not is_bearable and reason != self._state.reason:
             self._state.healthy, self._state.reason = False, reason
             self._beat_at = 0.0
         self._forget()

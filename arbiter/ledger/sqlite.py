@@ -24,7 +24,7 @@ from arbiter import clock
 from arbiter.ledger import schema
 from arbiter.ledger.database import Dialect, Statement, Unstorable, Values
 from arbiter.ledger.sqlstore import SqlStore
-from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreDown, StoreMissing, StoreMoved, StoreRefused
+from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreBusy, StoreDown, StoreMissing, StoreMoved, StoreRefused
 
 BUSY_S = 5.0
 _AGAIN_S = 0.02
@@ -330,8 +330,11 @@ _connections: dict[tuple[int, int], list[Sqlite]] = {}
 
 
 def _down(path: Path, error: sqlite3.Error) -> StoreDown:
-    words = WORDS.get(getattr(error, "sqlite_errorcode", None))
-    return StoreDown(f"{path}: {error}" if words is None else f"{path} {words}")
+    code = getattr(error, "sqlite_errorcode", None)
+    words = WORDS.get(code)
+    # The lower byte is the kind; the others say more of it.
+    kind = StoreBusy if code is not None and code & 0xFF == sqlite3.SQLITE_BUSY else StoreDown
+    return kind(f"{path}: {error}" if words is None else f"{path} {words}")
 
 
 def _use_log(db: sqlite3.Connection, busy_s: float) -> None:

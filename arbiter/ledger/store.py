@@ -22,6 +22,10 @@ class StoreDown(Exception):
     """The store cannot do this now: down, locked, full, not ours. The message says what the driver said."""
 
 
+class StoreBusy(StoreDown):
+    """Somebody else writes to it, and for longer than we wait."""
+
+
 class StoreMissing(StoreDown):
     """There is no store yet where one was to be read."""
 

@@ -316,8 +316,9 @@ def test_two_writers_and_the_recorder_at_once_agree_on_every_row(tmp_path, place
     assert set(requests.values()) | set(attempts.values()) == {"ok"}
 
 
-def test_a_locked_store_loses_nothing_and_says_so(tmp_path, place):
+def test_a_locked_store_loses_nothing_and_says_so(tmp_path, place, monkeypatch):
     """Somebody's long transaction: rows wait in the journal, the state gives the reason, and all arrive later."""
+    monkeypatch.setattr(recorder, "LOCKED_S", 0.1)
     fill(tmp_path, 5)
     one = make(tmp_path, place, busy_s=0.02)
     drain(one)
@@ -331,6 +332,24 @@ def test_a_locked_store_loses_nothing_and_says_so(tmp_path, place):
     assert one.state().reason == ""
     one.stop()
     assert len(stored(place)[0]) == 25
+
+
+def test_a_store_that_others_write_to_for_a_while_is_not_down(tmp_path, place, monkeypatch, caplog):
+    """Whoever waits for a slow disk holds the lock so long: the rows wait, and nobody is told of it."""
+    monkeypatch.setattr(recorder, "LOCKED_S", 60.0)
+    fill(tmp_path, 5)
+    one = make(tmp_path, place, busy_s=0.02)
+    drain(one)
+    fill(tmp_path, 20, start=5)
+    with place.held():
+        for _ in range(3):
+            assert one._try_step() > recorder.PAUSE_S
+        assert one.state().healthy and one.state().reason == ""
+    while one._try_step() != recorder.PAUSE_S:
+        pass
+    one.stop()
+    assert len(stored(place)[0]) == 25
+    assert not [record for record in caplog.records if record.name == "arbiter.ledger"]
 
 
 def test_rows_reach_the_store_although_the_journal_cannot_be_written(tmp_path, place, monkeypatch):
@@ -379,6 +398,7 @@ def test_a_store_that_could_not_take_a_row_is_noticed_while_there_is_none(tmp_pa
     """And it stays so until it could: to be opened and read is not enough."""
     place = SqlitePlace(tmp_path / "a.db")
     monkeypatch.setattr(recorder, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(recorder, "LOCKED_S", 0.0)
     one = make(tmp_path, place, busy_s=0.02)
     assert one._try_step() == recorder.PAUSE_S and one.state().healthy
     with place.held():
