@@ -159,6 +159,7 @@ def reap(worker: Worker) -> None:
         with file.writing() as txn:
             txn.delete(worker.pen._key.encode(), db=file.workers)
         reaper.reap(file)
+        worker.pen.look()  # as each second
 
 
 @pytest.mark.parametrize("interrupt", [at_once, reap], ids=["stored-before", "stored-together"])
