@@ -288,7 +288,7 @@ class Recorder:
         return 0.0 if moved >= BATCH_ROWS else PAUSE_S
 
     def _wait(self, reason: str, bug: Exception | None, bearable_s: float = 0.0) -> float:
-        """After a step that failed; for so long that is nothing to tell. Returns how long to wait before the next one."""
+        """After a step that failed; for so long that is nothing to tell. Returns how long to wait for the next."""
         now_s = clock.monotonic()
         if not self._failures:
             self._failed_at = now_s
