@@ -47,7 +47,7 @@ from arbiter.wire.dialects import Changes, dialect_of
 from arbiter.wire.disguises import unmasked
 from arbiter.wire.format import EMBEDDINGS, FORMATS, UPSTREAMS, Asked, Upstream, Writer
 from arbiter.wire.messages_models import abilities_of
-from arbiter.wire.native import NativeStream
+from arbiter.wire.native_stream import NativeStream
 from arbiter.wire.openai_models import Dialect, dialect
 from arbiter.wire.openai_servers import taken
 from arbiter.wire.places import place_of

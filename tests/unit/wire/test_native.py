@@ -16,7 +16,8 @@ from arbiter.errors import BadRequest, Cut
 from arbiter.model import Target
 from arbiter.pieces import LEAST_BYTES, Pieces
 from arbiter.wire.course import Ending
-from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES, NativeStream, fidelity, open_body, splice
+from arbiter.wire.native import CHAT, GEMINI, MESSAGES, RESPONSES, fidelity, open_body, splice
+from arbiter.wire.native_stream import NativeStream
 
 json_values = st.recursive(
     st.none()
