@@ -176,17 +176,19 @@ def test_who_would_rather_refuse_than_serve_unrecorded_can(witness: Witness, tmp
 def test_a_locked_store_loses_nothing(witness: Witness, tmp_path: Path) -> None:
     """Somebody else holds the file for seconds, under load: no request notices, every row arrives."""
 
+    def is_told() -> bool:
+        ready = gateway.get("/health/ready")
+        return ready.status == 200 and "locked" in " ".join(ready.json["warnings"])
+
     async def main() -> None:
         async with Load(gateway.port) as load:
             await load.more(5)
             with closing(sqlite3.connect(gateway.database, timeout=10, isolation_level=None)) as other:
                 other.execute("BEGIN EXCLUSIVE")
                 stored = other.execute("SELECT COUNT(*) FROM requests").fetchone()[0]
-                await asyncio.sleep(2.5)  # longer than the recorder waits for the lock
+                await asyncio.to_thread(until, is_told, "a warning of the lock")
                 await load.more(20)
                 assert other.execute("SELECT COUNT(*) FROM requests").fetchone()[0] == stored
-                ready = gateway.get("/health/ready")
-                assert ready.status == 200 and "locked" in " ".join(ready.json["warnings"])
                 other.execute("ROLLBACK")
             await load.more(5)
         assert all(outcome.is_whole for outcome in load.outcomes)
