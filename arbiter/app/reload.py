@@ -209,11 +209,12 @@ class Reloads:
             wanted = self._source.load()
         except ConfigError as error:
             _log.warn(f"the configuration was rejected, and the old one goes on: {error}")
-            self._reject(asks, _rejection(error))
+            self._reject(asks, 422, self._rejection(error))
             return
         except Exception as bug:  # ours, and no reason to end a gateway that serves
             _log.error("the configuration could not be read, and the old one goes on", error=bug)
-            self._reject(asks, _rejection(ConfigError("a fault of the gateway's own; its log says more")))
+            told = "a fault of the gateway's own; its log says more"
+            self._reject(asks, 500, {"code": 500, "detail": told, "epoch": self.snapshot.epoch})
             return
         old = self.snapshot
         snapshot, needs_restart = merged(old, wanted)
@@ -238,7 +239,7 @@ class Reloads:
             self.snapshot = with_keys(old)
         except ConfigError as error:
             _log.warn(f"the keys were rejected, and the old ones go on: {error}")
-            self._tell(asks, 500, _rejection(error))
+            self._tell(asks, 422, self._rejection(error, only_keys=True))
             return
         self.number += 1
         new = self.snapshot
@@ -279,9 +280,25 @@ class Reloads:
         said |= {"warnings": _shortened(snapshot.warnings), "needs_restart": reload.needs_restart}
         self._tell(reload.asks, 200, said)
 
-    def _reject(self, asks: list[int], said: dict[str, Any]) -> None:
+    def _reject(self, asks: list[int], status: int, said: dict[str, Any]) -> None:
         self._count("rejected")
-        self._tell(asks, 500, said)
+        self._tell(asks, status, said)
+
+    def _rejection(self, error: ConfigError, *, only_keys: bool = False) -> dict[str, Any]:
+        """What whoever asked can do about it: the mistake is in what they wrote, and not in the gateway (422)."""
+        epoch = self.snapshot.epoch
+        goes_on = (
+            "the old keys go on" if only_keys else f"configuration {epoch} goes on, and `arbiter check` tries a file"
+        )
+        return {
+            "code": 422,
+            "detail": error.message[:_TOLD_CHARS],
+            "file": error.file or None,
+            "line": error.line,
+            "path": error.path or None,
+            "epoch": epoch,
+            "advice": f"mend the file and ask again; {goes_on}",
+        }
 
     @property
     def _children(self) -> list[Child]:
@@ -300,16 +317,6 @@ class Reloads:
         for worker in self._workers:
             if worker.has_served and worker.line is not None and worker.line.send(Counted(result)):
                 return
-
-
-def _rejection(error: ConfigError) -> dict[str, Any]:
-    return {
-        "code": 500,
-        "detail": error.message[:_TOLD_CHARS],
-        "file": error.file or None,
-        "line": error.line,
-        "path": error.path or None,
-    }
 
 
 def _shortened(warnings: Sequence[str]) -> list[str]:

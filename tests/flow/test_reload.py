@@ -156,11 +156,12 @@ def test_a_rejected_file_is_told_and_the_old_configuration_serves_on(four: Gatew
     text = text_of(four, **echo("m"), routing={"default_provider": "ecco"})
     (four.folder / "arbiter.yaml").write_text(text)
     reply = post_reload(four)
-    assert reply.status == 500
+    assert reply.status == 422
     line = next(number for number, row in enumerate(text.splitlines(), 1) if "ecco" in row)
     told = reply.json
-    assert (told["code"], told["line"], told["path"]) == (500, line, "routing.default_provider")
+    assert (told["code"], told["line"], told["path"]) == (422, line, "routing.default_provider")
     assert told["file"].endswith("arbiter.yaml") and "echo" in told["detail"]
+    assert told["epoch"] == epoch and epoch in told["advice"] and "arbiter check" in told["advice"]
     (logged,) = said(four, "was rejected")
     assert f"arbiter.yaml:{line}: routing.default_provider: " in logged["message"]
     assert is_served(four, "kept")
@@ -168,6 +169,17 @@ def test_a_rejected_file_is_told_and_the_old_configuration_serves_on(four: Gatew
     until(lambda: 'reloads_total{result="rejected"} 1' in four.get("/metrics", headers=ADMIN).body.decode(), "a count")
     assert counts == [0]
     assert reloaded(four, **echo("m", "repaired"))["changed"] and is_served(four, "repaired")
+
+
+def test_a_file_that_is_no_yaml_is_its_authors_mistake_and_not_the_gateways(four: Gateway) -> None:
+    """A slip of the indentation is told with its line; nothing of what serves changes."""
+    epoch = reloaded(four, **echo("m"))["epoch"]
+    text = text_of(four, **echo("m"))
+    (four.folder / "arbiter.yaml").write_text(text + "routing:\n  default_provider: echo\n   retry: {}\n")
+    reply = post_reload(four)
+    assert (reply.status, reply.json["code"], reply.json["line"]) == (422, 422, len(text.splitlines()) + 3)
+    assert reply.json["epoch"] == epoch and is_served(four, "m")
+    assert reloaded(four, **echo("m"))["changed"] is False
 
 
 def test_what_cannot_change_without_a_restart_is_named_and_stays(four: Gateway) -> None:

@@ -171,7 +171,7 @@ def test_a_rejected_file_changes_nothing(gateway: Gateway) -> None:
     gateway.reloads.want(9)
     gateway.reloads.step()
     (answer,) = gateway.answers()
-    assert (answer.asks, answer.status, answer.told["line"]) == ([9], 500, 2)
+    assert (answer.asks, answer.status, answer.told["line"]) == ([9], 422, 2)
     assert answer.told["path"] == "routing.default_provider"
     assert gateway.reloads.snapshot is before and gateway.reloads.number == 1
     assert gateway.counted() == [["rejected"], []]
