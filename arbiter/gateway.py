@@ -29,7 +29,7 @@ from arbiter.attempt.continuity import check_owner, maker
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.counting import Counting, Estimate
 from arbiter.attempt.ladder import Around, Doors
-from arbiter.attempt.lanes import EVENTS
+from arbiter.attempt.lane import EVENTS
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.clock import monotonic_ns, now_ms
 from arbiter.config.snapshot import Snapshot

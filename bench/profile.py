@@ -54,7 +54,7 @@ STAGES = (
     ("attempt.made_lanes:MadeLanes.of", "the lane: what goes upstream"),
     ("ledger.book:Book.open", "the attempt's row, opened in the journal"),
     ("upstream.transport:Transport.send", "sent upstream, but for waiting"),
-    ("attempt.lanes:NativeLane.whole", "what the answer says of itself"),
+    ("attempt.native_lane:NativeLane.whole", "what the answer says of itself"),
     ("app.out:Out.reply", "handed to Granian"),
     ("attempt.live:Live.close", "the attempt's row, completed"),
     ("gateway:_settle", "the request's row and its metrics"),

@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from arbiter.accounting.facts import UNFINISHED
 from arbiter.attempt.ask import Ask
-from arbiter.attempt.lanes import Lane
+from arbiter.attempt.lane import Lane
 from arbiter.attempt.live import Live
 from arbiter.routing.plan import Plan
 from arbiter.state.base import Origin, State

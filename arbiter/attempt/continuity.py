@@ -16,7 +16,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Protocol
 
-from arbiter.attempt import lanes
+from arbiter.attempt import ways
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.claudes import claude_of
 from arbiter.attempt.conversation import Conversation
@@ -158,7 +158,7 @@ class Continuity:
     def fits(self, rung: Rung, account: Account) -> bool:
         """Whether `rung` would take the conversation as it is, on that account."""
         asked = self._ask.format.name
-        if lanes.spoken(asked, rung, lacks=lanes.is_lacking(self._state, rung)) not in (asked, "any"):
+        if ways.spoken(asked, rung, lacks=ways.is_lacking(self._state, rung)) not in (asked, "any"):
             return self._kind.crosses(self._ask)
         return self._is_pinned_to(rung) or not self._foreign(rung, account)
 

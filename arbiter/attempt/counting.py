@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from arbiter.attempt import ladder, lanes
+from arbiter.attempt import ladder, ways
 from arbiter.attempt.amounts import Amount
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.books import Books
@@ -93,9 +93,9 @@ class Counting:
         endpoint = rung.url + ask.path
         here = f"{endpoint} {rung.model}"
         lacking = around.state.standing().lacking
-        lacks = lanes.may_lack(ask.format.name, rung) and lanes.is_lacking(around.state, rung)
+        lacks = ways.may_lack(ask.format.name, rung) and ways.is_lacking(around.state, rung)
         if (
-            not lanes.counts_tokens(ask.format.name, rung, lacks=lacks)
+            not ways.counts_tokens(ask.format.name, rung, lacks=lacks)
             or max(lacking.get(endpoint, 0.0), lacking.get(here, 0.0)) > monotonic()
         ):
             return _estimated(rung, ask, amount, "unsupported")

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 import msgspec
 
-from arbiter.attempt import lanes, turn_state, windows
+from arbiter.attempt import turn_state, ways, windows
 from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.artefacts import Artefacts, artefacts_of
 from arbiter.attempt.aside import Aside
@@ -25,7 +25,7 @@ from arbiter.attempt.climb import Climb, Step, at_once
 from arbiter.attempt.continuity import Continuity, guard
 from arbiter.attempt.conversation import Conversation
 from arbiter.attempt.echo import Echo
-from arbiter.attempt.lanes import Lane
+from arbiter.attempt.lane import EVENTS, Lane
 from arbiter.attempt.live import Live, StreamRelay
 from arbiter.attempt.made_lanes import MadeLanes
 from arbiter.attempt.measured import Measured
@@ -376,7 +376,7 @@ async def _try(
         frames = dialect.unframer(kind, format.name, ask.limits.event) if ask.stream else None
         if frames is not None or (ask.stream and _is_event_stream(exchange)):
             live.stream = StreamRelay(lane, exchange, doors.watch, nudge_bytes=nudge_bytes, frames=frames)
-            live.kind = lane.kind if frames is None else lanes.EVENTS
+            live.kind = lane.kind if frames is None else EVENTS
             if artefacts is not None:
                 artefacts.watch(around.state, live, lane)
             exchange.stream(live.stream)
@@ -448,7 +448,7 @@ async def _renewed(provider: Provider, refused: KeyRefused, doors: Doors) -> Arb
 
 def _lacks_endpoint(rung: Rung, error: ArbiterError, ask: Ask) -> bool:
     """Whether a provider that was asked for Responses has just said that it has none (SPEC 6.1)."""
-    if not lanes.may_lack(ask.format.name, rung) or ask.is_bound_to_format or not isinstance(error, UpstreamStatus):
+    if not ways.may_lack(ask.format.name, rung) or ask.is_bound_to_format or not isinstance(error, UpstreamStatus):
         return False
     return error.format == native.RESPONSES and faults.lacks_endpoint(error)
 

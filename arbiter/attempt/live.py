@@ -18,7 +18,7 @@ import msgspec
 
 from arbiter.accounting.facts import Facts
 from arbiter.attempt.books import Attempt
-from arbiter.attempt.lanes import Lane
+from arbiter.attempt.lane import Lane
 from arbiter.attempt.measured import Measured
 from arbiter.clock import monotonic_ns
 from arbiter.config.snapshot import Account

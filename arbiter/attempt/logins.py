@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
-from arbiter.attempt import lanes
+from arbiter.attempt import ways
 from arbiter.config.snapshot import Account, Provider
 from arbiter.errors import ArbiterError, Forbidden, ProtocolUnsupported, Unauthorized
 from arbiter.routing.plan import Caller, Login, Plan, Rung
@@ -128,9 +128,9 @@ def _fault(rung: Rung, login: Login | None, asked: str, home: str | None) -> Arb
         return ProtocolUnsupported(
             f"logins buy no embeddings: {name!r} is sent its callers' own, and takes none for them"
         )
-    if lanes.spoken(asked, rung) != asked:
+    if ways.spoken(asked, rung) != asked:
         return ProtocolUnsupported(
-            f"a login goes with its request as that came, and {name!r} is asked in {lanes.spoken(asked, rung)}, not "
+            f"a login goes with its request as that came, and {name!r} is asked in {ways.spoken(asked, rung)}, not "
             f"in {asked}"
         )
     if login is None:

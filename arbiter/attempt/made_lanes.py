@@ -6,11 +6,11 @@ from functools import partial
 
 import msgspec
 
-from arbiter.attempt import lanes
+from arbiter.attempt import lanes, ways
 from arbiter.attempt.aside import Aside
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.conversation import Conversation
-from arbiter.attempt.lanes import Lane
+from arbiter.attempt.lane import Lane
 from arbiter.config.snapshot import Account
 from arbiter.errors import ArbiterError, let_go
 from arbiter.routing.plan import Rung
@@ -47,7 +47,7 @@ class MadeLanes(msgspec.Struct, eq=False):
 
     def _lacks(self, rung: Rung, ask: Ask) -> bool:
         name = ask.format.name
-        return name == native.RESPONSES and lanes.may_lack(name, rung) and lanes.is_lacking(self._state, rung)
+        return name == native.RESPONSES and ways.may_lack(name, rung) and ways.is_lacking(self._state, rung)
 
     def _known(self, rung: Rung, account: Account, ask: Ask, lacks: bool) -> Lane | ArbiterError | None:
         last = self._last

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from arbiter.app.auth import Keys
-from arbiter.attempt import lanes, logins
+from arbiter.attempt import lanes, logins, ways
 from arbiter.attempt.amounts import Amounts
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.climb import untold
@@ -284,7 +284,7 @@ def _target(rung: Rung, wire: str) -> dict[str, Any]:
         is_native = wire == embeddings.name or provider.type == "gemini"
         spoken = wire if is_native else embeddings.name
     else:
-        spoken = lanes.spoken(wire, rung)
+        spoken = ways.spoken(wire, rung)
         is_native = provider.relay == "native" and spoken in ("any", wire)
     return {
         "provider": provider.name,

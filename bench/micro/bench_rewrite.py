@@ -12,6 +12,7 @@ import pytest
 from arbiter.accounting.sizes import size_of
 from arbiter.attempt import lanes
 from arbiter.attempt.ask import Ask
+from arbiter.attempt.lane import Lane
 from arbiter.config.snapshot import Limits
 from arbiter.model import Target
 from arbiter.wire import native
@@ -84,7 +85,7 @@ def test_native_lane_of_200_kib(benchmark: Any, wire: str) -> None:
     """From the body to what is sent: every pass over the bytes of a request that nobody need read."""
     format, target, incoming, limits, data = WIRES[wire], rung(wire), Incoming((), ""), Limits(), body(200 << 10)
 
-    def ready() -> lanes.Lane:
+    def ready() -> Lane:
         opened = native.open_body(data)
         ask = Ask(format, format.path, opened, incoming, limits, stream=opened.stream, trace_id=TRACE)
         return lanes.choose(ask, target)

@@ -14,6 +14,7 @@ from arbiter.attempt import lanes
 from arbiter.attempt.aside import Aside
 from arbiter.attempt.ask import Ask
 from arbiter.attempt.conversation import Conversation
+from arbiter.attempt.lane import Lane
 from arbiter.attempt.made_lanes import MadeLanes
 from arbiter.config.snapshot import Account
 from arbiter.errors import ProtocolUnsupported
@@ -131,7 +132,7 @@ async def test_it_is_prepared_in_the_thread_and_made_once(monkeypatch: pytest.Mo
     where: list[threading.Thread] = []
     choose = lanes.choose
 
-    def watched(*args: Any, **more: Any) -> lanes.Lane:
+    def watched(*args: Any, **more: Any) -> Lane:
         where.append(threading.current_thread())
         return choose(*args, **more)
 

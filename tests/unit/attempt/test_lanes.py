@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from arbiter.attempt import lanes
+from arbiter.attempt import ways
 from arbiter.attempt.ask import MAX_VALUES, Ask
-from arbiter.attempt.lanes import EVENTS, Lane, NativeLane, TranslatedLane, Whole, choose
+from arbiter.attempt.lane import EVENTS, Lane, Whole
+from arbiter.attempt.lanes import choose
+from arbiter.attempt.native_lane import NativeLane
+from arbiter.attempt.translated_lane import TranslatedLane
 from arbiter.config.snapshot import Account, Limits
 from arbiter.errors import BadRequest, Garbled, InStreamError, ProtocolUnsupported, TooLarge
 from arbiter.routing.plan import Rung
@@ -143,7 +146,7 @@ def test_a_rung_is_asked_in_what_it_has_and_the_operator_says(
     ours: str, target: Rung, lacks: bool, spoken: str
 ) -> None:
     """SPEC 6.1, 6.6a. A client of one of OpenAI's two formats is served in that one, if nothing speaks against it."""
-    assert lanes.spoken(ours, target, lacks=lacks) == spoken
+    assert ways.spoken(ours, target, lacks=lacks) == spoken
     lane = choose(ask(ours, ITEMS if ours == RESPONSES else HELLO), target, lacks=lacks)
     assert lane.format.name == (ours if spoken == "any" else spoken)
     assert lane.name == ("native" if spoken in (ours, "any") else "translated")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from arbiter.attempt import lanes, logins
+from arbiter.attempt import logins, ways
 from arbiter.config.snapshot import Account, Client, Endpoint, OAuth, Provider
 from arbiter.errors import Forbidden, ProtocolUnsupported, Unauthorized
 from arbiter.routing.plan import ANYONE, Caller, Login, Plan, Rung
@@ -111,4 +111,4 @@ def test_a_login_of_ours_is_for_those_whom_the_file_names():
         assert [rung.provider.name for rung in found.rungs] == ["ours"]
     with pytest.raises(ProtocolUnsupported, match="embeddings"):
         logins.admitted(plan(provider), ann, embeddings.name, Memory())
-    assert lanes.spoken(native.RESPONSES, Rung(provider, "m")) == native.RESPONSES
+    assert ways.spoken(native.RESPONSES, Rung(provider, "m")) == native.RESPONSES

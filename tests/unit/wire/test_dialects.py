@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from arbiter.attempt import lanes
+from arbiter.attempt import ways
 from arbiter.attempt.lanes import choose
 from arbiter.config.snapshot import Account, Endpoint, Provider
 from arbiter.errors import Garbled
@@ -240,9 +240,9 @@ def test_an_answer_that_bedrock_gives_whole_has_its_facts() -> None:
 
 def test_who_counts_is_asked_for_it() -> None:
     """Who has Anthropic's format: Bedrock too, but not what is asked through Converse."""
-    assert lanes.counts_tokens(MESSAGES, rung("bedrock", CLAUDE, api="messages"))
-    assert not lanes.counts_tokens(MESSAGES, rung("bedrock", CLAUDE, api="converse"))
-    assert lanes.counts_tokens(MESSAGES, rung("azure", api="messages"))
+    assert ways.counts_tokens(MESSAGES, rung("bedrock", CLAUDE, api="messages"))
+    assert not ways.counts_tokens(MESSAGES, rung("bedrock", CLAUDE, api="converse"))
+    assert ways.counts_tokens(MESSAGES, rung("azure", api="messages"))
 
 
 @pytest.mark.parametrize(
