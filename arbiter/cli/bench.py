@@ -42,7 +42,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     source = Source(arguments.config, dict(os.environ))
-    snapshot = source.load()
+    snapshot = source.keyless()  # whoever is asked here is an upstream of our own
     file = str(config_path(source.path, source.env))
     with _stoppable():
         result = measure(snapshot, arguments.seconds)

@@ -18,7 +18,7 @@ from arbiter.cli.price_table import price_table
 from arbiter.config import units
 from arbiter.config.address import data_dir
 from arbiter.config.decode import nearest
-from arbiter.config.load import NoConfig, Source
+from arbiter.config.load import PRICED, NoConfig, Source
 from arbiter.config.pricing import STORED
 from arbiter.config.rates import FEES, Pricing, Rate
 from arbiter.config.snapshot import Snapshot
@@ -250,7 +250,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def _snapshot(arguments: argparse.Namespace) -> Snapshot:
-    return Source(arguments.config, dict(os.environ)).load()
+    return Source(arguments.config, dict(os.environ)).keyless(*PRICED)
 
 
 def _pricing(arguments: argparse.Namespace) -> Pricing:

@@ -12,7 +12,7 @@ from arbiter.cli.table import Column, render
 from arbiter.cli.tell import tell
 from arbiter.config import keyring, reasoning
 from arbiter.config.address import data_dir
-from arbiter.config.load import Source
+from arbiter.config.load import NoConfig, Source
 from arbiter.config.source import ConfigError
 
 RELOAD = "/admin/keys/reload"
@@ -114,10 +114,15 @@ def run_rotate(arguments: argparse.Namespace) -> int:
 
 
 def _known(config: Path | None) -> tuple[tuple[bytes, ...], str]:
-    """The keys, and where they are from; also where there is no configuration, or one that is broken."""
+    """The keys, and where they are from; also where there is no configuration, or one that is no YAML.
+
+    Errors: ConfigError where it says of keys what cannot be had: others would be shown in their place.
+    """
     file = reasoning.path_in(data_dir(os.environ))
     try:
-        snapshot = Source(config, dict(os.environ)).load()
-    except ConfigError:
-        return reasoning.read(file), str(file)
-    return snapshot.reasoning_keys, IN_CONFIGURATION if snapshot.has_own_keys else str(file)
+        keys = Source(config, dict(os.environ)).local("reasoning").reasoning_keys
+    except ConfigError as error:
+        if not isinstance(error, NoConfig) and (error.path or not error.file):
+            raise
+        keys = ()
+    return (keys, IN_CONFIGURATION) if keys else (reasoning.read(file), str(file))

@@ -10,7 +10,7 @@ import msgspec
 
 from arbiter import clock
 from arbiter.cli import UsageError, options
-from arbiter.config.load import Source
+from arbiter.config.load import PRICED, Source
 from arbiter.control import show
 from arbiter.ledger import audit
 from arbiter.ledger.repricing import Outcome, Window, reprice
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("reprice from when on? --since 7d, or --since 2026-01-01")
     now_ms = clock.now_ms()
     until_ms = now_ms + 1 if arguments.until is None else options.moment_ms("until", arguments.until)
-    snapshot = Source(arguments.config, dict(os.environ)).load()
+    snapshot = Source(arguments.config, dict(os.environ)).keyless(*PRICED)
     window = Window(
         since_ms=since_ms,
         until_ms=until_ms,

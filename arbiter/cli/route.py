@@ -17,7 +17,7 @@ from arbiter.attempt.climb import untold
 from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import number, plain, render, soft
 from arbiter.config import units
-from arbiter.config.load import Source
+from arbiter.config.load import Source, with_keys
 from arbiter.config.snapshot import Alias, Client, Snapshot
 from arbiter.errors import ArbiterError, ProtocolUnsupported, TooLarge, Unauthorized
 from arbiter.ledger.tariffs import known_apart
@@ -103,7 +103,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    snapshot = Source(arguments.config, dict(os.environ), look_up=known_apart).load()
+    snapshot = with_keys(Source(arguments.config, dict(os.environ), look_up=known_apart).keyless())
     incoming = Incoming(_pairs(arguments.header))
     try:
         caller = _caller(snapshot, arguments.client, incoming)

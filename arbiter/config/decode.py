@@ -20,6 +20,8 @@ from arbiter.config.sections import Section
 from arbiter.config.source import ConfigError, Node, compose, expand
 
 MAX_NODES = 200_000
+STAND_IN = "withheld"
+"""How what stands in for a secret begins, where nobody is asked with it."""
 
 _S = TypeVar("_S", bound=Section)
 _INT = re.compile(r"[+-]?[0-9]{1,18}")
@@ -69,10 +71,14 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 class Decoder:
     """Reads one file. `lines` maps each path it met to its line; `bare` are the paths whose values are a variable's
-    name behind a `$`, which means nothing here. `only`: the sections to read; the others stay as by default."""
+    name behind a `$`, which means nothing here. `only`: the sections to read; the others stay as by default. `keyless`:
+    a secret whose variable is not set is stood in for."""
 
-    def __init__(self, file: str, env: Mapping[str, str], only: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, file: str, env: Mapping[str, str], only: frozenset[str] | None = None, *, keyless: bool = False
+    ) -> None:
         self.file = file
+        self.keyless = keyless
         self._only = only
         self.env = env
         self.lines: dict[str, int] = {}
@@ -210,7 +216,12 @@ class Decoder:
             raise self.error(path, f"expected {expected}, got a value with a tag (!…); put quotes around it")
         if _BARE.fullmatch(node.value):
             self.bare.append(path)
-        text = expand(node.value, self.env, lambda message: self.error(path, message), extra.get("unset", ""))
+        try:
+            text = expand(node.value, self.env, lambda message: self.error(path, message), extra.get("unset", ""))
+        except ConfigError:
+            if not (self.keyless and extra.get("secret")):
+                raise
+            text = f"{STAND_IN}-{len(self.lines)}"
         expanded = text != node.value
         # A value that came from a variable, or that is a secret by its place, is never repeated in a message.
         shown = "a value" if expanded or extra.get("secret") else _KINDS.get(kind) or _show(text)

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import fingerprints, keyring, logins, reasoning, schema, spoken, units, vendors, vertex
+from arbiter.config import fingerprints, keyless, keyring, logins, reasoning, schema, spoken, units, vendors, vertex
 from arbiter.config.accounts import accounts
 from arbiter.config.address import data_dir, endpoint, hidden, is_loopback, passwords, state_dir, store
 from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
 from arbiter.config.clients import NO_CLIENTS, clients
 from arbiter.config.decode import Decoder, join
+from arbiter.config.demo import DEMO
 from arbiter.config.local import Local
 from arbiter.config.pricing import Sources, prepaid
 from arbiter.config.rates import Known, Pricing
@@ -65,6 +66,8 @@ from arbiter.config.words import (
 __all__ = ["ConfigError", "Flags", "NoConfig", "Source", "config_path", "demo_snapshot", "load", "parse"]
 
 DEFAULT_PATH = "arbiter.yaml"
+PRICED = ("providers", "models", "prices", "aliases", "routing")
+"""The sections that say what a call costs; a price may be that of the provider that undeclared names go to."""
 _WHERE = frozenset({"bind", "port", "socket", "workers"})
 _SMALLEST = """the smallest useful file is:
 
@@ -125,6 +128,13 @@ class Source:
             return local(DEMO, "demo", self.env, sections)
         path = chosen(self.path, self.env)
         return local(read_text(path), str(path), self.env, sections)
+
+    def keyless(self, *sections: str) -> Snapshot:
+        """The configuration for who asks no provider, or these sections of it and the rest by default: credentials that
+        are not at hand are stood in for, and nobody's keys are read. Errors: ConfigError."""
+        path = chosen(self.path, self.env)
+        decoder = Decoder(str(path), self.env, only=frozenset(sections) or None, keyless=True)
+        return _resolver(read_text(path), decoder, self.env, self.flags, self.look_up).snapshot()
 
     def stamp(self) -> tuple[int, int, int] | None:
         """Changes whenever the file does; None while there is no file."""
@@ -187,11 +197,14 @@ def parse(
 
     Errors: ConfigError, and nothing else.
     """
-    decoder = Decoder(name, env)
+    return _resolver(text, Decoder(name, env), env, flags, look_up).snapshot()
+
+
+def _resolver(text: str, decoder: Decoder, env: Mapping[str, str], flags: Flags, look_up: LookUp | None) -> _Resolver:
     config = decoder.read(text, schema.Config)
     if config is None:
-        raise ConfigError(f"the file is empty; {_SMALLEST}", file=name)
-    return _Resolver(config, decoder, Path(name).parent, env, flags, look_up).snapshot()
+        raise ConfigError(f"the file is empty; {_SMALLEST}", file=decoder.file)
+    return _Resolver(config, decoder, Path(decoder.file).parent, env, flags, look_up)
 
 
 def local(text: str, name: str, env: Mapping[str, str], sections: Iterable[str]) -> Local:
@@ -199,20 +212,6 @@ def local(text: str, name: str, env: Mapping[str, str], sections: Iterable[str])
     decoder = Decoder(name, env, only=frozenset(sections))
     config = decoder.read(text, schema.Config) or schema.Config()
     return _Resolver(config, decoder, Path(name).parent, env, Flags(), None).local()
-
-
-DEMO = """\
-server: { workers: 1 }
-auth: { mode: none }
-providers:
-  echo:
-    type: echo
-    models: [claude-opus-4-5, claude-sonnet-4-5, claude-haiku-4-5, gpt-5.2, gpt-5.2-codex, gpt-5.2-mini, o4-mini,
-      gemini-3-pro, gemini-3-flash, deepseek-chat, deepseek-reasoner, grok-4, kimi-k2, glm-4.6, llama-4, mistral-large,
-      qwen3-coder, echo]
-routing: { default_provider: echo }
-telemetry: { log: { format: text } }
-"""
 
 
 def demo_snapshot(env: Mapping[str, str] | None = None, flags: Flags = Flags()) -> Snapshot:
@@ -236,6 +235,7 @@ class _Resolver:
         self.error = decoder.error
         self.stands = decoder.lines.__contains__  # whether a key is in the file
         self.bare = decoder.bare
+        self.keyless = decoder.keyless
         self.base = base  # relative paths of secret and certificate files start at the configuration file
         self.env = env
         self.flags = flags
@@ -260,7 +260,7 @@ class _Resolver:
             providers = {name: replace(one, known=known.get(name, {})) for name, one in providers.items()}
         models = self._models(providers)
         names = Names(config.aliases, providers, models, self.error, self.stands, self.warnings)
-        reasoning_keys = reasoning.configured(config.reasoning, self.base, self.env, self.error)
+        reasoning_keys = self._reasoning_keys()
         snapshot = Snapshot(
             server=self._server(),
             limits=Limits(**msgspec.structs.asdict(config.limits)),
@@ -302,8 +302,12 @@ class _Resolver:
             clients=clients(config.clients, config.auth.mode, self.error, self.warnings),
             prepaid=tuple(map(prepaid, config.prices.prepaid)),
             search=self._search(),
+            reasoning_keys=self._reasoning_keys(),
             data_dir=data,
         )
+
+    def _reasoning_keys(self) -> tuple[bytes, ...]:
+        return () if self.keyless else reasoning.configured(self.config.reasoning, self.base, self.env, self.error)
 
     def _cap_s(self) -> float:
         raw = self.env.get("ARBITER_PROVIDER_TIMEOUT_MS") or "0"
@@ -362,6 +366,8 @@ class _Resolver:
     def _provider(self, name: str, written: schema.Provider, cap_s: float, pin_ttl_s: float) -> Provider:
         path = join("providers", name)
         check_name(name, partial(self.error, path))
+        if self.keyless:
+            written = keyless.provider(written)
         has_pool = self.stands(join(path, "keys"))
         pool = vendors.signing(written, path, self.env, self.error)
         pool = pool or accounts(written, path, self.base, self.error, has_pool=has_pool)
@@ -524,7 +530,7 @@ class _Resolver:
 
     def _admin(self) -> Admin:
         token, header = self.config.admin.token.strip(), self.config.admin.forward_auth_header
-        if not token:
+        if not token and not self.keyless:
             # In a container the token arrives in the environment, whatever the file says.
             token = variable("ARBITER_ADMIN_TOKEN", self.env, partial(self.error, "admin.token")) or ""
         check_secret(token, partial(self.error, "admin.token"))

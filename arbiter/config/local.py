@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from arbiter.config.rates import Prepaid
@@ -18,4 +18,5 @@ class Local:
     clients: tuple[Client, ...]
     prepaid: tuple[Prepaid, ...]
     search: Search
+    reasoning_keys: tuple[bytes, ...] = field(repr=False)
     data_dir: Path

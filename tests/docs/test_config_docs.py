@@ -19,7 +19,8 @@ from arbiter.cli import parser
 from arbiter.clock import now_ms
 from arbiter.config import reasoning, reference
 from arbiter.config.decode import Decoder
-from arbiter.config.load import DEMO, parse
+from arbiter.config.demo import DEMO
+from arbiter.config.load import parse
 from arbiter.config.rates import DAY_MS
 from arbiter.config.redacted import redacted
 from arbiter.config.reference import Key, keys

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from arbiter.cli import CommandError, bench
+from arbiter.cli import CommandError, bench, main
 from arbiter.cli.benching import copied, measure, talk
 from arbiter.cli.benching.client import Connection
 from arbiter.cli.benching.measure import Latency, Load, Result
@@ -54,6 +54,19 @@ def snapshot(text: str = FULL) -> Snapshot:
 
 def copy(of: Snapshot, tmp_path: Path) -> dict[str, Any]:
     return copied.configuration(of, port=4321, upstream_port=8765, data=tmp_path)
+
+
+def test_no_key_is_wanted_of_who_has_an_upstream_of_their_own(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text(SMALL.replace("SECRET-1", '"${UNSET_KEY}"'))
+    measured: list[Snapshot] = []
+
+    def stops(snapshot: Snapshot, seconds: float) -> Result:
+        measured.append(snapshot)
+        raise CommandError("enough")
+
+    monkeypatch.setattr(bench, "measure", stops)
+    assert main(["bench"]) == 1
+    assert measured[0].providers["openai"].accounts[0].key.startswith("withheld")
 
 
 def test_the_dials_are_taken_over_and_nothing_that_anybody_owns(tmp_path: Path) -> None:

@@ -46,6 +46,14 @@ def test_every_declared_model_is_shown_with_where_its_price_comes_from(priced, c
     assert "lan/home          models" in out
 
 
+def test_prices_are_shown_without_a_key(priced, capsys):
+    """Whoever looks at prices asks no provider."""
+    priced.write_text(priced.read_text().replace("key: k,", 'key: "${UNSET_KEY}",'))
+    assert arbiter(capsys, "show", "sonnet")[0] == 0
+    assert arbiter(capsys, "check")[0] in (0, 1)
+    assert "UNSET_KEY" not in capsys.readouterr().err
+
+
 def test_one_model_is_shown_by_any_of_its_names(priced, capsys):
     for name in ("sonnet", "anthropic/sonnet", "anthropic/claude-sonnet-4-5-20250929"):
         _, out, _ = arbiter(capsys, "show", name, "--json")

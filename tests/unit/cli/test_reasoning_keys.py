@@ -84,3 +84,19 @@ def test_a_broken_configuration_stands_in_no_rotations_way(
     config.write_text("providers: {")
     made = told(capsys, "rotate")
     assert [one["fingerprint"] for one in told(capsys, "show")] == [made["fingerprint"]]
+
+
+def test_what_the_configuration_says_of_keys_and_cannot_be_had_is_told(
+    config: Path, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the data directory, which seal nothing here, are not shown in their place; a provider's key is no
+    matter."""
+    told(capsys, "rotate")
+    config.write_text(
+        'providers: { a: { type: openai, key: "${UNSET_KEY}" } }\nreasoning: { keys: ["${UNSET_SEAL}"] }\n'
+    )
+    assert main(["keys", "deployment", "show"]) == 1
+    assert "reasoning.keys[0]: the environment variable UNSET_SEAL is not set" in capsys.readouterr().err
+    monkeypatch.setenv("UNSET_SEAL", reasoning.spelled(reasoning.new()))
+    ((only),) = told(capsys, "show")
+    assert only["from"] == "the configuration"

@@ -38,6 +38,12 @@ def test_what_a_provider_cost_that_is_not_configured_is_said_to_be_kept(db, conf
     assert "have none any more" not in out
 
 
+def test_no_key_is_wanted_of_who_asks_nobody(db, config, arbiter, costs):
+    config.write_text(config.read_text().replace("SECRET-1", "${UNSET_KEY}") + 'admin: { token: "${UNSET_TOKEN}" }\n')
+    assert arbiter("reprice", "--since", "2026-01-01", "--db", db)[0] == 0
+    assert costs(db) == [448_000_000, 7]
+
+
 def test_a_program_gets_the_counts(db, config, arbiter):
     _, out, _ = arbiter("reprice", "--since", "2026-01-01", "--db", db, "--json", "--dry-run", "--unpriced")
     found = json.loads(out)
