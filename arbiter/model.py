@@ -383,6 +383,11 @@ class Usage(msgspec.Struct, frozen=True):
             return self
         return Usage(*(new if new is not None else old for old, new in zip(_fields(self), _fields(later), strict=True)))
 
+    def announced(self) -> Usage:
+        """Return what is known of an answer that was cut when no more than this, told at its start, had been counted:
+        its prompt. The output so far (Anthropic's 1) is none that anybody waits for."""
+        return msgspec.structs.replace(self, output=None, reasoning=None)
+
     def all_input(self) -> int | None:
         """Tokens of the whole prompt, cached ones included; None while the uncached part is unknown."""
         if self.input is None:

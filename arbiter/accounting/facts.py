@@ -69,6 +69,7 @@ def of_stream(
 ) -> Facts:
     """The facts of a stream, as far as it came."""
     cleared_tokens, compacted, version = None, False, None
+    is_whole = tap.finish is not None or tap.done
     if isinstance(tap, reduce.ChatTap):
         version = _text(tap.fingerprint)
         usage = usages.chat(tap.usage, _text(tap.service_tier))
@@ -78,7 +79,7 @@ def of_stream(
     elif isinstance(tap, reduce.GeminiTap):
         usage = usages.gemini(tap.usage)
     else:
-        usage = usages.messages(tap.usage_start, tap.usage_delta)
+        usage = usages.messages(tap.usage_start, tap.usage_delta, is_cut=not is_whole)
         cleared_tokens, compacted = tap.cleared_tokens, tap.compacted
     # With more than fifteen keywords the interpreter makes a dictionary first, which costs three times as much.
     found = Facts(
@@ -87,7 +88,7 @@ def of_stream(
         model_version=version,
         finish=_text(tap.finish),
         usage=usage,
-        usage_source=usages.source(usage, finished=tap.finish is not None or tap.done),
+        usage_source=usages.source(usage, finished=is_whole),
         events=tap.events,
         thinking_bytes=tap.thinking_bytes,
         output_bytes=tap.text_bytes + tap.argument_bytes,

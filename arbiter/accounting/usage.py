@@ -40,8 +40,9 @@ def _beside(found: tuple[Any, ...] | None, tier: str | None) -> Usage | None:
     return usage if usage.service_tier is not None else msgspec.structs.replace(usage, service_tier=tier)
 
 
-def messages(start: bytes | None, delta: bytes | None = None) -> Usage | None:
-    """Return the usage of an Anthropic answer, or of a stream: what message_start said, and message_delta after it.
+def messages(start: bytes | None, delta: bytes | None = None, *, is_cut: bool = False) -> Usage | None:
+    """Return the usage of an Anthropic answer, or of a stream: what message_start said, and message_delta after it. Of
+    a stream that was cut, the output counts that message_delta had told, and no other.
 
     The counts of both are cumulative, so the later one replaces the earlier. Only what the provider spent on compacting
     the context on the way is added: it is billed alike, and stands among the `iterations` alone. A client must not be
@@ -53,6 +54,8 @@ def messages(start: bytes | None, delta: bytes | None = None) -> Usage | None:
     if found is None:
         return None
     usage = Usage(*found)
+    if is_cut and (last is None or Usage(*last).output is None):
+        usage = usage.announced()
     for raw in (delta, start):
         if raw is not None and b'"compaction"' in raw:
             return _with_compactions(usage, raw)

@@ -215,12 +215,13 @@ def _said(answer: Answer) -> Facts:
 
 
 def _told(heard: Heard, finish_word: str | None) -> Facts:
+    counted = heard.counted(is_cut=finish_word is None)
     return Facts(
         response_id=heard.response_id,
         model=heard.model,
         finish=finish_word,
-        usage=heard.usage,
-        usage_source=usage.source(heard.usage, finished=finish_word is not None),
+        usage=counted,
+        usage_source=usage.source(counted, finished=finish_word is not None),
         thinking_bytes=heard.thinking_bytes,
         output_bytes=heard.text_bytes + heard.argument_bytes,
         tool_names=tuple(heard.tool_names),

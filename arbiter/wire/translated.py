@@ -36,12 +36,14 @@ class Heard:
     Bytes are of UTF-8 text after JSON unescaping.
     """
 
-    __slots__ = ("argument_bytes", "model", "response_id", "text_bytes", "thinking_bytes", "tool_names", "usage")
+    __slots__ = ("_is_output_counted", "argument_bytes", "model", "response_id", "text_bytes", "thinking_bytes",
+                 "tool_names", "usage")  # fmt: skip
 
     def __init__(self) -> None:
         self.response_id: str | None = None
         self.model: str | None = None
         self.usage: Usage | None = None
+        self._is_output_counted = False
         self.text_bytes = 0
         self.thinking_bytes = 0
         self.argument_bytes = 0
@@ -61,6 +63,13 @@ class Heard:
             self._count(event.usage)
         elif type(event) is UsageReported:
             self._count(event.usage)
+            self._is_output_counted = self._is_output_counted or event.usage.output is not None
+
+    def counted(self, *, is_cut: bool) -> Usage | None:
+        """The usage of what was heard: of a stream that was cut, no output that was but announced."""
+        if is_cut and self.usage is not None and not self._is_output_counted:
+            return self.usage.announced()
+        return self.usage
 
     def _count(self, usage: Usage | None) -> None:
         if usage is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from arbiter.ledger.tokenizer import Tokenizer
 from tests.fakes.client import ask, run
-from tests.fakes.origin import LAST_CHUNK, Origin, answer, chunk, chunked_head
-from tests.fakes.wires import CHAT, JSON, MESSAGES, WIRES, Front, Wire
+from tests.fakes.origin import CLOSE, LAST_CHUNK, Origin, answer, chunk, chunked_head
+from tests.fakes.wires import CHAT, JSON, MESSAGES, RESPONSES, WIRES, Front, Wire
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
 PROMPT = "Tell me about the harbour of Hamburg, its ships, its cranes and the river that made it. " * 40
@@ -44,6 +45,31 @@ def test_an_answer_without_a_usage_is_estimated(front: Front, wire: Wire, is_str
         assert (row["input_tokens"], row["output_tokens"]) == (None, None)
         assert row["estimated_input_tokens"] == pytest.approx(tokens(PROMPT), rel=0.2)
         assert row["estimated_output_tokens"] == pytest.approx(tokens(REPLY), rel=0.2)
+
+    run(main)
+
+
+@pytest.mark.parametrize("wire", [CHAT, MESSAGES, RESPONSES], ids=str)
+@pytest.mark.parametrize("told", ["nothing", "its end"])
+def test_a_messages_stream_that_is_cut_is_charged_for_what_it_wrote(make_front: Any, wire: Wire, told: str) -> None:
+    """Its start announces an output of 1 token, which is no count of the thousand that follow: what nobody counted is
+    estimated, as a cut stream's of any other format. What `message_delta` counted is what it was."""
+    model = {"model": "messages/messages-model", "input_usd_per_mtok": 1, "output_usd_per_mtok": 1000}
+    front = make_front(models=[model])
+    events = MESSAGES.events(REPLY)[: -1 if told == "its end" else -3]
+
+    async def main() -> None:
+        steps = chunked_head(headers=[("content-type", "text/event-stream")]) + b"".join(map(chunk, events))
+        async with Origin([steps, CLOSE], port=front.upstream):
+            found = await ask(front.port, wire.path, {**wire.ask(PROMPT, stream=True), "model": MESSAGES.model})
+        (row,) = front.row(found.trace_id)["attempts"]
+        counts = row["input_tokens"], row["output_tokens"], row["estimated_input_tokens"]
+        if told == "its end":
+            assert (*counts, row["usage_source"], row["cost_pd"]) == (7, 3, None, "provider", 3007 * 10**6)
+        else:
+            assert (*counts, row["usage_source"]) == (7, None, None, "partial")
+            assert row["estimated_output_tokens"] == pytest.approx(tokens(REPLY), rel=0.2)
+            assert row["cost_pd"] == (7 + 1000 * row["estimated_output_tokens"]) * 10**6
 
     run(main)
 

@@ -12,8 +12,9 @@ import pytest
 from arbiter._speedups import reduce
 from arbiter.accounting import facts
 from arbiter.fold import collect, unfold
-from arbiter.model import Event, Started, Usage, UsageReported
+from arbiter.model import Event, Started, Usage
 from arbiter.wire.format import FORMATS
+from arbiter.wire.translated import Heard
 
 VECTORS = sorted((Path(__file__).parents[2] / "vectors" / "usage").glob("*.json"))
 TOLD = [(path, vector) for path in VECTORS if "usage" not in (vector := json.loads(path.read_bytes()))]
@@ -49,13 +50,12 @@ def stated(usage: Usage | None) -> dict[str, Any]:
     return {k: v for k, v in msgspec.structs.asdict(usage or Usage()).items() if v is not None}
 
 
-def heard(events: list[Event]) -> Usage:
+def heard(events: list[Event], *, is_cut: bool) -> Usage | None:
     """What a translated stream says, as the row takes it."""
-    usage = Usage()
+    found = Heard()
     for event in events:
-        if isinstance(event, Started | UsageReported):
-            usage = usage.merged(event.usage or Usage())
-    return usage
+        found.take(event)
+    return found.counted(is_cut=is_cut)
 
 
 def test_there_are_vectors() -> None:
@@ -80,7 +80,7 @@ def test_a_stream_states_the_same_to_the_tap_and_to_the_reader(vector: dict[str,
 
     reader = FORMATS[vector["format"]].reader()
     events = [event for one in pieces for event in reader.feed(one)] + reader.finish()
-    assert stated(heard(events)) == (vector["counts"] or {})
+    assert stated(heard(events, is_cut=reader.finish_word is None)) == (vector["counts"] or {})
 
 
 @pytest.mark.parametrize("vector", ANSWERS)
@@ -115,7 +115,7 @@ def test_a_client_is_told_all_that_its_format_can_say(client: str, lost: set[str
         ]
         writer, reader = form.writer("T", "m", 1), form.reader()
         again = [event for one in events for event in reader.feed(writer.write(one))] + reader.finish()
-        usage = heard(again)
+        usage = heard(again, is_cut=False)
         assert collect(again).text() == "Hi"
     else:
         usage = form.parse_answer(form.write_answer(answer, "T", "m", 1)).usage or Usage()

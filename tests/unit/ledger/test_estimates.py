@@ -73,7 +73,7 @@ def test_an_answer_without_a_usage_is_estimated_beside_the_reported_columns(stag
 
 
 def test_a_stream_that_was_cut_keeps_what_it_told(stage, store):
-    """`message_start` tells the input and a first token of the output; how much came after it is in the bytes."""
+    """Some chunk of it told how much there was of both until then; how much came after it is in the bytes."""
     row = untold(usage_source="partial", input_tokens=25, output_tokens=1, finish_reason=None, outcome="error")
     Run(stage, store).move(row)
     assert (row.usage_source, row.input_tokens, row.output_tokens) == ("partial", 25, 1)
