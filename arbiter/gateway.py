@@ -11,28 +11,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Protocol
 
-import msgspec
 from msgspec import Raw
 
 from arbiter import earlier, ids, stored
 from arbiter.attempt import ladder, logins
 from arbiter.attempt.amounts import Amount
 from arbiter.attempt.ask import Ask
-from arbiter.attempt.auto_models import AutoModels
 from arbiter.attempt.client_end import ClientEnd, Overheard, Room
 from arbiter.attempt.continuity import check_owner, maker
 from arbiter.attempt.conversation import Conversation
-from arbiter.attempt.counting import Counting, Estimate
-from arbiter.attempt.ladder import Around, Doors
+from arbiter.attempt.counting import Estimate
+from arbiter.attempt.ladder import Around
 from arbiter.attempt.lane import EVENTS
 from arbiter.attempt.live import Live, StreamRelay
+from arbiter.call import Call
 from arbiter.clock import monotonic_ns, now_ms
-from arbiter.config.snapshot import Snapshot
 from arbiter.errors import (
     ArbiterError,
     BadRequest,
@@ -49,148 +45,26 @@ from arbiter.errors import (
 from arbiter.inputs import conversation_of
 from arbiter.kept import TITLE_BYTES, heard, report, tell_words
 from arbiter.ledger.book import Book, clipped, told, told_once
-from arbiter.ledger.capture import Capture
-from arbiter.ledger.journal import Journal, NullJournal
-from arbiter.ledger.prefix import Prefixes
 from arbiter.ledger.prompt import Apart, Prompt
-from arbiter.ledger.row import RequestRow
 from arbiter.ledger.titles import TITLE
 from arbiter.log import Log
-from arbiter.metrics import Metrics
-from arbiter.own import Own
-from arbiter.own_headers import cost, own_headers, timing
+from arbiter.own_headers import STREAM_HEADERS, cost, own_headers, timing
+from arbiter.presence import Presence
 from arbiter.routing.plan import Asked, Caller, Plan
-from arbiter.routing.router import Router
-from arbiter.sessions.affinity import Affinity
 from arbiter.sessions.compaction import COMPACTIONS, compaction
 from arbiter.sessions.identity import NOBODY, identify
 from arbiter.sessions.labels import labels_of
 from arbiter.state.base import Pause
-from arbiter.watch import Alarm
 from arbiter.wire import native
-from arbiter.wire.format import Wire
 from arbiter.wire.gemini_embeddings import texts_of
-from arbiter.wire.gemini_names import Addressed, to_count
-from arbiter.wire.headers import Incoming, Pairs, to_client, visible
+from arbiter.wire.gemini_names import to_count
+from arbiter.wire.headers import Pairs, to_client, visible
 from arbiter.wire.vault import vault_of
 
 _MODEL_CHARS = 256  # no model has a longer name, and it stands in rows, headers and messages
-_UNARY_GRACE_S = 0.25  # SPEC 3.4: most unary answers are there before watching for a hang-up would have paid
 _NO_TURNS = ("count_tokens", "embeddings")  # no turns of a conversation: never streamed, and they leave no trace in it
-_STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
 
 _log = Log(__name__)
-
-
-@dataclass(slots=True)
-class Services:
-    """What one worker has for its requests. A reload replaces the first four; a call keeps those it began with."""
-
-    snapshot: Snapshot
-    router: Router
-    affinity: Affinity
-    doors: Doors
-    journal: Journal | NullJournal
-    metrics: Metrics
-    around: Around
-    prefixes: Prefixes | None = None  # None: nothing is recorded
-    capture: Capture | None = None  # None: nothing is kept of what is asked and answered
-    room: Room = field(default_factory=Room)  # for answers under way that are to be kept
-    counting: Counting = field(default_factory=Counting)
-    auto_models: AutoModels = field(default_factory=AutoModels)
-    control: Path | None = None  # its socket; None where nothing is recorded
-    draining: bool = False  # whoever got in before the door closed is still served
-    in_flight: int = 0
-    waiting: dict[Call, asyncio.Task[None] | None] = field(default_factory=dict)  # for the beginning of their answer
-    streams: set[StreamRelay] = field(default_factory=set)
-    is_over: bool = False  # the drain's time is up: what is cancelled now, we cancelled
-
-
-class Door(Protocol):
-    """Where a request came in, and what is asked of it there."""
-
-    @property
-    def incoming(self) -> Incoming: ...
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def own(self) -> Own | None:
-        """What it is for, where it is the gateway's own."""
-
-    def identify(self) -> Caller:
-        """Who asks."""
-
-    def read_body(self) -> Awaitable[bytes]:
-        """What is asked, whole."""
-
-
-class Call(msgspec.Struct, eq=False):
-    """One thing asked of us, before it was understood. Whatever is reloaded meanwhile, it goes on with what it began
-    with."""
-
-    arrived_ns: int
-    services: Services
-    snapshot: Snapshot
-    router: Router
-    affinity: Affinity
-    doors: Doors
-    endpoint: str  # "chat", "messages", "count_tokens", "responses", "compact", "embeddings", …
-    path: str  # of the endpoint, below the mount prefix
-    format: Wire
-    door: Door
-    incoming: Incoming
-    method: str
-    own: Own | None  # it is the gateway's own
-    addressed: Addressed | None  # what the path says, where a format says it there
-    row: RequestRow
-    task: asyncio.Task[None] | None
-    members: Mapping[str, Raw] | None = None  # of the body, once it was opened
-    secrets: tuple[str, ...] = ()  # that the caller brought for somebody else
-    answer: Overheard | None = None  # where it holds the title of a conversation
-    stream: StreamRelay | None = None  # which the client has seen something of
-
-
-def call_of(
-    services: Services, endpoint: str, path: str, wire: Wire, door: Door, addressed: Addressed | None = None
-) -> Call:
-    """A call that came in at `door`; its row has begun."""
-    arrived_ns, received_ms = monotonic_ns(), now_ms()
-    snapshot, incoming, own = services.snapshot, door.incoming, door.own
-    id, trace_id = ids.of_request(received_ms)
-    row = RequestRow(
-        id=id,
-        trace_id=trace_id,
-        endpoint=endpoint,
-        format_in=wire.name,
-        received_ms=received_ms,
-        config_epoch=snapshot.epoch,
-    )
-    if (agent := incoming.user_agent) is not None:
-        row.user_agent = told(agent) or None
-    if (traced := incoming.client_trace_id) is not None:
-        row.client_trace_id = told_once(traced) or None
-    if own is not None:
-        row.kind, row.request_kind, row.about = own
-    return Call(
-        arrived_ns,
-        services,
-        snapshot,
-        services.router,
-        services.affinity,
-        services.doors,
-        endpoint,
-        path,
-        wire,
-        door,
-        incoming,
-        door.method,
-        own,
-        addressed,
-        row,
-        asyncio.current_task(),
-    )
 
 
 async def serve(call: Call, out: ClientEnd) -> None:
@@ -251,7 +125,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     body = await call.door.read_body()
     row.bytes_in = len(body)
     if call.endpoint in stored.ENDPOINTS:
-        plan, ask = stored.understood(call, caller, services.around.state, row.trace_id)
+        plan, ask = stored.understood(call, caller)
         conversation = Conversation(services.around.state, None, ask.opened.model, keeps=False)
         row.stream, row.request_kind = ask.stream, "auxiliary"
     else:
@@ -264,7 +138,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     if row.request_kind == TITLE and call.own is None and call.snapshot.sessions.titles is not None:
         out = call.answer = Overheard(out, Room(TITLE_BYTES))
     row.alias, row.rationale, row.warning = plan.alias, told(plan.rationale), plan.warning
-    presence = _Presence(call, out)
+    presence = Presence(call, out)
     try:
         if conversation.standing.pauses:
             _check_pauses(conversation.standing.pauses, caller)
@@ -426,7 +300,7 @@ def _check_pauses(pauses: Mapping[tuple[str, str], Pause], caller: Caller) -> No
 
 
 def _relay(
-    call: Call, out: ClientEnd, live: Live, book: Book, amount: Amount | None, presence: _Presence
+    call: Call, out: ClientEnd, live: Live, book: Book, amount: Amount | None, presence: Presence
 ) -> Awaitable[None] | None:
     """Send the client its answer: a whole one at once, a stream while what is returned is awaited."""
     row, stream = call.row, live.stream
@@ -466,11 +340,11 @@ async def _flow(
     stream: StreamRelay,
     headers: Pairs,
     on_long: Callable[[], None],
-    presence: _Presence,
+    presence: Presence,
 ) -> None:
     row, services = call.row, call.services
     if not out.started:
-        out.start(live.status, headers + _STREAM_HEADERS, call.format.keepalive)
+        out.start(live.status, headers + STREAM_HEADERS, call.format.keepalive)
     del headers
     out.hold_less()
     live.exchange.hold_less()
@@ -590,56 +464,3 @@ def _settle(call: Call, out: ClientEnd, book: Book) -> None:
     for repair in row.repairs or ():
         metrics.count("arbiter_repairs_total", (row.provider or "", repair))
     report(row)
-
-
-class _Presence:
-    """Whether the client is still there, and whether it still waits for its first byte.
-
-    A client that leaves before the answer flows cancels the call; one that leaves a flowing stream tells the relay.
-    """
-
-    __slots__ = ("_alarm", "_call", "_out", "_stream", "_task")
-
-    def __init__(self, call: Call, out: ClientEnd) -> None:
-        self._call = call
-        self._out = out
-        self._stream: StreamRelay | None = None
-        self._task = call.task
-        watch = call.doors.watch
-        self._alarm: Alarm
-        if call.row.stream:
-            out.watch(self._left)
-            self._alarm = watch.after(call.snapshot.server.commit_after_s, self._commit)
-        else:
-            self._alarm = watch.after(_UNARY_GRACE_S, self._look)
-
-    def _look(self) -> None:
-        self._out.watch(self._left)
-
-    def _left(self) -> None:
-        if self._stream is not None:
-            self._stream.client_left()
-        elif self._task is not None:
-            self._task.cancel()
-
-    def _commit(self) -> None:
-        """The client has waited long enough for a head. What served it is not known yet; the row will know."""
-        row = self._call.row
-        own = [
-            ("content-type", "text/event-stream"),
-            ("x-arbiter-trace-id", row.trace_id),
-            ("x-arbiter-request-id", row.id),
-        ]
-        self._out.start(200, own + _STREAM_HEADERS, self._call.format.keepalive)
-
-    def flowing(self, stream: StreamRelay) -> None:
-        """The answer flows from here on."""
-        self._alarm.off()
-        self._stream = stream
-        if self._out.gone:
-            stream.client_left()
-
-    def close(self) -> None:
-        self._alarm.off()
-        self._stream = None
-        self._task = None

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from msgspec import Raw
 
 from arbiter.attempt.client_end import Overheard
+from arbiter.call import Call
 from arbiter.ledger.capture import Heard
 from arbiter.ledger.row import RequestRow
 from arbiter.ledger.sessions import is_turn
 from arbiter.ledger.titles import text_of
 from arbiter.log import Log
 from arbiter.sessions import excerpt
-from arbiter.wire.headers import Incoming
 
 TITLE_BYTES = 64 << 10  # of an answer that holds a title
 
 _log = Log("arbiter.gateway")  # whose calls these are
 
 
-class Served(Protocol):
-    """What is known of a call once it is over (`gateway.Call`)."""
-
-    row: RequestRow
-    endpoint: str
-    incoming: Incoming
-    members: Mapping[str, Raw] | None
-    answer: Overheard | None
-    secrets: tuple[str, ...]
-
-
-def tell_words(call: Served) -> None:
+def tell_words(call: Call) -> None:
     """What a title can be made of goes with the row as far as control, and no further."""
     row, answer = call.row, call.answer
     try:
@@ -44,7 +32,7 @@ def tell_words(call: Served) -> None:
         _log.error("a session goes without its words", trace_id=row.trace_id, error=bug)
 
 
-def heard(call: Served, overheard: Overheard) -> Heard:
+def heard(call: Call, overheard: Overheard) -> Heard:
     """Return what content capture may keep of the call."""
     row = call.row
     return Heard(
@@ -62,7 +50,7 @@ def heard(call: Served, overheard: Overheard) -> Heard:
     )
 
 
-def _kept(call: Served) -> Mapping[str, Raw] | None:
+def _kept(call: Call) -> Mapping[str, Raw] | None:
     """What content capture may keep of the request."""
     members = call.members
     if members is None or call.endpoint == "count_tokens":  # it repeats what is asked right behind it

@@ -12,6 +12,9 @@ from arbiter.ledger.row import RequestRow
 from arbiter.routing.plan import Rung
 from arbiter.wire.headers import Pairs, visible
 
+STREAM_HEADERS: Pairs = [("x-accel-buffering", "no"), ("cache-control", "no-cache")]
+"""So that nobody on the way holds a stream back."""
+
 
 def own_headers(row: RequestRow, rung: Rung) -> Pairs:
     """Which request it was, and who served it."""

@@ -4,42 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 from urllib.parse import parse_qs
 
 from arbiter.attempt import logins
 from arbiter.attempt.ask import Ask
-from arbiter.config.snapshot import Snapshot
+from arbiter.call import Call
 from arbiter.errors import NotFound
 from arbiter.routing.plan import Caller, Plan, Rung
-from arbiter.state.base import State
 from arbiter.wire import native
 from arbiter.wire.bound_responses import id_mark, owed_mark
-from arbiter.wire.format import Wire
-from arbiter.wire.headers import Incoming
 
 ENDPOINTS = frozenset(("response", "input_items", "cancel"))
 
 
-class Asked(Protocol):
-    """What is known of a request for a stored answer before it is looked up (`gateway.Call`)."""
-
-    method: str
-    path: str
-    format: Wire
-    incoming: Incoming
-    snapshot: Snapshot
-
-
-def understood(asked: Asked, caller: Caller, state: State, trace_id: str) -> tuple[Plan, Ask]:
+def understood(call: Call, caller: Caller) -> tuple[Plan, Ask]:
     """Who made the answer, as a plan of one target with one key, and what it is asked.
 
     Errors: NotFound where nobody remembers it, where it was given to somebody else, and where its maker has left the
     configuration: nobody else could know it.
     """
-    ident = asked.path.split("/")[2]
+    state, ident = call.services.around.state, call.path.split("/")[2]
     (origin,) = state.origins([id_mark(caller.owner, ident)])
-    provider = asked.snapshot.providers.get(origin.provider) if origin is not None else None
+    provider = call.snapshot.providers.get(origin.provider) if origin is not None else None
     accounts = logins.accounts(provider, caller.login) if provider is not None else ()
     # Whoever has it now, on whatever login since: by its owner it is known already.
     is_any = provider is not None and provider.takes_logins
@@ -50,24 +36,24 @@ def understood(asked: Asked, caller: Caller, state: State, trace_id: str) -> tup
         raise NotFound(f"Response with id {ident!r} not found.")
     # No other key of the provider's knows it.
     rung = Rung(replace(provider, accounts=(account,)), origin.model, api="responses")
-    opened = native.Opened({}, origin.model, _streams(asked))
+    opened = native.Opened({}, origin.model, _streams(call))
     plan = Plan((rung,), f"{ident} was made by {rung.name}", is_explicit=True)
-    limits = asked.snapshot.limits
+    limits = call.snapshot.limits
     return plan, Ask(
-        asked.format,
-        asked.path,
+        call.format,
+        call.path,
         opened,
-        asked.incoming,
+        call.incoming,
         limits,
         stream=opened.stream,
-        trace_id=trace_id,
+        trace_id=call.row.trace_id,
         owner=caller.owner,
-        method=asked.method,
+        method=call.method,
         claim=partial(state.forget, owed_mark(caller.owner, ident)),
         is_of_stored=True,
     )
 
 
-def _streams(asked: Asked) -> bool:
+def _streams(call: Call) -> bool:
     """Whether the answer is asked for as the stream that it was."""
-    return asked.method == "GET" and parse_qs(asked.incoming.query).get("stream", [""])[-1] == "true"
+    return call.method == "GET" and parse_qs(call.incoming.query).get("stream", [""])[-1] == "true"

@@ -14,6 +14,7 @@ from arbiter.app import model_list
 from arbiter.app.array_end import ArrayEnd
 from arbiter.attempt import logins
 from arbiter.attempt.client_end import ClientEnd
+from arbiter.call import call_of
 from arbiter.config.snapshot import Client
 from arbiter.routing.plan import Caller
 
@@ -40,7 +41,7 @@ def generate(exchange: Exchange, route: Route) -> Awaitable[None]:
             out = ArrayEnd(out, services.snapshot.limits.event)
     exchange.own = own.told(incoming.fields, worker.own_key)
     assert wire is not None, "a generating route has a format"
-    call = gateway.call_of(services, route.name, route.path, wire, exchange, addressed)
+    call = call_of(services, route.name, route.path, wire, exchange, addressed)
     exchange.trace_id = call.row.trace_id
     return gateway.serve(call, out)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from arbiter import garbage, gateway, ids, log, own, plugins
+from arbiter import garbage, ids, log, own, plugins
 from arbiter.app import linux
 from arbiter.app.auth import Gate, Keys
 from arbiter.app.slack import Slack
@@ -20,6 +20,7 @@ from arbiter.attempt.ladder import Around, Doors
 from arbiter.attempt.measured import Measured
 from arbiter.attempt.own_logins import OwnLogins
 from arbiter.attempt.service_accounts import ServiceAccounts
+from arbiter.call import Services
 from arbiter.clock import monotonic, now_ms
 from arbiter.config.snapshot import Snapshot
 from arbiter.errors import ArbiterError, Unavailable
@@ -82,7 +83,7 @@ class Worker:
         transport, blot = Transport(), Blotter(snapshot.secrets())
         self._logins = OwnLogins(snapshot.data_dir, snapshot.fingerprint_key, transport, blot)
         self._service_accounts = ServiceAccounts(transport, blot)
-        self.services = gateway.Services(
+        self.services = Services(
             snapshot,
             Router(snapshot),
             Affinity(snapshot.affinity),
