@@ -20,6 +20,7 @@ from arbiter.routing.groups import Order, Target, Way, Ways, rung_of
 from arbiter.routing.plan import Asked, Caller, Pinned, Plan, Rung
 
 _PINNED_PLANS = 256  # of one name: there are as many as targets and accounts
+MOST_MET = 256  # names that nobody declared, which callers choose as they like
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Router:
         self._snapshot = snapshot
         self._default = snapshot.providers.get(snapshot.routing.default_provider or "")
         self._routes: dict[str, _Route] = {}
+        self._met: dict[str, _Route] = {}  # of names that nobody declared: who asks for one asks for it again
         ways = Ways(snapshot)
         fallback = tuple(ways.of_member(member) for member in snapshot.routing.fallback)
         self._behind_models = fallback if snapshot.routing.explicit_fallback else ()
@@ -91,7 +93,7 @@ class Router:
     def settled(self, model: str, client: Client | None, pinned: Pinned | None) -> Plan | None:
         """What `plan` finds for a name that means the same to everybody, whatever else is known; None where it has to
         be asked. Nearly all requests need no more."""
-        route = self._routes.get(model)
+        route = self._routes.get(model) or self._met.get(model)
         if route is None or (client is not None and (client.allow or client.overrides)):
             return None
         return route.settled if pinned is None else route.pinned.get(pinned)
@@ -114,7 +116,7 @@ class Router:
         return self._plan(asked)
 
     def _plan(self, asked: Asked) -> Plan:
-        route = self._routes.get(asked.model) or self._undeclared(asked)
+        route = self._route(asked)
         pinned = asked.pinned
         if route.settled is None:
             plan = route.plan(asked)
@@ -127,6 +129,19 @@ class Router:
             if len(route.pinned) < _PINNED_PLANS:
                 route.pinned[pinned] = known
         return known
+
+    def _route(self, asked: Asked) -> _Route:
+        model = asked.model
+        route = self._routes.get(model) or self._met.get(model)
+        if route is None:
+            route = self._undeclared(asked)
+            # Its rung is kept with it, and what others worked out for that. (An override may mean a name with a window
+            # as it stands; who asks for that name does not.)
+            if not undeclared.windowed(model)[1]:
+                if len(self._met) >= MOST_MET:
+                    self._met.clear()
+                self._met[model] = route
+        return route
 
     def _undeclared(self, asked: Asked) -> _Route:
         model = asked.model

@@ -10,7 +10,7 @@ from arbiter.config.load import parse
 from arbiter.config.snapshot import Client, Member, Routing, key_digest
 from arbiter.errors import Forbidden, NoRoute
 from arbiter.routing.plan import ANYONE, Asked, Caller, Pinned, Plan
-from arbiter.routing.router import Router
+from arbiter.routing.router import MOST_MET, Router
 
 TEXT = f"""
 providers:
@@ -230,7 +230,7 @@ def test_a_settled_plan_is_the_one_that_would_be_made(model, pinned):
     snapshot = parse(TEXT, "t.yaml", {})
     router, bound = Router(snapshot), Caller(snapshot.callers[0])
     known = router.settled(model, None, pinned)
-    if model not in ("open/qwen3:8b", "nobody"):
+    if model != "nobody":
         made = router.plan(Asked(model, pinned=pinned))
         assert known in (made, None)
         assert router.settled(model, None, pinned) is made
@@ -239,3 +239,59 @@ def test_a_settled_plan_is_the_one_that_would_be_made(model, pinned):
     assert router.settled(model, bound.client, pinned) is None
     forced = replace(snapshot.callers[0], allow=(), overrides=(("shared", "own"),))
     assert router.settled(model, forced, pinned) is None
+
+
+def test_a_name_that_nobody_declared_has_one_rung_for_all_its_requests():
+    """What was worked out for it is kept with the rung, and would be worked out anew for another."""
+    router = Router(parse(TEXT, "t.yaml", {}))
+    first = router.plan(Asked("open/qwen3:8b"))
+    assert router.plan(Asked("open/qwen3:8b")) is router.settled("open/qwen3:8b", None, None) is first
+    assert router.plan(Asked("open/other")).rungs[0] is not first.rungs[0]
+    # The window that a name asks for is the request's, the rung is the name's.
+    windowed = router.plan(Asked("open/qwen3:8b[1m]"))
+    assert windowed.window == "[1m]" and windowed.rungs[0] is first.rungs[0] and first.window == ""
+    assert router.settled("open/qwen3:8b[1m]", None, None) is None
+
+
+def test_who_may_not_name_it_is_refused_a_name_that_others_asked_for():
+    snapshot = parse(TEXT, "t.yaml", {})
+    router, bound = Router(snapshot), Caller(snapshot.callers[0])
+    router.plan(Asked("open/qwen3:8b"))
+    assert router.settled("open/qwen3:8b", bound.client, None) is None
+    with pytest.raises(Forbidden):
+        router.plan(Asked("open/qwen3:8b", bound))
+
+
+def test_what_nobody_serves_is_refused_each_time():
+    router = Router(parse(TEXT, "t.yaml", {}))
+    for _ in range(2):
+        with pytest.raises(NoRoute):
+            router.plan(Asked("nobody"))
+
+
+def test_names_that_callers_make_up_fill_no_memory():
+    router = Router(parse(TEXT, "t.yaml", {}))
+    first = router.plan(Asked("open/0"))
+    for number in range(1, 3 * MOST_MET):
+        router.plan(Asked(f"open/{number}"))
+    assert len(router._met) <= MOST_MET
+    again = router.plan(Asked("open/0"))
+    assert again == first and again is not first
+
+
+def test_another_configuration_means_its_own_by_a_name():
+    """A reload makes another router; one that is still in use goes on with what it knew."""
+    elsewhere = TEXT.replace("type: ollama", "type: ollama, endpoint: 'http://elsewhere:1/v1'")
+    old, new = Router(parse(TEXT, "t.yaml", {})), Router(parse(elsewhere, "t.yaml", {}))
+    was = old.plan(Asked("open/x")).rungs[0].provider
+    assert new.plan(Asked("open/x")).rungs[0].provider != was
+    assert old.plan(Asked("open/x")).rungs[0].provider is was
+
+
+def test_an_override_that_names_a_window_changes_the_name_for_nobody_else():
+    snapshot = parse(TEXT, "t.yaml", {})
+    router = Router(snapshot)
+    forced = replace(snapshot.callers[0], allow=(), overrides=(("shared", "open/qwen3:8b[1m]"),))
+    assert router.plan(Asked("shared", Caller(forced))).rungs[0].model == "qwen3:8b[1m]"
+    assert router.settled("open/qwen3:8b[1m]", None, None) is None
+    assert router.plan(Asked("open/qwen3:8b[1m]")).rungs[0].model == "qwen3:8b"
