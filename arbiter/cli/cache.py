@@ -10,10 +10,10 @@ import msgspec
 from arbiter import clock
 from arbiter.cli import moments, options
 from arbiter.cli.table import TRACE_COLUMNS, Column, number, render, soft, trace
-from arbiter.control import show
+from arbiter.control import reports, show
 from arbiter.ledger import losses
 from arbiter.ledger.questions import cache
-from arbiter.ledger.questions.cache import Cause, Group, Lost, Report, Tokens
+from arbiter.ledger.questions.cache import Cause, Group, Lost, Report
 
 CAUSES = (Column("cause"), number("calls"), number("lost"), number("cost"), soft("what it means"))
 
@@ -64,8 +64,8 @@ def _told(found: Report, filters: cache.Filters) -> Iterator[str]:
     if not found.tokens.calls and not found.causes:
         yield f"No call told what it read from a cache{when}."
         return
-    yield f"{_rate(found.tokens)}{when}."
-    yield _summary(found.causes)
+    yield f"{reports.rate(found.tokens)}{when}."
+    yield reports.summary(found.causes)
     if found.causes:
         yield "\n" + render(CAUSES, map(_cause, found.causes)).rstrip()
     if found.groups is not None:
@@ -88,43 +88,9 @@ def _told(found: Report, filters: cache.Filters) -> Iterator[str]:
         yield "One of them in full: arbiter requests --trace TRACE"
 
 
-def _rate(tokens: Tokens) -> str:
-    rate = tokens.hit_rate
-    told = "Nothing was sent" if rate is None else f"Hit rate {show.percent(rate)}"
-    read, sent = show.thousands(tokens.cached_tokens), show.thousands(tokens.sent)
-    calls = show.counted(tokens.calls, "call")
-    return f"{told}: {read} of {sent} input tokens came from a cache, in {calls}"
-
-
-def _summary(causes: list[Cause]) -> str:
-    alarms = [cause for cause in causes if not cause.is_explained]
-    explained = [cause for cause in causes if cause.is_explained]
-    told = [", ".join(f"{show.thousands(cause.lost_tokens)} {cause.cause}" for cause in alarms) + _for(alarms)]
-    if not alarms:
-        told = ["nothing was lost without a reason"]
-    if explained:
-        lost = show.thousands(sum(cause.lost_tokens for cause in explained))
-        told.append(f"{lost} lost for a reason{_for(explained)}")
-    whole = "; ".join(told) + "."
-    return whole[:1].upper() + whole[1:]
-
-
-def _for(causes: list[Cause]) -> str:
-    cost = _cost(causes)
-    return "" if cost is None else f" ({cost})"
-
-
-def _cost(causes: list[Cause]) -> str | None:
-    """What is known of it; `+ ?` where some of it is not."""
-    known = [cause.lost_pd for cause in causes if cause.lost_pd is not None]
-    if not known:
-        return "unpriced" if causes else None
-    return show.usd(sum(known)) + (" + ?" if any(cause.unpriced for cause in causes) else "")
-
-
 def _cause(cause: Cause) -> tuple[object, ...]:
     meaning = show.LOSSES.get(cause.cause, "")
-    return (cause.cause, f"{cause.calls:,}", show.thousands(cause.lost_tokens), _cost([cause]), meaning)
+    return (cause.cause, f"{cause.calls:,}", show.thousands(cause.lost_tokens), reports.lost_cost([cause]), meaning)
 
 
 def _group(group: Group) -> tuple[object, ...]:
@@ -137,7 +103,7 @@ def _group(group: Group) -> tuple[object, ...]:
         show.thousands(tokens.cached_tokens),
         None if tokens.hit_rate is None else show.percent(tokens.hit_rate),
         *(show.thousands(count) if count else None for count in lost),
-        _cost(group.causes),
+        reports.lost_cost(group.causes),
     )
 
 

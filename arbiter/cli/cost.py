@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 from collections.abc import Iterator, Sequence
 
@@ -14,9 +13,9 @@ from arbiter.cli import moments, options
 from arbiter.cli.table import Column, number, render, soft
 from arbiter.config.load import Source
 from arbiter.config.rates import Prepaid
-from arbiter.control import show
+from arbiter.control import reports, show
 from arbiter.ledger.questions import cost
-from arbiter.ledger.questions.cost import Left, Report, Spent
+from arbiter.ledger.questions.cost import Report, Spent
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -83,34 +82,17 @@ def _told(found: Report, filters: cost.Filters) -> Iterator[str]:
     else:
         verb = "has" if total.unpriced == 1 else "have"
         open = f"; {show.counted(total.unpriced, 'attempt')} {verb} no price" if total.unpriced else ""
-        yield f"{_sum(total)} for {show.counted(total.requests, 'request')}{since}{open}."
+        yield f"{reports.spent(total)} for {show.counted(total.requests, 'request')}{since}{open}."
         yield "\n" + _table(found, filters).rstrip()
         if total.is_approximate:
             yield show.APPROXIMATE
         if found.more:
             yield f"{show.counted(found.more, 'row')} more: --limit N shows N of them"
-        yield "\n" + _sources(total)
+        yield "\n" + reports.sources(total)
         if total.unpriced:
             yield UNPRICED
     for left in found.prepaid:
-        yield _left(left)
-
-
-def _sum(spent: Spent) -> str:
-    """The dollars of each kind, never in one sum."""
-    known = (
-        spent.attempts - spent.unpriced - spent.estimated - spent.sources.get("subscription", cost.Source()).attempts
-    )
-    parts = [_metered(spent)] if known or spent.metered_pd else []
-    if spent.estimated:
-        parts.append(f"~{show.usd(spent.estimated_pd)} by estimated tokens")
-    if spent.equivalent_pd:
-        parts.append(f"a subscription's calls ({show.usd(spent.equivalent_pd)} at list prices)")
-    return " and ".join(parts) or ("An unknown sum" if spent.unpriced else "Nothing")
-
-
-def _metered(spent: Spent) -> str:
-    return f"{'~' if spent.partial_priced else ''}{show.usd(spent.metered_pd)}"
+        yield reports.left(left)
 
 
 def _table(found: Report, filters: cost.Filters) -> str:
@@ -142,41 +124,14 @@ def _row(spent: Spent, name: str | None, head: Sequence[Column]) -> tuple[object
     cells: dict[str, object] = {
         "requests": show.count(spent.requests),
         "failed": show.count(spent.failed) if spent.failed else None,
-        "in": _tokens(spent, spent.all_input, "input_tokens"),
-        "cached": _tokens(spent, spent.cached_tokens, "cached_tokens"),
-        "written": _tokens(spent, spent.cache_write_tokens, "cache_write_tokens"),
-        "out": _tokens(spent, spent.all_output, "output_tokens"),
-        "cost": _metered(spent) if spent.metered else None,
+        "in": reports.used(spent, spent.all_input, "input_tokens"),
+        "cached": reports.used(spent, spent.cached_tokens, "cached_tokens"),
+        "written": reports.used(spent, spent.cache_write_tokens, "cache_write_tokens"),
+        "out": reports.used(spent, spent.all_output, "output_tokens"),
+        "cost": reports.metered(spent) if spent.metered else None,
         "estimated": f"~{show.usd(spent.estimated_pd)}" if spent.estimated else None,
         "at list prices": show.usd(spent.equivalent_pd) if spent.equivalent_pd else None,
         "unpriced": show.count(spent.unpriced) if spent.unpriced else None,
         "free": show.count(spent.free) if spent.free else None,
     }
     return (name, *(cells[column.head] for column in head[1:]))
-
-
-def _tokens(spent: Spent, count: int | None, field: str) -> str | None:
-    """A count, and whether that is all of it; None where nobody reported any."""
-    if count is None:
-        return None
-    return f"{'≥' if field in spent.unreported else ''}{'~' if spent.is_approximate else ''}{show.thousands(count)}"
-
-
-def _sources(total: Spent) -> str:
-    """Where the prices came from, by their share of the money, or of the attempts where there is none."""
-    whole = total.metered_pd + total.estimated_pd
-    told = []
-    for name, source in sorted(total.sources.items(), key=lambda one: (-one[1].cost_pd, -one[1].attempts)):
-        money = f"{'~' if source.approximate else ''}{show.usd(source.cost_pd)}"
-        share = f"{money}, {show.percent(source.cost_pd / whole)} of it, " if whole and source.cost_pd else ""
-        told.append(f"{name} ({share}{show.counted(source.attempts, 'attempt')})")
-    return f"Prices: {'; '.join(told)}." if told else "No attempt reported what it used."
-
-
-def _left(left: Left) -> str:
-    whose = left.provider if left.account is None else f"{left.provider} ({left.account})"
-    unknown = f", less {show.counted(left.unpriced, 'attempt')} without a price" if left.unpriced else ""
-    money = f"{'~' if left.approximate else ''}{show.usd(abs(left.left_pd))}"
-    verb = "left" if left.left_pd >= 0 else "spent beyond the"
-    since = datetime.datetime.fromtimestamp(left.since_ms / 1000, datetime.UTC).date().isoformat()
-    return f"Prepaid, {whose}: {money} {verb} of {show.usd(left.balance_pd)} since {since}{unknown}."

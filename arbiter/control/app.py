@@ -22,6 +22,7 @@ from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
 from arbiter.control.pages import Pages
 from arbiter.control.quotas import Quotas
+from arbiter.control.report_pages import ReportPages
 from arbiter.control.searches import Embeds, Searches
 from arbiter.control.session_acts import Acts
 from arbiter.control.session_pages import SessionPages
@@ -64,6 +65,7 @@ def make_app(
             *Conversations(store).routes(),
             *Contents(store, snapshot, pages.render).routes(),
             *Limits(standing, snapshot, pages.render).routes(),
+            *ReportPages(store, snapshot, pages.render).routes(),
             *SessionPages(store, acts, pages.render).routes(),
             *pages.routes(),
         ],

@@ -24,6 +24,7 @@ from arbiter import __version__, clock
 from arbiter.config.snapshot import Alias, Provider, Snapshot
 from arbiter.control import contents, show, timeline
 from arbiter.ledger import query
+from arbiter.ledger.database import Database
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
@@ -83,6 +84,7 @@ class Pages:
             status=show.status,
             target=show.target,
             text=show.text,
+            thousands=show.thousands,
             tokens=show.tokens,
             upstream=show.upstream,
             usd=show.usd,
@@ -91,8 +93,11 @@ class Pages:
         self._templates.globals.update(
             version=__version__,
             home=HOME,
+            path=HOME,  # where the page is without its filters, for those that say no other
             stretches=timeline.stretches,
             sums=show.sums,
+            counted=show.counted,
+            losses=show.LOSSES,
             pace=show.pace,
             approximate=show.APPROXIMATE,
             min_prefix=query.MIN_PREFIX,
@@ -230,6 +235,22 @@ class Pages:
                 "x-content-type-options": "nosniff",
             },
         )
+
+
+def look(
+    store: Readable | None, render: Callable[..., Response], path: str, page: Callable[[Database], Response]
+) -> Response:
+    """What `page` makes of the store, or why it cannot be shown; `path` is where it is without filters."""
+    if store is None:
+        return render("off.html", 503)
+    try:
+        return store.read(page)
+    except QueryTooSlow as error:
+        return render("slow.html", 503, reason=str(error), path=path)
+    except StoreDown as error:
+        return render("down.html", 503, reason=str(error), path=path)
+    except BadParameter as error:
+        return render("wrong.html", 400, reason=str(error), path=path)
 
 
 def _first_provider(snapshot: Snapshot, alias: Alias) -> Provider:

@@ -17,12 +17,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from arbiter import clock
+from arbiter.control.pages import look
 from arbiter.control.session_acts import NOTE_CHARS, Acts, NoSession
 from arbiter.ledger import query
 from arbiter.ledger.database import Database
 from arbiter.ledger.query import BadParameter
 from arbiter.ledger.questions import sessions
-from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
+from arbiter.ledger.store import Readable, StoreDown
 from arbiter.sessions.naming import TITLE_CHARS
 
 PATH = "/admin/ui/sessions"
@@ -46,27 +47,27 @@ class SessionPages:
     def listing(self, request: Request) -> Response:
         """All sessions, or those that the filters ask for."""
 
-        def look(db: Database) -> Response:
+        def page(db: Database) -> Response:
             # An empty field of the form asks for nothing.
             asked = {name: value for name, value in query.once(request.query_params.multi_items()).items() if value}
-            page = sessions.listing(db, sessions.parse(asked, clock.now_ms()))
+            listed = sessions.listing(db, sessions.parse(asked, clock.now_ms()))
             kept = {name: value for name, value in asked.items() if name != "cursor"}
-            older = _link({**kept, "cursor": page.next}) if page.next else None
+            older = _link({**kept, "cursor": listed.next}) if listed.next else None
             newest = _link(kept) if "cursor" in asked else None
             return self._render(
-                "sessions.html", found=page.sessions, asked=asked, path=PATH, link=link, older=older, newest=newest
+                "sessions.html", found=listed.sessions, asked=asked, path=PATH, link=link, older=older, newest=newest
             )
 
-        return self._look(look)
+        return look(self._store, self._render, PATH, page)
 
     def session(self, request: Request) -> Response:
         """One session; 404 where there is none of this id."""
 
-        def look(db: Database) -> Response:
+        def page(db: Database) -> Response:
             found = sessions.detail(db, request.path_params["id"])
             return self._render("session.html", 200 if found is not None else 404, found=found, path=PATH, link=link)
 
-        return self._look(look)
+        return look(self._store, self._render, PATH, page)
 
     async def act(self, request: Request) -> Response:
         """What one of the page's forms asks for; answered with the page as it is then."""
@@ -93,22 +94,10 @@ class SessionPages:
         except NoSession:
             return self._render("session.html", 404, found=None, path=PATH, link=link)
         except StoreDown as error:
-            return self._render("down.html", 503, reason=str(error))
+            return self._render("down.html", 503, reason=str(error), path=PATH)
         except ValueError as error:  # BadParameter, or more fields than any form of ours has
-            return self._render("wrong.html", 400, reason=str(error))
+            return self._render("wrong.html", 400, reason=str(error), path=PATH)
         return RedirectResponse(link(key), 303)
-
-    def _look(self, question: Callable[[Database], Response]) -> Response:
-        if self._store is None:
-            return self._render("off.html", 503)
-        try:
-            return self._store.read(question)
-        except QueryTooSlow as error:
-            return self._render("slow.html", 503, reason=str(error))
-        except StoreDown as error:
-            return self._render("down.html", 503, reason=str(error))
-        except BadParameter as error:
-            return self._render("wrong.html", 400, reason=str(error))
 
 
 def link(key: str) -> str:
