@@ -43,6 +43,7 @@ from arbiter.ledger.retention import Rule, Sweeper
 from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.search_tender import ToolNames
 from arbiter.ledger.sessions import Sessions, close_idle
+from arbiter.ledger.shares import Shares
 from arbiter.ledger.store import Changer, Reader, StoreDown
 from arbiter.ledger.tariffs import Tariffs
 from arbiter.lines import Line
@@ -222,6 +223,7 @@ def stages(
         Comparison(current, lambda row: rate(row, tariffs()), numbers),
         Sessions(lambda: int(current().sessions.idle_timeout_s * 1000)),
         ToolNames(current),
+        Shares(current, numbers),
     ]
 
 
