@@ -17,7 +17,7 @@ from arbiter.model import Message, Opaque, Part, ToolCall, ToolResult
 from arbiter.wire.results import missing, orphaned
 
 _Open = dict[str, list[str]]
-"""By the client's id: the ids that are sent, of calls without a result."""
+"""By the client's id: the ids that are sent, of calls without a result. None of the lists is empty."""
 
 
 def in_turns(messages: Iterable[Message]) -> Iterator[Message]:
@@ -30,29 +30,35 @@ def in_turns(messages: Iterable[Message]) -> Iterator[Message]:
     open: _Open = {}  # the calls of the turn that have no result yet
     knows_all = True  # of the turn's calls, which they are
     for message in messages:
-        if message.role == "assistant":
-            if not said and open:
-                yield from _missing(open)
-                open = {}
-            if said or _has(message, ToolCall):
-                said.append(message)
-            else:
-                yield message
+        role = message.role
+        if role == "assistant":
+            if not said:
+                if open:
+                    yield from _missing(open)
+                    open = {}
+                if not _has(message, ToolCall):
+                    yield message
+                    continue
+            said.append(message)
             continue
         if said:
             turn, open = _opened(said)
             knows_all = not _has(turn, Opaque)
             said = []
             yield turn
-        result = message.content[0] if message.role == "tool" and message.content else None
+        result = message.content[0] if role == "tool" and message.content else None
         if type(result) is ToolResult:
-            waiting = open.get(result.call_id)
-            if not waiting and knows_all:
+            call_id = result.call_id
+            waiting = open.get(call_id)
+            if waiting is not None:
+                sent = waiting.pop(0)
+                if not waiting:
+                    del open[call_id]
+                if sent != call_id:
+                    message = replace(message, content=(replace(result, call_id=sent),))
+            elif knows_all:
                 yield Message("user", orphaned(result))
                 continue
-            sent = waiting.pop(0) if waiting else result.call_id
-            if sent != result.call_id:
-                message = replace(message, content=(replace(result, call_id=sent),))
         yield message
     if said:
         yield _opened(said)[0]  # nobody has spoken since: whose turn it is, the server is to say
@@ -110,12 +116,16 @@ def _opened(said: list[Message]) -> tuple[Message, _Open]:
     Some servers call everything `call_0`.
     """
     all_parts = said[0].parts() if len(said) == 1 else [part for message in said for part in message.parts()]
-    ids = [part.id for part in all_parts if type(part) is ToolCall]
-    if len(set(ids)) == len(ids):
-        turn = said[0] if len(said) == 1 else Message("assistant", tuple(all_parts), said[0].name)
-        return turn, {one: [one] for one in ids}
     open: _Open = {}
-    known, numbers = set(ids), Counter[str]()
+    for part in all_parts:
+        if type(part) is ToolCall:
+            if part.id in open:
+                break
+            open[part.id] = [part.id]
+    else:
+        return said[0] if len(said) == 1 else Message("assistant", tuple(all_parts), said[0].name), open
+    open = {}
+    known, numbers = {part.id for part in all_parts if type(part) is ToolCall}, Counter[str]()
     parts: list[Part] = []
     for part in all_parts:
         if type(part) is ToolCall:

@@ -67,7 +67,7 @@ def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> list[dict[str, 
     for message in in_turns(messages):
         role = message.role
         if role == "tool":
-            result = result_of(next(iter(message.parts()), None))
+            result = result_of(message.content[0] if message.content else None)
             open_calls.discard(result.call_id)
             ordered.append(_build_result(result, message, held, dialect))
             continue
@@ -84,7 +84,7 @@ def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> list[dict[str, 
             waiting = []
         ordered.append(built)
         if role == "assistant":
-            open_calls = _calls(message)
+            open_calls = _calls(message) if "tool_calls" in built else set()
     if held:
         ordered.append({"role": "user", "content": held})
     return ordered + waiting if waiting else ordered
@@ -99,12 +99,6 @@ def _calls(message: Message) -> set[str]:
     return calls
 
 
-def _with_name(built: dict[str, Any], message: Message) -> dict[str, Any]:
-    if message.name is not None:
-        built["name"] = message.name
-    return built
-
-
 def _build_other(message: Message, is_first: bool, dialect: Dialect) -> dict[str, Any]:
     said = bare(message.content, FORMAT)
     content = said if isinstance(said, str) else [build_part(part) for part in said]
@@ -113,20 +107,25 @@ def _build_other(message: Message, is_first: bool, dialect: Dialect) -> dict[str
         # Moving it to the front would change the beginning of the conversation, and cost its cache.
         return {"role": "user", "content": f"<system>\n{content}\n</system>"}
     built = {"role": message.role, "content": content}
-    return built if message.name is None else _with_name(built, message)
+    if message.name is not None:
+        built["name"] = message.name
+    return built
 
 
 def _build_result(result: ToolResult, message: Message, held: list[Any], dialect: Dialect) -> dict[str, Any]:
     """Return a tool message. It holds text only; anything else goes into `held`."""
     call_id = sent_call_id(result.call_id, dialect)
-    content = bare(result.content, FORMAT)
+    content = result.content if isinstance(result.content, str) else bare(result.content, FORMAT)
     if not isinstance(content, str):
         held.append({"type": "text", "text": f"Attached to the result of {call_id}:"})
         held += [build_part(part) for part in content if type(part) is not Text]
         content = joined(tuple(part for part in content if type(part) is Text)) or "Attached below."
     if result.is_error:
         content = f"Error: {content}"  # there is no member for it; the model would take the failure for an answer
-    return _with_name({"role": "tool", "tool_call_id": call_id, "content": content}, message)
+    built = {"role": "tool", "tool_call_id": call_id, "content": content}
+    if message.name is not None:
+        built["name"] = message.name
+    return built
 
 
 def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
@@ -134,7 +133,9 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
     built: dict[str, Any] = {"role": "assistant"}
     if isinstance(message.content, str):
         built["content"] = message.content
-        return _with_name(built, message)
+        if message.name is not None:
+            built["name"] = message.name
+        return built
     calls: list[Any] = []
     proofs: list[str] = []  # of the message
     proof: str | None = None  # of the next call
@@ -160,19 +161,25 @@ def _build_said(message: Message, dialect: Dialect) -> dict[str, Any]:
             proofs.append(part.data)
         elif part.place == "call":
             proof = part.data  # for a block of Anthropic's there is no place
-    content = build_content(said)
+    if len(said) == 1 and type(said[0]) is Text:
+        content: str | list[Any] = said[0].text
+    else:
+        content = build_content(said) if said else ""
     built["content"] = content if content else None if calls or refusals else ""
     if refusals:
         built["refusal"] = "".join(refusals)
     if calls and not thoughts and dialect.wants_reasoning and dialect.reasoning is not None:
         thoughts[dialect.reasoning] = []  # a turn from before, or of another model: they want the member at least
     members = Gathered(proofs).members() if proofs and dialect.signs else {}
-    if DETAILS not in members or dialect.wants_reasoning:  # else they hold the text, too
-        built.update((spelling, "".join(texts)) for spelling, texts in thoughts.items())
+    if thoughts and (DETAILS not in members or dialect.wants_reasoning):  # else they hold the text, too
+        for spelling, texts in thoughts.items():
+            built[spelling] = "".join(texts)
     built.update(members)
     if calls:
         built["tool_calls"] = calls
-    return _with_name(built, message)
+    if message.name is not None:
+        built["name"] = message.name
+    return built
 
 
 def build_call(call: ToolCall, proof: str | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ call. A signature belongs to the thought that led to the part that bears it, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -47,8 +47,11 @@ _JSON = "application/json"
 _ROLES = {"user": "user", "model": "assistant", "function": "user", "": "user"}
 
 
-class _Content(msgspec.Struct):
-    parts: list[Raw] | None = None
+P = TypeVar("P", parts.OneSpelling, Raw)
+
+
+class _Content(msgspec.Struct, Generic[P]):
+    parts: list[P] | None = None
     role: str | None = None
 
 
@@ -91,7 +94,7 @@ class _GenerationConfig(msgspec.Struct, rename="camel"):
 
 
 class _Request(msgspec.Struct, rename="camel"):
-    contents: list[_Content] | None = None
+    contents: list[_Content[Raw]] | None = None
     system_instruction: Raw = ABSENT
     tools: list[dict[str, Raw]] | None = None
     tool_config: _ToolConfig | None = None
@@ -100,15 +103,66 @@ class _Request(msgspec.Struct, rename="camel"):
     service_tier: str | None = None
 
 
+# The same of a request whose members are all known, where these are spelled in two words. So each has its one spelling,
+# and everything is decoded in one go. What has only members of one word may have others.
+
+
+class _OneDeclaration(_Declaration, forbid_unknown_fields=True, rename="camel"):
+    response: Raw = ABSENT
+    response_json_schema: Raw = ABSENT
+    behavior: Raw = ABSENT
+
+
+class _Declarations(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    function_declarations: list[_OneDeclaration] | None = None
+
+
+class _OneCallingConfig(_CallingConfig, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class _OneToolConfig(_ToolConfig, forbid_unknown_fields=True, rename="camel"):
+    function_calling_config: _OneCallingConfig | None = None
+    retrieval_config: Raw = ABSENT
+
+
+class _OneThinkingConfig(_ThinkingConfig, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class _OneGenerationConfig(_GenerationConfig, forbid_unknown_fields=True, rename="camel"):
+    thinking_config: _OneThinkingConfig | None = None
+    response_modalities: Raw = ABSENT
+    response_logprobs: Raw = ABSENT
+    logprobs: Raw = ABSENT
+    speech_config: Raw = ABSENT
+    media_resolution: Raw = ABSENT
+    audio_timestamp: Raw = ABSENT
+
+
+class _OneSpelling(_Request, forbid_unknown_fields=True, rename="camel"):
+    contents: list[_Content[parts.OneSpelling]] | None = None  # type: ignore[assignment]
+    system_instruction: _Content[parts.OneSpelling] | str | None = None  # type: ignore[assignment]
+    tools: list[_Declarations] | None = None  # type: ignore[assignment]
+    tool_config: _OneToolConfig | None = None
+    generation_config: _OneGenerationConfig | None = None
+    safety_settings: Raw = ABSENT
+    labels: Raw = ABSENT
+    model: Raw = ABSENT
+    stream: Raw = ABSENT
+
+
 class _Addressed(msgspec.Struct):
     model: str
     stream: bool = False
 
 
 _ADDRESS = ("model", "stream")
+_NO_CONFIG = _GenerationConfig()
 _REQUEST = msgspec.json.Decoder(_Request)
+_CONTENT = msgspec.json.Decoder(_Content[Raw] | str)
+_ONE_SPELLING = msgspec.json.Decoder(_OneSpelling)
 _ADDRESSED = msgspec.json.Decoder(_Addressed)
-_CONTENT = msgspec.json.Decoder(_Content | str)
 _DECLARATIONS = msgspec.json.Decoder(list[Raw])
 _DECLARATION = msgspec.json.Decoder(_Declaration)
 
@@ -118,13 +172,19 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     body = encode(members)
     check_text(body)
     addressed = decode(_ADDRESSED, encode({name: members[name] for name in _ADDRESS if name in members}))
-    found = decode(_REQUEST, camel(body, REQUEST))
-    config = found.generation_config or _GenerationConfig()
+    try:
+        return _parse(addressed, _ONE_SPELLING.decode(body))
+    except (msgspec.DecodeError, RecursionError, BadRequest, parts.Strange):
+        return _parse(addressed, decode(_REQUEST, camel(body, REQUEST)))
+
+
+def _parse(addressed: _Addressed, found: _Request) -> Request:
+    config = found.generation_config or _NO_CONFIG
     # In two calls: with more than fifteen keywords the interpreter makes a dictionary first, which costs more.
     request = Request(
         model=addressed.model,
         messages=_messages(found),
-        tools=_tools(found.tools or []),
+        tools=_tools(found.tools) if found.tools else (),
         tool_choice=_choice(found.tool_config),
         max_output=config.max_output_tokens,
         temperature=config.temperature,
@@ -149,10 +209,12 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
 
 def _messages(found: _Request) -> tuple[Message, ...]:
     messages: list[Message] = []
-    system = present(found.system_instruction)
+    system: object = found.system_instruction
+    if type(system) is Raw:
+        raw = present(system)
+        system = decode(_CONTENT, raw, "systemInstruction") if raw is not None else None
     if system is not None:
-        content = decode(_CONTENT, system, "systemInstruction")
-        said = _instructions(content)
+        said = _instructions(system)
         if said:
             messages.append(Message("system", said))
     conversation = _Conversation()
@@ -164,7 +226,7 @@ def _messages(found: _Request) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _instructions(content: _Content | str) -> str | tuple[Part, ...]:
+def _instructions(content: _Content[Raw] | str) -> str | tuple[Part, ...]:
     if isinstance(content, str):
         return content
     texts: list[Part] = []
@@ -188,7 +250,7 @@ class _Conversation:
         self._open: list[ToolCall] = []  # of the latest turn of calls, without their results
         self._answered = True  # somebody else spoke since
 
-    def take(self, content: _Content, path: str) -> list[Message]:
+    def take(self, content: _Content[Raw], path: str) -> list[Message]:
         role = _ROLES.get(content.role or "")
         if role is None:
             raise BadRequest(f"{path}role: expected `user` or `model`", param=f"{path}role")
@@ -281,21 +343,23 @@ def _say(found: list[Part], one: parts.Members, *, is_model: bool) -> None:
         found.append(SealedThinking(*item) if item is not None else Thinking("", tagged(one.thought_signature)))
 
 
-def _tools(tools: list[dict[str, Raw]]) -> tuple[Tool | OpaqueTool, ...]:
+def _tools(tools: list[dict[str, Raw]] | list[_Declarations]) -> tuple[Tool | OpaqueTool, ...]:
     found: list[Tool | OpaqueTool] = []
     for i, tool in enumerate(tools):
+        if type(tool) is _Declarations:
+            found += map(_tool, tool.function_declarations or ())
+            continue
         for name, raw in tool.items():
             if name != "functionDeclarations":
                 found.append(OpaqueTool(FORMAT, parts.opened_tool(name, raw)))
             elif present(raw) is not None:
                 path = f"tools[{i}].functionDeclarations"
                 declared = decode(_DECLARATIONS, raw, path)
-                found += [_tool(one, f"{path}[{j}].") for j, one in enumerate(declared)]
+                found += [_tool(decode(_DECLARATION, one, f"{path}[{j}].")) for j, one in enumerate(declared)]
     return tuple(found)
 
 
-def _tool(raw: Raw, path: str) -> Tool:
-    declared = decode(_DECLARATION, raw, path)
+def _tool(declared: _Declaration) -> Tool:
     schema = present(declared.parameters_json_schema)
     if schema is None and (older := present(declared.parameters)) is not None:
         schema = json_schema(older)

@@ -7,6 +7,8 @@ there.
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 from msgspec import Raw
 
@@ -67,6 +69,27 @@ class Members(msgspec.Struct, rename="camel"):
     function_response: Result | None = None
 
 
+class _OneBlob(Blob, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class _OneFile(FileData, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class OneSpelling(Members, forbid_unknown_fields=True, rename="camel"):
+    """Those of a part that has no others, so that none of them is spelled another way."""
+
+    inline_data: _OneBlob | None = None
+    file_data: _OneFile | None = None
+    video_metadata: Raw = ABSENT
+    media_resolution: Raw = ABSENT
+
+
+class Strange(Exception):
+    """A part that was decoded with all others is none that we know, so its bytes are wanted."""
+
+
 class _Output(msgspec.Struct, forbid_unknown_fields=True):
     output: str
 
@@ -89,18 +112,26 @@ _SAID: tuple[msgspec.json.Decoder[_Output | _Result], ...] = (
 _FAILED = msgspec.json.Decoder(_Error)
 
 
-def members_of(raw: Raw, path: str) -> Members:
+def members_of(part: Raw | OneSpelling, path: str) -> Members:
     """Return what a part has. Errors: BadRequest naming the fault, inside of `path`."""
-    return decode(_MEMBERS, raw, path)
+    return part if type(part) is OneSpelling else decode(_MEMBERS, cast(Raw, part), path)
 
 
-def media_part(found: Members, raw: Raw) -> Part:
-    """Return a part that is neither text nor a call nor a result: media, or what only Google knows."""
+def media_part(found: Members, part: Raw | OneSpelling) -> Part:
+    """Return a part that is neither text nor a call nor a result: media, or what only Google knows.
+
+    Errors: Strange where the bytes of that are not here.
+    """
     if found.inline_data is not None:
         return _inline(found.inline_data)
+    linked = _linked(found.file_data) if found.file_data is not None else None
+    if linked is not None:
+        return linked
+    if type(part) is OneSpelling:
+        raise Strange
+    raw = cast(Raw, part)
     if found.file_data is not None:
-        linked = _linked(found.file_data)
-        return linked if linked is not None else Opaque(FORMAT, bytes(raw))
+        return Opaque(FORMAT, bytes(raw))
     names = _OBJECT.decode(raw).keys() if bytes(memoryview(raw)[:1]) == b"{" else ()
     return Opaque(FORMAT, bytes(raw), "" if any(name in SERVERS_OWN for name in names) else None)
 

@@ -79,11 +79,14 @@ def block_of(part: Part) -> Any:
     Errors: ProtocolUnsupported where this format has no place for it.
     """
     if type(part) is Text or type(part) is Refusal:
+        if not part.text or part.text.isspace():
+            return None
+        block = {"type": "text", "text": part.text}
         cache = part.cache if type(part) is Text else None
-        return mark({"type": "text", "text": part.text}, cache) if part.text.strip() else None
+        return block if cache is None else mark(block, cache)
     if type(part) is ToolCall:
         block = {"type": "tool_use", "id": part.id, "name": part.name, "input": input_of(part.arguments)}
-        return mark(block, part.cache)
+        return block if part.cache is None else mark(block, part.cache)
     if type(part) is ToolResult:
         return _result(part)
     if type(part) is Thinking:
@@ -148,7 +151,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
     cache = result.cache
     content: str | list[Any]
     if isinstance(result.content, str):
-        content = result.content if result.content.strip() else ""
+        content = "" if result.content.isspace() else result.content
     else:
         cache = cache or next((found for part in result.content if (found := getattr(part, "cache", None))), None)
         content = blocks_of(result.content)
@@ -164,7 +167,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
         built["content"] = content or NOTHING  # a failure must say something
     if failed is not None:
         built["is_error"] = failed
-    return mark(built, cache)
+    return built if cache is None else mark(built, cache)
 
 
 def _is_text(block: Any) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from arbiter.model import CacheMark, Message, Opaque, OpaqueTool, Part, Request, Target, ToolResult
+from arbiter.model import CacheMark, Message, Opaque, OpaqueTool, Part, Request, Target, Text, ToolCall, ToolResult
 from arbiter.wire import marked
 from arbiter.wire.messages_blocks import mark
 
@@ -124,6 +124,9 @@ def _marks_message(message: Message) -> bool:
 
 
 def _marks_part(part: Part) -> bool:
+    kind = type(part)
+    if kind is Text or kind is ToolCall:
+        return part.cache is not None  # type: ignore[union-attr]  # most are of these
     if type(part) is Opaque:
         return marked.is_marked(part.raw)
     if type(part) is ToolResult and not isinstance(part.content, str) and any(map(_marks_part, part.content)):

@@ -10,7 +10,7 @@ user message with whatever the user added, become messages of role `tool`, one e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, Literal, TypeVar, cast
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -29,7 +29,6 @@ from arbiter.model import (
     Reasoning,
     RedactedThinking,
     Request,
-    Role,
     SealedThinking,
     Text,
     Thinking,
@@ -89,14 +88,6 @@ class _Typed(msgspec.Struct):
     type: str
 
 
-B = TypeVar("B", _Block, Raw)
-
-
-class _Message(msgspec.Struct, Generic[B]):
-    role: str
-    content: str | list[B]
-
-
 class _Tool(msgspec.Struct):
     name: str = ""
     type: str | None = None
@@ -104,6 +95,15 @@ class _Tool(msgspec.Struct):
     input_schema: Raw = ABSENT
     strict: bool | None = None
     cache_control: _CacheControl | None = None
+
+
+B = TypeVar("B", _Block, Raw)
+T = TypeVar("T", _Tool, Raw)
+
+
+class _Message(msgspec.Struct, Generic[B]):
+    role: str
+    content: str | list[B]
 
 
 class _ToolChoice(msgspec.Struct):
@@ -131,12 +131,12 @@ class _Metadata(msgspec.Struct):
     user_id: str | None = None
 
 
-class _Request(msgspec.Struct, Generic[B]):
+class _Request(msgspec.Struct, Generic[B, T]):
     model: str
     messages: list[_Message[B]]
     system: str | list[B] | None = None
     max_tokens: int | None = None  # absent in count_tokens
-    tools: list[Raw] | None = None
+    tools: list[T] | None = None
     tool_choice: _ToolChoice | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -151,12 +151,13 @@ class _Request(msgspec.Struct, Generic[B]):
 
 
 _NO_CONFIG = _OutputConfig()
-_REQUEST = msgspec.json.Decoder(_Request[_Block])
+_REQUEST = msgspec.json.Decoder(_Request[_Block, _Tool])
 _TURNS = msgspec.json.Decoder(list[_Message[_Block]])
-_LOOSE_REQUEST = msgspec.json.Decoder(_Request[Raw])
+_LOOSE_REQUEST = msgspec.json.Decoder(_Request[Raw, Raw])
 _LOOSE_BLOCK = msgspec.json.Decoder(_LooseBlock)
 _CONTENT = msgspec.json.Decoder(str | list[Raw])
 _TOOL = msgspec.json.Decoder(_Tool)
+_RAWS = msgspec.json.Decoder(list[Raw])
 _TYPED = msgspec.json.Decoder(_Typed)
 
 
@@ -179,13 +180,19 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
             typed = _REQUEST.decode(body)
         else:
             typed, typed.messages = sliced
-        return _parse(typed, _conversation(typed))
+        messages, tools = _conversation(typed), [_tool(one) for one in typed.tools or ()]
+        if None in tools:
+            tools = _loose_tools(_RAWS.decode(members["tools"]))
+        return _parse(typed, messages, tools)
     except (msgspec.DecodeError, RecursionError, _Strange):
         loose = decode(_LOOSE_REQUEST, body)
-        return _parse(loose, _loose_conversation(loose))
+        messages = _loose_conversation(loose)
+        return _parse(loose, messages, _loose_tools(loose.tools or []))
 
 
-def _parse(body: _Request[_Block] | _Request[Raw], messages: list[Message]) -> Request:
+def _parse(
+    body: _Request[_Block, _Tool] | _Request[Raw, Raw], messages: list[Message], tools: Sequence[Tool | OpaqueTool]
+) -> Request:
     choice, config = body.tool_choice, body.output_config or _NO_CONFIG
     shape = config.format if config.format is not None else body.output_format
     disabled = choice.disable_parallel_tool_use if choice is not None else None
@@ -193,7 +200,7 @@ def _parse(body: _Request[_Block] | _Request[Raw], messages: list[Message]) -> R
     request = Request(
         model=body.model,
         messages=tuple(messages),
-        tools=tuple([_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(body.tools)]) if body.tools else (),
+        tools=tuple(tools),
         tool_choice=_parse_choice(choice) if choice is not None else None,
         parallel_tools=not disabled if disabled is not None else None,
         max_output=body.max_tokens,
@@ -211,7 +218,7 @@ def _parse(body: _Request[_Block] | _Request[Raw], messages: list[Message]) -> R
     return request if output is None else replace(request, output=output)
 
 
-def _conversation(body: _Request[_Block]) -> list[Message]:
+def _conversation(body: _Request[_Block, _Tool]) -> list[Message]:
     """Return all that was said, where nothing is wrong or unknown. Errors: _Strange."""
     messages: list[Message] = []
     if body.system:
@@ -223,7 +230,7 @@ def _conversation(body: _Request[_Block]) -> list[Message]:
     return messages
 
 
-def _loose_conversation(body: _Request[Raw]) -> list[Message]:
+def _loose_conversation(body: _Request[Raw, Raw]) -> list[Message]:
     """Return all that was said. Errors: BadRequest."""
     messages: list[Message] = []
     if body.system:
@@ -238,16 +245,17 @@ def _loose_conversation(body: _Request[Raw]) -> list[Message]:
 
 def _add(role: str, content: str | tuple[Part, ...], messages: list[Message]) -> None:
     """Add one turn: the results in it, and what else there is."""
-    if not isinstance(content, str):
-        count = len(messages)
+    if not isinstance(content, str) and ToolResult in map(type, content):
+        others: list[Part] = []
         for part in content:
             if type(part) is ToolResult:
                 messages.append(Message("tool", (part,)))
-        if len(messages) > count:
-            content = tuple([part for part in content if type(part) is not ToolResult])
-            if not content:
-                return
-    messages.append(Message(cast(Role, role), content))
+            else:
+                others.append(part)
+        if not others:
+            return
+        content = tuple(others)
+    messages.append(Message(role, content))  # type: ignore[arg-type]  # one of ROLES
 
 
 def _parts(content: str | list[_Block]) -> str | tuple[Part, ...]:
@@ -290,7 +298,9 @@ def _part(block: _Block | _LooseBlock, path: str) -> Part | None:
     if kind == "tool_use" and block.id is not None and block.name is not None:
         return ToolCall(block.id, block.name, (present(block.input) or b"{}").decode(), cache)
     if kind == "tool_result" and block.tool_use_id is not None:
-        return ToolResult(block.tool_use_id, _said(block, path), block.is_error, cache)
+        content = block.content
+        said = content if isinstance(content, str) else _said(block, path)
+        return ToolResult(block.tool_use_id, said, block.is_error, cache)
     if kind == "thinking" and block.thinking is not None:
         return Thinking(block.thinking, None if block.signature in ("", UNSIGNED) else block.signature)
     if kind == "redacted_thinking" and block.data is not None:
@@ -352,13 +362,22 @@ def _parse_document(source: _Source, title: str | None, cache: CacheMark | None)
     return None
 
 
+def _loose_tools(raws: list[Raw]) -> list[Tool | OpaqueTool]:
+    return [_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(raws)]
+
+
 def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     tool = decode(_TOOL, raw, path)
     if tool.type == "function":
         takes = '{"name": …, "description": …, "input_schema": …}'
         raise blame(path, "", f"this is OpenAI's shape of a tool; /v1/messages takes {takes}")
+    return _tool(tool) or OpaqueTool(FORMAT, bytes(raw), is_needless(tool.type or ""))
+
+
+def _tool(tool: _Tool) -> Tool | None:
+    """Return one tool; None where it is one of the vendor's, or none at all."""
     if tool.type not in (None, "custom") or not tool.name:
-        return OpaqueTool(FORMAT, bytes(raw), is_needless(tool.type or ""))
+        return None
     cache = CacheMark(tool.cache_control.ttl) if tool.cache_control is not None else None
     return Tool(tool.name, tool.description, present(tool.input_schema), tool.strict, cache)
 

@@ -30,6 +30,11 @@ _MAX_NAME = 128
 _MAX_ID = 1 << 16  # some servers keep whole signatures in them
 
 
+def _fit(name: str) -> str:
+    # To search first takes half of what it takes to replace nothing.
+    return _FOREIGN.sub("_", name) if _FOREIGN.search(name) else name
+
+
 def turns_of(messages: Iterable[Message], *, blocks: bool) -> list[dict[str, Any]]:
     """Return `messages`, the instructions at their head excepted, as this format's turns.
 
@@ -101,7 +106,9 @@ class _Turns:
         together = bool(self._calls) and not self._heard
         if not together:
             self._close()
-        parts = [self._renamed(part) if type(part) is ToolCall else part for part in message.parts()]
+        parts = message.parts()
+        if ToolCall in map(type, parts):
+            parts = tuple([self._renamed(part) if type(part) is ToolCall else part for part in parts])
         built = blocks_of(parts)
         if not built:
             return
@@ -109,7 +116,7 @@ class _Turns:
 
     def _renamed(self, call: ToolCall) -> ToolCall:
         """Return a call under an id and a name that this format takes. Only calls before it have a say in them."""
-        base = _FOREIGN.sub("_", call.id[:_MAX_ID]) or "call"
+        base = _fit(call.id[:_MAX_ID]) or "call"
         sent = base
         while sent in self._ids:
             self._numbers[base] = self._numbers.get(base, 1) + 1
@@ -117,13 +124,14 @@ class _Turns:
         self._ids.add(sent)
         self._calls.append(sent)
         self._open.setdefault(call.id, deque()).append(sent)
-        return replace(call, id=sent, name=_FOREIGN.sub("_", call.name[:_MAX_NAME]) or "unnamed")
+        name = _fit(call.name[:_MAX_NAME]) or "unnamed"
+        return call if sent == call.id and name == call.name else replace(call, id=sent, name=name)
 
     def _take_result(self, result: ToolResult) -> None:
         waiting = self._open.get(result.call_id)
         if waiting:
             sent = waiting.popleft()
-            self._results[sent] = block_of(replace(result, call_id=sent))
+            self._results[sent] = block_of(result if sent == result.call_id else replace(result, call_id=sent))
         else:
             self._take_words(orphaned(result), optional=True)
 
@@ -166,8 +174,8 @@ def _bare(message: Message, built: list[Any]) -> str | None:
     """
     if isinstance(message.content, str):
         return message.content
-    (first, *rest) = built
-    if rest or len(message.content) < 2 or not isinstance(first, dict) or first.keys() != {"type", "text"}:
+    first = built[0]
+    if len(built) > 1 or len(message.content) < 2 or not isinstance(first, dict) or first.keys() != {"type", "text"}:
         return None
     return str(first["text"]) if any(type(part) is Thinking for part in message.content) else None
 

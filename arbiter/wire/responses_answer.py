@@ -14,7 +14,7 @@ from msgspec import Raw
 from arbiter import _speedups
 from arbiter.model import STOP, TOOL_CALLS, Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
 from arbiter.wire.bound_responses import OWN_ANSWER
-from arbiter.wire.json import NO_MEMBERS, Members, encode, one_line
+from arbiter.wire.json import ABSENT, NO_MEMBERS, Members, encode, one_line
 from arbiter.wire.responses_parse import namespaces
 from arbiter.wire.span import BLANK, Span
 
@@ -139,31 +139,28 @@ def _repeated(name: str, raw: bytes) -> Any:
     if not raw or (raw == b"null" and name not in _NULLABLE):
         return _REPEATED[name]
     if name == "tools":
-        return [_repeated_tool(one) for one in _TOOLS.decode(raw)]
+        return [_repeated_tool(one, tool) for one, tool in zip(_RAWS.decode(raw), _TOOLS.decode(raw), strict=True)]
     return Raw(raw)
 
 
 class _Tool(msgspec.Struct):
     type: str = ""
-    strict: Raw = Raw()
-    parameters: Raw = Raw()
+    strict: Raw = ABSENT
+    parameters: Raw = ABSENT
 
 
-_TOOLS = msgspec.json.Decoder(list[Raw])
-_TOOL = msgspec.json.Decoder(_Tool)
+_RAWS = msgspec.json.Decoder(list[Raw])
+_TOOLS = msgspec.json.Decoder(list[_Tool])
 
 
-def _repeated_tool(raw: Raw) -> Raw:
+def _repeated_tool(raw: Raw, tool: _Tool) -> Raw:
     """Return a tool as the vendor repeats it: a function says whether it is strict, and what it takes."""
-    tool = _TOOL.decode(raw)
-    if tool.type != "function":
+    if tool.type != "function" or (tool.parameters is not ABSENT and tool.strict is not ABSENT):
         return raw
-    missing = [
-        b',"%b":%b' % (name, value)
-        for name, found, value in ((b"parameters", tool.parameters, b"null"), (b"strict", tool.strict, b"true"))
-        if not bytes(found)
-    ]
-    return Raw(bytes(raw).rstrip()[:-1].rstrip() + b"".join(missing) + b"}") if missing else raw
+    missing = b',"parameters":null' if tool.parameters is ABSENT else b""
+    if tool.strict is ABSENT:
+        missing += b',"strict":true'
+    return Raw(b"%b%b}" % (bytes(raw).rstrip()[:-1].rstrip(), missing))
 
 
 # --- Items ------------------------------------------------------------------------------------------------------------
@@ -174,7 +171,8 @@ class Names:
 
     def __init__(self, trace_id: str, asked: Members) -> None:
         self._trace_id = trace_id
-        self._namespaces = namespaces(asked)
+        self._asked = asked
+        self._namespaces: dict[str, tuple[str, str]] | None = None  # looked up for the first call
 
     def id(self, kind: str, place: int) -> str:
         """Return the id of the item at a place of the output. It is never used twice (SPEC 2.7)."""
@@ -182,6 +180,8 @@ class Names:
 
     def call(self, name: str) -> dict[str, str]:
         """Return how a call names its tool."""
+        if self._namespaces is None:
+            self._namespaces = namespaces(self._asked)
         found = self._namespaces.get(name)
         return {"name": name} if found is None else {"namespace": found[0], "name": found[1]}
 

@@ -6,7 +6,7 @@ one message of the assistant's. An item that nobody knows travels as `Opaque` in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import Raw
@@ -85,6 +85,27 @@ class _Part(msgspec.Struct):
     input_audio: _Audio | None = None
 
 
+class _Item(msgspec.Struct):
+    """The members of all items that agents send, of which each has some."""
+
+    type: str | None = None
+    role: str | None = None
+    content: str | list[_Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    input: str = ""
+    namespace: str | None = None
+    output: str | list[_Part] = ""
+    summary: list[_Thought] | None = None
+    encrypted_content: str | None = None
+
+
+class _Strange(Exception):
+    """What was decoded in one go has something in it that is told only by its bytes."""
+
+
+_ITEM = msgspec.json.Decoder(_Item)
 _TYPED = msgspec.json.Decoder(_Typed)
 _MESSAGE = msgspec.json.Decoder(_Message)
 _CALL = msgspec.json.Decoder(_Call)
@@ -121,17 +142,19 @@ def messages_of(items: str | list[Raw]) -> Iterator[Message]:
         return
     said: list[str | Part] = []  # by the assistant, since somebody else last spoke
     for i, raw in enumerate(items):
-        path = f"input[{i}]"
-        found = _item(raw, path)
-        if isinstance(found, Message):
+        try:
+            found = _known(_ITEM.decode(raw), raw)
+        except (msgspec.DecodeError, RecursionError, _Strange):
+            found = _item(raw, f"input[{i}]")
+        if type(found) is Message:
             if said:
                 yield _assistant(said)
                 said = []
             yield found
-        elif isinstance(found, list):
+        elif type(found) is list:
             said += found
         else:
-            said.append(found)
+            said.append(found)  # type: ignore[arg-type]
     if said:
         yield _assistant(said)
 
@@ -139,21 +162,62 @@ def messages_of(items: str | list[Raw]) -> Iterator[Message]:
 def _assistant(said: list[str | Part]) -> Message:
     if len(said) == 1 and isinstance(said[0], str):
         return Message("assistant", said[0])
-    return Message("assistant", tuple(Text(one) if isinstance(one, str) else one for one in said))
+    return Message("assistant", tuple([Text(one) if type(one) is str else one for one in said]))  # type: ignore[misc]
+
+
+def _known(item: _Item, raw: Raw) -> Message | Part | str | list[str | Part]:
+    """Return an item of which nothing is wrong or unknown: a message, or what the assistant said. Errors: _Strange."""
+    kind, call_id = item.type, item.call_id
+    if kind == "function_call_output" or kind == "custom_tool_call_output":
+        if call_id is not None:
+            return Message("tool", (ToolResult(call_id, _parts(item.output)),))
+    elif kind == "message" or kind is None:
+        role, content = item.role, item.content
+        if role in ROLES:
+            parts = _parts(content) if content is not None else ""
+            if role != "assistant":
+                return Message(role, parts)  # type: ignore[arg-type]  # one of ROLES
+            return [parts] if isinstance(parts, str) else list(parts)
+    elif kind == "function_call" or kind == "custom_tool_call":
+        if call_id is not None and item.name is not None:
+            return _called(kind, call_id, item.name, item)
+    elif kind == "reasoning" and not isinstance(item.content, str):
+        thoughts = item.content or item.summary or []
+        texts = [one.text for one in thoughts]
+        if None not in texts:
+            return _thought(item.encrypted_content, texts, raw)
+    raise _Strange
+
+
+def _called(kind: str, call_id: str, name: str, call: _Item | _Call) -> ToolCall:
+    name = full_name(call.namespace, name)
+    if kind == "function_call":
+        return ToolCall(call_id, name, call.arguments or "{}")
+    return ToolCall(call_id, name, call.input, is_free=True)
+
+
+def _parts(content: str | list[_Part]) -> str | tuple[Part, ...]:
+    """Return decoded content. Errors: _Strange."""
+    if isinstance(content, str):
+        return content
+    parts: list[Part] = []
+    for one in content:
+        part = _known_part(one)
+        if part is None:
+            raise _Strange
+        parts.append(part)
+    return tuple(parts)
 
 
 def _item(raw: Raw, path: str) -> Message | Part | str | list[str | Part]:
-    """Return an item: a message, or what the assistant said."""
+    """Return an item, whatever it is, read step by step. Errors: BadRequest."""
     typed = decode(_TYPED, raw, f"{path}.")
     match typed.type:
         case None | "message" if typed.role is not None or typed.type is not None:
             return _message(raw, typed.role, path)
-        case "function_call":
+        case "function_call" | "custom_tool_call" as kind:
             call = decode(_CALL, raw, f"{path}.")
-            return ToolCall(call.call_id, full_name(call.namespace, call.name), call.arguments or "{}")
-        case "custom_tool_call":
-            call = decode(_CALL, raw, f"{path}.")
-            return ToolCall(call.call_id, full_name(call.namespace, call.name), call.input, is_free=True)
+            return _called(kind, call.call_id, call.name, call)
         case "function_call_output" | "custom_tool_call_output":
             output = decode(_OUTPUT, raw, f"{path}.")
             return Message("tool", (ToolResult(output.call_id, _content(output.output, f"{path}.output")),))
@@ -190,6 +254,16 @@ def _part(raw: Raw, path: str) -> Part:
         if typed is None or typed in TEXTS or typed.startswith("input_"):
             raise
         part = _Part(typed)  # another type may hold anything under the same names
+    known = _known_part(part)
+    if known is not None:
+        return known
+    if part.type in _OTHERS:
+        raise blame(path, "", f"this is another API's shape; /v1/responses takes {_OTHERS[part.type]}")
+    return Opaque(FORMAT, bytes(raw))
+
+
+def _known_part(part: _Part) -> Part | None:
+    """Return one content part; None where its type is not known, or its own member is not there."""
     if part.type in TEXTS and part.text is not None:
         return Text(part.text)
     if part.type == "refusal" and part.refusal is not None:
@@ -197,14 +271,10 @@ def _part(raw: Raw, path: str) -> Part:
     if part.type == "input_image" and bytes(part.image_url)[:1] == b'"':
         return _image(_STR.decode(part.image_url), part.detail)
     if part.type == "input_file":
-        file = _file(part)
-        if file is not None:
-            return file
+        return _file(part)
     if part.type == "input_audio" and part.input_audio is not None:
         return Audio(part.input_audio.data, part.input_audio.format)
-    if part.type in _OTHERS:
-        raise blame(path, "", f"this is another API's shape; /v1/responses takes {_OTHERS[part.type]}")
-    return Opaque(FORMAT, bytes(raw))
+    return None
 
 
 def _image(url: str, detail: str | None) -> Image:
@@ -225,7 +295,11 @@ def _reasoning(raw: Raw) -> Part:
         found = _REASONING.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return Opaque(FORMAT, bytes(raw), "")
-    if found.encrypted_content is not None and is_sealed(found.encrypted_content):
-        return SealedThinking(found.encrypted_content)
     thoughts = found.content or found.summary or []
-    return Thinking("\n\n".join(one.text for one in thoughts if one.text), item=present(raw))
+    return _thought(found.encrypted_content, [one.text for one in thoughts], raw)
+
+
+def _thought(encrypted: str | None, texts: Sequence[str | None], raw: Raw) -> Part:
+    if encrypted is not None and is_sealed(encrypted):
+        return SealedThinking(encrypted)
+    return Thinking("\n\n".join([text for text in texts if text]), item=present(raw))

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from typing import Any
+
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
@@ -58,6 +60,14 @@ class _Tool(msgspec.Struct):
 
 class _Typed(msgspec.Struct):
     type: str = ""
+
+
+class _Grouped(msgspec.Struct):
+    """A tool, as far as it is in a namespace or is one."""
+
+    type: str = ""
+    name: Any = ""
+    tools: Raw = ABSENT
 
 
 class _Named(msgspec.Struct):
@@ -120,11 +130,12 @@ class _Request(msgspec.Struct):
     stream: bool | None = None
 
 
+_NO_TEXT = _Text()
 _REQUEST = msgspec.json.Decoder(_Request)
 _TOOL = msgspec.json.Decoder(_Tool)
 _TYPED = msgspec.json.Decoder(_Typed)
 _NAMED = msgspec.json.Decoder(_Named)
-_TOOLS = msgspec.json.Decoder(list[Raw] | None)
+_GROUPS = msgspec.json.Decoder(list[_Grouped] | None)
 
 
 def parse_request(members: Members) -> Request:
@@ -142,7 +153,7 @@ def _parse(body: _Request) -> Request:
     if body.input is None:
         also = "; `messages` belong to /v1/chat/completions" if present(body.messages) is not None else ""
         raise BadRequest(f"input: it is missing{also}", param="input")
-    asked, text = body.reasoning, body.text or _Text()
+    asked, text = body.reasoning, body.text or _NO_TEXT
     messages = tuple(messages_of(body.input))
     if body.instructions:
         messages = (Message("system", body.instructions), *messages)
@@ -193,9 +204,11 @@ def namespaces(members: Members) -> dict[str, tuple[str, str]]:
     if b'"namespace"' not in raw and b"\\u" not in raw:  # which may spell it as well
         return {}
     found = {}
-    for tool in _tools(_TOOLS.decode(raw) or [], "tools"):
-        if isinstance(tool, Tool) and tool.namespace is not None:
-            found[tool.name] = (tool.namespace.name, short_name(tool))
+    for group in _GROUPS.decode(raw) or ():
+        if group.type == "namespace" and group.name:
+            for tool in _GROUPS.decode(present(group.tools) or b"[]") or ():
+                if tool.type in ("function", "custom"):
+                    found[full_name(group.name, tool.name)] = (group.name, tool.name)
     return found
 
 
@@ -218,11 +231,16 @@ def _check_names(tools: tuple[Tool | OpaqueTool, ...]) -> None:
 def _tools(raws: list[Raw], path: str, namespace: Namespace | None = None) -> Iterator[Tool | OpaqueTool]:
     for i, raw in enumerate(raws):
         place = f"{path}[{i}]"
-        kind = decode(_TYPED, raw, f"{place}.").type
+        try:
+            tool = _TOOL.decode(raw)
+            kind = tool.type
+        except (msgspec.DecodeError, RecursionError):
+            kind = decode(_TYPED, raw, f"{place}.").type  # a type that we do not know may hold anything in any member
+            tool = None
         if kind not in ("", "function", "custom", "namespace"):
             yield OpaqueTool(FORMAT, bytes(raw), is_needless(kind))
             continue
-        tool = decode(_TOOL, raw, f"{place}.")
+        tool = tool or decode(_TOOL, raw, f"{place}.")
         if kind == "namespace" and tool.name:
             if namespace is not None:
                 raise blame(place, "", "a namespace inside of a namespace")
