@@ -28,7 +28,7 @@ from msgspec import Raw
 
 from arbiter._speedups import reduce
 from arbiter.errors import Garbled
-from arbiter.model import CallDelta, CallStarted, Event, ThinkingRedacted
+from arbiter.model import CallDelta, CallStarted, Event, ThinkingRedacted, ToolCall
 from arbiter.wire import chat_proofs
 from arbiter.wire.chat_parse import argument_slice
 from arbiter.wire.json import ABSENT
@@ -93,10 +93,7 @@ class _Call:
         if self.is_free:
             self._is_fed = True
             return arguments
-        arguments = arguments if self.is_fed else arguments.lstrip(BLANK)
-        said = self.span.feed(arguments)
-        if arguments[len(said) :].strip(_ENDS):
-            said = arguments  # more than a slip of the server's parser: the client should see it
+        said = _said(self.span, arguments if self.is_fed else arguments.lstrip(BLANK))
         self.digest.update(said.encode("utf-8", "surrogatepass"))
         return said
 
@@ -105,6 +102,35 @@ class _Call:
         again = _Call("", None)
         again.feed(arguments)
         return again.is_whole and again.digest.digest() == self.digest.digest()
+
+
+def _said(span: Span, arguments: str) -> str:
+    said = span.feed(arguments)
+    # What is more than a slip of the server's parser, the client should see.
+    return arguments if arguments[len(said) :].strip(_ENDS) else said
+
+
+_FEW = 64
+_SHORT = 256  # characters
+
+
+def plain_calls(slices: list[CallSlice]) -> list[ToolCall] | None:
+    """Return the calls of a whole answer where each has all that it should, as `Calls` would have them; None where that
+    has something to undo."""
+    calls: list[ToolCall] = []
+    ids: set[str] = set()
+    for one in slices:
+        id, function = one.id, one.function
+        if type(id) is not str or not id or id in ids or len(id) > _SHORT or id.isdecimal() or function is None:
+            return None
+        ids.add(id)
+        name, raw = function.name, bytes(function.arguments)
+        if type(name) is not str or not name or len(name) > _SHORT or raw[:1] != b'"':
+            return None
+        if one.custom is not None or one.extra_content is not ABSENT:
+            return None
+        calls.append(ToolCall(id, name, _said(Span(), argument_slice(function.arguments).lstrip(BLANK)) or "{}"))
+    return calls if len(calls) <= _FEW else None
 
 
 class Calls:

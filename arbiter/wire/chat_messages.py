@@ -67,7 +67,7 @@ def _ordered(messages: tuple[Message, ...], dialect: Dialect) -> list[dict[str, 
     for message in in_turns(messages):
         role = message.role
         if role == "tool":
-            result = result_of(message.content[0] if message.content else None)
+            result = result_of(message.content[0] if message.content else None)  # type: ignore[arg-type]  # it has one
             open_calls.discard(result.call_id)
             ordered.append(_build_result(result, message, held, dialect))
             continue

@@ -26,10 +26,12 @@ from arbiter.model import (
     Event,
     Failed,
     Finished,
+    Part,
     RefusalDelta,
     Started,
     Text,
     TextDelta,
+    Thinking,
     ThinkingDelta,
     ThinkingRedacted,
     Usage,
@@ -37,7 +39,7 @@ from arbiter.model import (
 )
 from arbiter.wire import chat_proofs, faults
 from arbiter.wire.chat_answer import LOGPROBS, finish_of, read_usage
-from arbiter.wire.chat_calls import Calls, CallSlice, Function
+from arbiter.wire.chat_calls import Calls, CallSlice, Function, plain_calls
 from arbiter.wire.chat_parse import REASONING
 from arbiter.wire.json import ABSENT, one_line, present
 from arbiter.wire.reading import MAX_ANSWER_VALUES, EventReader, decoded, is_said, word
@@ -319,25 +321,25 @@ def parse_answer(body: bytes) -> Answer:
 
 
 _UNSAID = (ABSENT, Raw(b"null"))
+_PLAIN = (b"", b"n", b'"')  # how reasoning begins where it is a string, or is not there
 
 
 def _plain(found: _Chunk) -> Answer | None:
-    """Return an answer of nothing but text that came to an end, as most do: all that makes the reader so long is for
-    others. None where there is anything else in it."""
+    """Return an answer of reasoning, text and calls that came to an end, as nearly all do: all that makes the reader so
+    long is for others. None where there is anything else in it, or anything to put right."""
     choice = found.choices[0] if found.choices and len(found.choices) == 1 else None
     said = choice.message if choice is not None else None
     if choice is None or said is None or choice.delta is not None or choice.index:
         return None
     text, reason = said.content, choice.finish_reason
-    if type(text) is not str or not text or type(reason) is not str or not reason or reason in _FAILED:
+    if type(reason) is not str or not reason or reason in _FAILED:
         return None
     if not (
-        (said.refusal is None or said.refusal == "")
-        and said.reasoning_content in _UNSAID
-        and said.reasoning in _UNSAID
+        (type(text) is str or text is None)
+        and (text or said.tool_calls)
+        and (said.refusal is None or said.refusal == "")
         and said.reasoning_details in _UNSAID
         and said.extra_content in _UNSAID
-        and not said.tool_calls
         and said.function_call is None
         and choice.logprobs in _UNSAID
         and choice.usage in _UNSAID
@@ -348,14 +350,28 @@ def _plain(found: _Chunk) -> Answer | None:
         and found.error in _UNSAID
     ):
         return None
+    parts: list[Part] = []
+    if not (said.reasoning_content in _UNSAID and said.reasoning in _UNSAID):
+        if not (bytes(said.reasoning_content)[:1] in _PLAIN and bytes(said.reasoning)[:1] in _PLAIN):
+            return None
+        spelling, reasoning = _reasoning(said)
+        if reasoning:
+            parts.append(Thinking(reasoning, spelling=spelling))
+    if text:
+        parts.append(Text(text))
+    if said.tool_calls:
+        calls = plain_calls(said.tool_calls)
+        if calls is None:
+            return None
+        parts += calls
     usage, counted = _of_tier(found), read_usage(present(found.usage))
     if counted is not None:
         usage = counted if usage is None else usage.merged(counted)
     return Answer(
         id=word(found.id),
         model=word(found.model),
-        parts=(Text(text),),
-        finish=finish_of(reason, has_calls=False),
+        parts=tuple(parts),
+        finish=finish_of(reason, has_calls=bool(said.tool_calls)),
         usage=usage,
     )
 

@@ -12,7 +12,7 @@ call. A signature belongs to the thought that led to the part that bears it, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
@@ -209,7 +209,7 @@ def _parse(addressed: _Addressed, found: _Request) -> Request:
 
 def _messages(found: _Request) -> tuple[Message, ...]:
     messages: list[Message] = []
-    system: object = found.system_instruction
+    system: Raw | _Content[Raw] | str | None = found.system_instruction
     if type(system) is Raw:
         raw = present(system)
         system = decode(_CONTENT, raw, "systemInstruction") if raw is not None else None
@@ -349,7 +349,7 @@ def _tools(tools: list[dict[str, Raw]] | list[_Declarations]) -> tuple[Tool | Op
         if type(tool) is _Declarations:
             found += map(_tool, tool.function_declarations or ())
             continue
-        for name, raw in tool.items():
+        for name, raw in cast(dict[str, Raw], tool).items():
             if name != "functionDeclarations":
                 found.append(OpaqueTool(FORMAT, parts.opened_tool(name, raw)))
             elif present(raw) is not None:

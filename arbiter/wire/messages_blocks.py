@@ -78,6 +78,7 @@ def block_of(part: Part) -> Any:
 
     Errors: ProtocolUnsupported where this format has no place for it.
     """
+    block: dict[str, Any]
     if type(part) is Text or type(part) is Refusal:
         if not part.text or part.text.isspace():
             return None

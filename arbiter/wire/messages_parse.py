@@ -180,10 +180,11 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
             typed = _REQUEST.decode(body)
         else:
             typed, typed.messages = sliced
-        messages, tools = _conversation(typed), [_tool(one) for one in typed.tools or ()]
-        if None in tools:
-            tools = _loose_tools(_RAWS.decode(members["tools"]))
-        return _parse(typed, messages, tools)
+        messages = _conversation(typed)
+        tools = [known for one in typed.tools or () if (known := _tool(one)) is not None]
+        if len(tools) == len(typed.tools or ()):
+            return _parse(typed, messages, tools)
+        return _parse(typed, messages, _loose_tools(_RAWS.decode(members["tools"])))
     except (msgspec.DecodeError, RecursionError, _Strange):
         loose = decode(_LOOSE_REQUEST, body)
         messages = _loose_conversation(loose)

@@ -10,7 +10,6 @@ A namespace of tools is its tools, each under the name of both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
 from typing import Any
 
 import msgspec
