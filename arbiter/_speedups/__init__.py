@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from arbiter._speedups.py import (
+        answers,
         carry,
         chain,
         eventstream,
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
         vectors,
     )
 
-__all__ = ["SIDE", "carry", "chain", "eventstream", "exchange", "h1", "nesting", "reduce", "rows", "sock", "sse",
-           "usage", "vectors"]  # fmt: skip
+__all__ = ["SIDE", "answers", "carry", "chain", "eventstream", "exchange", "h1", "nesting", "reduce", "rows", "sock",
+           "sse", "usage", "vectors"]  # fmt: skip
 
 SIDE = "py" if os.environ.get("ARBITER_PURE") == "1" else "c"
 """Which side this process runs on: "c", or "py" under `ARBITER_PURE=1`."""

@@ -35,3 +35,8 @@ def usage(side: str) -> ModuleType:
 @pytest.fixture
 def carry(side: str) -> ModuleType:
     return twin(side, "carry")
+
+
+@pytest.fixture
+def answers(side: str) -> ModuleType:
+    return twin(side, "answers")

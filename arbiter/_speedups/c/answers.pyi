@@ -1,0 +1,9 @@
+from arbiter._speedups.py.answers import SHORT_BYTES as SHORT_BYTES
+from arbiter._speedups.py.answers import Said as Said
+from arbiter._speedups.py.answers import chat as chat
+from arbiter._speedups.py.answers import gemini as gemini
+from arbiter._speedups.py.answers import is_error as is_error
+from arbiter._speedups.py.answers import messages as messages
+from arbiter._speedups.py.answers import responses as responses
+from arbiter._speedups.py.answers import text as text
+from arbiter._speedups.py.answers import word as word
