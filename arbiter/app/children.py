@@ -24,6 +24,7 @@ from granian.server.common import WORKERS_METHODS
 from granian.server.mp import WorkerProcess
 
 from arbiter.app import linux
+from arbiter.app.port import Port
 from arbiter.app.rsgi import App
 from arbiter.app.worker import Worker
 from arbiter.config.snapshot import Snapshot
@@ -121,7 +122,8 @@ def run_worker(
 
     Granian's server stops accepting at once and then waits, without limit, for what is in flight and for every
     connection with half a request on it. So SIGTERM tells our worker first, which ends what is in flight shortly
-    before `server.drain` is over, and at `server.drain` we leave, whoever is still connected.
+    before `server.drain` is over, and at `server.drain` we leave, whoever is still connected. Granian is told when
+    whoever has connected was heard (`port`).
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -146,17 +148,20 @@ def run_worker(
 
     def on_term() -> None:
         if app.drain():
-            stopping.set()
+            port.close(loop, stopping.set)
             loop.call_later(made[0].services.snapshot.server.drain_s, stopped.set)
 
     stopping.add_cb(lambda: loop.call_soon_threadsafe(stopped.set))
     make: Any = _granian.RSGIWorker  # its stub knows fewer arguments than it takes
     try:
         app.begin(loop)
+        own, shared = sock
+        holder = shared if own is None else own.build()  # only now: who connects waits for somebody who serves
+        port = Port(holder)
         loop.add_signal_handler(signal.SIGTERM, on_term)
         server = make(
             worker_id,
-            sock,
+            (None, holder),
             ipc,
             runtime_threads,
             runtime_blocking_threads,
@@ -171,7 +176,7 @@ def run_worker(
             *ssl_ctx,
             metrics,
         )
-        serve_with = getattr(server, WORKERS_METHODS[runtime_mode][(sock[0] or sock[1]).is_uds()])
+        serve_with = getattr(server, WORKERS_METHODS[runtime_mode][holder.is_uds()])
         serve_with(_new_cbscheduler(loop, app.answer, impl_asyncio=True), loop, stopping)
     except PluginFailed as error:
         _log.error(str(error))

@@ -7,10 +7,15 @@ import ctypes
 import os
 import resource
 import signal
+import socket
+import struct
 from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_SO_ATTACH_FILTER = 26
+# For the kernel's packet filter: load the byte with TCP's flags; is SYN among them? If so keep nothing, else all.
+_NO_SYN = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFF_FFFF))
 _HELD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -34,6 +39,19 @@ def die_with_parent(parent_pid: int, with_signal: int = signal.SIGKILL) -> None:
     if os.getppid() != parent_pid:
         # It died before we asked.
         os._exit(1)
+
+
+def take_no_more(listener: socket.socket) -> None:
+    """Have nobody new connect to a TCP socket that listens, whoever else has it open; who has connected is there to be
+    accepted. The others are not refused before it is closed: they hear nothing, and try again after a second.
+
+    Where the kernel does not do that, they go on to connect.
+    """
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in _NO_SYN))
+    with contextlib.suppress(OSError):
+        listener.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_NO_SYN), ctypes.addressof(code))
+        )
 
 
 def name_process(name: str) -> None:

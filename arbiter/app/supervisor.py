@@ -132,6 +132,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
         self._control_main = control
         self._run_dir = run_dir
         self._is_demo = source.demo
+        self._socket = Path(server.socket) if server.socket else None
         self._exit_code = 0
         self._stops: list[float] = []  # when we were told to
         self._look_again_at = 0.0
@@ -148,7 +149,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             "arbiter",
             address=server.bind,
             port=server.port,
-            uds=Path(server.socket) if server.socket else None,
+            uds=self._socket,
             interface=Interfaces.RSGI,
             workers=server.workers,
             blocking_threads=1,
@@ -189,6 +190,11 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             super()._init_shared_socket()
         except RuntimeError as error:  # the address was taken since we looked; a backtrace follows the first line
             raise CannotStart(f"cannot listen: {str(error).partition(chr(10))[0]}") from error
+
+    def _drop_shared_socket(self) -> None:
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)  # nobody new connects; a port of TCP is closed by the workers
+        super()._drop_shared_socket()
 
     def _spawn_workers(self, spawn_target: Any, target_loader: Any) -> None:
         for child in self._children:

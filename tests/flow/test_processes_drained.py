@@ -81,6 +81,39 @@ def test_a_drain_lets_open_requests_finish_and_takes_no_new_ones(witness: Witnes
         assert set(check_books(gateway, witness)) == {"ok"}
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_has_connected_before_the_port_closes_is_answered(tmp_path: Path, workers: int) -> None:
+    """At the moment that the gateway is told to stop some have just connected, and others try to: those are refused,
+    which any client understands, and none of the former sees its connection end without a word."""
+    body = {"model": "echo", "messages": [{"role": "user", "content": "hello"}]}
+    told: list[str] = []
+
+    async def come_and_go() -> None:
+        while True:
+            try:
+                caller = await Caller.connect(gateway.port)
+            except ConnectionRefusedError:
+                return
+            try:
+                await caller.send(request(PATH, body))
+                told.append(str((await caller.whole()).status))
+            except (OSError, EOFError) as error:
+                told.append(repr(error))
+            caller.leave()
+
+    async def main() -> None:
+        comers = [asyncio.ensure_future(come_and_go()) for _ in range(40)]
+        async with asyncio.timeout(30):
+            while len(told) < 300:
+                await asyncio.sleep(0.01)
+            os.kill(gateway.pid, signal.SIGTERM)
+            await asyncio.gather(*comers)
+        assert set(told) == {"200"}, f"{len(told) - told.count('200')} of {len(told)} were cut"
+
+    with Gateway({"providers": {"echo": {"type": "echo", "models": ["echo"]}}}, tmp_path, workers=workers) as gateway:
+        run(main)
+
+
 def test_what_outlasts_the_drain_is_ended_properly(witness: Witness, tmp_path: Path) -> None:
     """Two seconds before the limit a stream gets its error event and no clean end; who still waits gets a 503."""
 
