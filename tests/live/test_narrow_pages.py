@@ -31,7 +31,7 @@ PAGES = (
     "cost", "cost?by=day", "cost?by=session", "cost?by=colour", "cache", "cache?by=session",
 )  # fmt: skip
 BESIDE = """[...document.querySelectorAll('body *')]
-  .filter((one) => !one.closest('.hidden, .skip, .scroll table, #list table'))
+  .filter((one) => !one.closest('.hidden, .skip, .scroll table, thead'))
   .filter((one) => one.getBoundingClientRect().width && one.getBoundingClientRect().right > innerWidth + 0.5)
   .map((one) => one.outerHTML.slice(0, 120))"""
 
@@ -63,5 +63,5 @@ def test_nothing_stands_beside_a_narrow_screen(tmp_path: Path) -> None:
             # Each view is there to be touched, and a table that is wider than the screen moves by itself.
             assert page.js("document.querySelectorAll('.top nav a').length") == 5
             wide = "[...document.querySelectorAll('table')].every((one) => one.scrollWidth <= innerWidth"
-            assert page.js(f"{wide} || one.closest('.scroll, #list') !== null)"), path
+            assert page.js(f"{wide} || one.closest('.scroll') !== null)"), path
     store.close()
