@@ -81,6 +81,8 @@ async def serve(call: Call, out: ClientEnd) -> None:
         await _answer(call, out, book)
         row.outcome = "ok"
     except ArbiterError as error:
+        if isinstance(error, InternalError):  # who made it logged the bug, and did not know whose request it was
+            _log.error("a request failed inside the gateway", trace_id=row.trace_id, error=error)
         _note(call, error)
         await _tell(call, out, error)
     except asyncio.CancelledError:
@@ -181,7 +183,7 @@ async def _answer(call: Call, out: ClientEnd, book: Book) -> None:
     finally:
         presence.close()
         if plan.claims and caller.login is not None and not (book.has_sent or plan.is_auto):
-            logins.disclaimed(caller.login, services.around.state)
+            logins.unsent(caller.login, services.around.state)
 
 
 def _opened(call: Call, body: bytes) -> native.Opened:

@@ -25,7 +25,10 @@ HOME_S = 30 * 86400.0
 
 CLAIM_S = 600.0
 """For how long it is one origin's that was sent it and has not answered yet: as long as an answer may take."""
-_CLAIM = "claim"
+_CLAIM, _SHARED = "claim", "claim of several"
+"""What stands for the account until then: one request relies on it, or others besides, which may have been sent when
+the first one was not."""
+_CLAIMS = (_CLAIM, _SHARED)
 
 _KNOWN = 256
 _known: dict[tuple[int, bytes], tuple[Rung, Rung]] = {}  # agents ask the same with the same login, again and again
@@ -45,7 +48,8 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
     rungs: list[Rung] = []
     fault: ArbiterError | None = None
     passed: dict[str, None] = {}
-    home, claims = _home(caller.login, state), False
+    known, claims = _known_of(caller.login, state), False
+    home = known.model if known is not None else None
     for rung in plan.rungs:
         if not rung.provider.takes_logins:
             found = _fault_of_ours(rung.provider, caller, asked)
@@ -58,6 +62,8 @@ def admitted(plan: Plan, caller: Caller, asked: str, state: State) -> Plan:
                 known = state.claim(caller.login.mark, _of(rung.provider, _CLAIM), CLAIM_S)
                 claims, home = known is None, known.model if known is not None else None
                 found = _fault(rung, caller.login, asked, home)
+            if found is None and caller.login is not None and known is not None and known.account in _CLAIMS:
+                state.remember([caller.login.mark], _of(rung.provider, _SHARED), CLAIM_S)
         if found is None and caller.login is not None:
             home = origin(rung.provider)
             rungs.append(_with_login(rung, caller.login))
@@ -81,15 +87,24 @@ def accounts(provider: Provider, login: Login | None) -> tuple[Account, ...]:
 def accepted(login: Login, provider: Provider, state: State) -> None:
     """`provider` took it: from now on it is that origin's."""
     (known,) = state.origins([login.mark])
-    if known is None or known.account == _CLAIM:
+    if known is None or known.account in _CLAIMS:
         state.remember([login.mark], _of(provider, login.label), HOME_S)
 
 
+def unsent(login: Login, state: State) -> None:
+    """Whoever was to be sent it first was not. It stays theirs where another request meant for them relies on that."""
+    _free(login, state, (_CLAIM,))
+
+
 def disclaimed(login: Login, state: State) -> None:
-    """Whoever was to be sent it first was not, or says that it is none of theirs."""
+    """Whoever was sent it says that it is none of theirs, and had not accepted it."""
+    _free(login, state, _CLAIMS)
+
+
+def _free(login: Login, state: State, claims: tuple[str, ...]) -> None:
     (known,) = state.origins([login.mark])
-    if known is not None and known.account == _CLAIM:
-        state.forget(login.mark)
+    if known is not None and known.account in claims:
+        state.forget(login.mark, known)  # that very claim: another worker's request may have been accepted meanwhile
 
 
 def _of(provider: Provider, account: str) -> Origin:
@@ -102,11 +117,12 @@ def origin(provider: Provider) -> str:
     return f"unix:{end.uds}" if end.uds is not None else f"{end.scheme}://{end.host}:{end.port}"
 
 
-def _home(login: Login | None, state: State) -> str | None:
+def _known_of(login: Login | None, state: State) -> Origin | None:
+    """Whose a login is, or is claimed to be."""
     if login is None:
         return None
     (known,) = state.origins([login.mark])
-    return known.model if known is not None else None
+    return known
 
 
 def _fault_of_ours(provider: Provider, caller: Caller, asked: str) -> ArbiterError | None:

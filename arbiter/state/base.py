@@ -158,8 +158,9 @@ class State(Protocol):
     def origins(self, marks: Sequence[bytes]) -> list[Origin | None]:
         """Who made each of these, None where nobody remembers."""
 
-    def forget(self, mark: bytes) -> bool:
-        """Forget one artefact. Whether it was remembered: of several who ask, one hears so."""
+    def forget(self, mark: bytes, origin: Origin | None = None) -> bool:
+        """Forget one artefact, with `origin` only while it is that one's. Whether it was remembered: of several who
+        ask, one hears so."""
 
     def share(self, worker: str, busy: Mapping[str, int], samples: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         """Tell the others how many requests of each target this worker has under way, and what it newly measured: per

@@ -271,10 +271,12 @@ class LmdbState:
             found = [txn.get(mark, db=self._artefacts) for mark in marks]
         return [records.read_origin(raw, now_ms) for raw in found]
 
-    def forget(self, mark: bytes) -> bool:
+    def forget(self, mark: bytes, origin: Origin | None = None) -> bool:
         if self.origins([mark]) == [None]:
             return False
         with self._env.begin() as txn:
+            if origin is not None and records.read_origin(txn.get(mark, db=self._artefacts), self._now_ms()) != origin:
+                return False
             return bool(txn.delete(mark, db=self._artefacts))
 
     # --- counters and measures ----------------------------------------------------------------------------------------

@@ -147,9 +147,12 @@ class Memory:
             self.remember([mark], origin, ttl_s)
         return known
 
-    def forget(self, mark: bytes) -> bool:
-        record = self.artefacts.pop(mark, None)
-        return record is not None and record.expires_ms > self._now_ms()
+    def forget(self, mark: bytes, origin: Origin | None = None) -> bool:
+        record = self.artefacts.get(mark)
+        if record is None or (origin is not None and record.value != origin):
+            return False
+        del self.artefacts[mark]
+        return record.expires_ms > self._now_ms()
 
     def share(self, worker: str, busy: Mapping[str, int], samples: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         self._busy[worker] = (self._monotonic(), dict(busy))

@@ -281,9 +281,9 @@ class Shared:
             found = [own or other for own, other in zip(found, kept, strict=True)]
         return found
 
-    def forget(self, mark: bytes) -> bool:
-        found = self._ask(lambda state: state.forget(mark))
-        return found or (self._left is not None and self._ask_left(lambda left: left.forget(mark), False))
+    def forget(self, mark: bytes, origin: Origin | None = None) -> bool:
+        found = self._ask(lambda state: state.forget(mark, origin))
+        return found or (self._left is not None and self._ask_left(lambda left: left.forget(mark, origin), False))
 
     def share(self, worker: str, busy: Mapping[str, int], samples: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         self._ask(lambda state: state.share(worker, busy, samples))

@@ -78,6 +78,42 @@ def test_two_first_requests_go_to_one_place():
         logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state)
 
 
+def test_a_claim_that_another_request_relies_on_outlives_who_made_it():
+    """The first was not sent after all. The second is on its way to the same place: a third must not show the login to
+    another. Whose it is told to be none of, or who accepted it, decides as ever."""
+    state = Memory()
+    assert logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).claims
+    assert not logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).claims
+    logins.unsent(LOGIN, state)
+    with pytest.raises(Forbidden, match=r"this login is for https://a\.test:443"):
+        logins.admitted(plan(taker("b", "else.test")), ANN, native.MESSAGES, state)
+    logins.disclaimed(LOGIN, state)
+    assert logins.admitted(plan(taker("b", "else.test")), ANN, native.MESSAGES, state).claims
+    logins.unsent(LOGIN, state)
+    assert logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).claims, "nobody has seen it"
+    logins.accepted(LOGIN, taker("a"), state)
+    assert logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).rungs
+    logins.disclaimed(LOGIN, state)
+    logins.unsent(LOGIN, state)
+    with pytest.raises(Forbidden):
+        logins.admitted(plan(taker("b", "else.test")), ANN, native.MESSAGES, state)
+
+
+def test_a_claim_is_freed_as_it_was_seen_and_not_what_came_after_it():
+    """Between the look and the deed another worker's request is accepted: that stays."""
+
+    class Overtaken(Memory):
+        def forget(self, mark, origin=None):
+            logins.accepted(LOGIN, taker("a"), self)
+            return super().forget(mark, origin)
+
+    state = Overtaken()
+    assert logins.admitted(plan(taker("a")), ANN, native.MESSAGES, state).claims
+    logins.disclaimed(LOGIN, state)
+    with pytest.raises(Forbidden):
+        logins.admitted(plan(taker("b", "else.test")), ANN, native.MESSAGES, state)
+
+
 def test_without_a_login_the_others_are_asked_and_else_nobody():
     found = logins.admitted(plan(taker("a"), OURS), ANYONE, native.MESSAGES, Memory())
     assert [rung.provider.name for rung in found.rungs] == ["ours"]

@@ -319,6 +319,17 @@ def test_of_several_who_claim_an_artefact_all_hear_of_the_first(state, time):
     assert state.claim(mark, first, 60) == second
 
 
+def test_what_is_another_ones_by_now_is_not_forgotten(state):
+    """Who frees what it saw must not free what came in its place."""
+    mark, seen, now = b"l" * 16, Origin("a", "claim", "https://a"), Origin("a", "ann", "https://a")
+    state.remember([mark], seen, 60)
+    assert not state.forget(mark, now) and state.origins([mark]) == [seen]
+    state.remember([mark], now, 60)
+    assert not state.forget(mark, seen) and state.origins([mark]) == [now]
+    assert state.forget(mark, now) and state.origins([mark]) == [None]
+    assert not state.forget(mark, now)
+
+
 def test_an_artefact_is_known_by_who_made_it(state, time):
     mine, other = Origin("anthropic", "work", "claude"), Origin("openai", "", "gpt")
     marks = [bytes([number]) * 16 for number in range(4)]
