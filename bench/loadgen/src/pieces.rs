@@ -242,6 +242,11 @@ impl Pieces {
         KINDS.iter().try_for_each(|of| self.complete(*of))
     }
 
+    /// Whether it is known to the letter what has to come.
+    pub fn exact(&self) -> bool {
+        self.exact
+    }
+
     /// Whether `name` may be that of the function called.
     pub fn may_call(&self, name: &[u8]) -> bool {
         !self.exact || name == FUNCTION
@@ -255,12 +260,8 @@ impl Pieces {
         Ok(())
     }
 
-    pub fn wants_arguments(&self) -> Option<bool> {
-        if self.exact {
-            Some(self.script.arguments > 0)
-        } else {
-            None
-        }
+    pub fn wants(&self, of: Of) -> bool {
+        of.count(&self.script) > 0
     }
 }
 

@@ -221,8 +221,9 @@ mod tests {
     }
 
     const KIND: &str = "Content-Type: Application/JSON; charset=utf-8\r\n";
-    const GOOD: &str = "{\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"mark=00000001 the end.\"},\
-         \"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":60,\"prompt_tokens\":250}}";
+    const GOOD: &str =
+        "{\"id\":\"c\",\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"mark=00000001 the end.\"},\
+         \"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":60,\"prompt_tokens\":250,\"total_tokens\":310}}";
 
     #[test]
     fn any_cut_gives_the_same_answer() {

@@ -3,7 +3,7 @@
 use super::{garbled, misplaced, number, put, told_error, Answer, Counts, Part, Seen, Stream, Unary, PROMPT_TOKENS};
 use crate::fault::{Fault, Kind};
 use crate::json::{Bad, Scan};
-use crate::pieces::{write_answer_text, write_piece, Of};
+use crate::pieces::{write_answer_text, write_piece, Of, FUNCTION};
 use crate::script::Script;
 
 pub fn sections(script: &Script) -> Vec<(Part, u32)> {
@@ -104,6 +104,12 @@ struct Chunk<'a> {
     reasoning: Option<&'a [u8]>,
     arguments: Option<&'a [u8]>,
     call: bool,
+    choice: bool,
+    /// Of the choice and of the call.
+    index: Option<u64>,
+    call_index: Option<u64>,
+    call_id: Option<&'a [u8]>,
+    id: Option<&'a [u8]>,
     details: bool,
     finish: Option<&'a [u8]>,
     function: Option<&'a [u8]>,
@@ -116,12 +122,17 @@ fn read(data: &[u8]) -> Result<Chunk<'_>, Bad> {
     let mut scan = Scan::new(data);
     scan.object(|top, key| match key {
         b"choices" => top.array(|choices| {
+            found.choice = true;
             choices.object(|choice, key| match key {
                 b"delta" | b"message" if choice.is_object() => {
                     choice.object(|delta, key| delta_member(&mut found, delta, key))
                 }
                 b"finish_reason" => {
                     found.finish = choice.text()?;
+                    Ok(())
+                }
+                b"index" => {
+                    found.index = choice.number()?;
                     Ok(())
                 }
                 _ => choice.skip(),
@@ -133,10 +144,15 @@ fn read(data: &[u8]) -> Result<Chunk<'_>, Bad> {
                 match key {
                     b"completion_tokens" => counts.answer = usage.number()?,
                     b"prompt_tokens" => counts.prompt = usage.number()?,
+                    b"total_tokens" => counts.total = usage.number()?,
                     _ => return usage.skip(),
                 }
                 Ok(())
             })
+        }
+        b"id" => {
+            found.id = top.text()?;
+            Ok(())
         }
         b"error" => {
             found.error = true;
@@ -172,6 +188,14 @@ fn delta_member<'a>(found: &mut Chunk<'a>, delta: &mut Scan<'a>, key: &[u8]) -> 
                         }
                         Ok(())
                     }),
+                    b"index" => {
+                        found.call_index = call.number()?;
+                        Ok(())
+                    }
+                    b"id" => {
+                        found.call_id = call.text()?;
+                        Ok(())
+                    }
                     _ => call.skip(),
                 })
             });
@@ -197,6 +221,23 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
     if chunk.error {
         return Err(told_error(data));
     }
+    s.is_of(chunk.id, data)?;
+    s.started |= chunk.role;
+    if chunk.choice {
+        s.at(chunk.index, 0, data)?;
+        if s.pieces.exact() && !s.started {
+            return Err(Fault::new(Kind::Content, "no role before it", data));
+        }
+    }
+    if chunk.call {
+        s.at(chunk.call_index, 0, data)?;
+        s.calls(chunk.function, data)?;
+        // Later slices of a call need not say again which it is.
+        if s.call_id.is_empty() || chunk.call_id.map_or(false, |id| !id.is_empty()) {
+            let known = Some(FUNCTION).filter(|_| !s.call_id.is_empty());
+            s.is_call(chunk.function.or(known), chunk.call_id, data)?;
+        }
+    }
     let mut seen = Seen::Other;
     for (of, raw) in [(Of::Reasoning, chunk.reasoning), (Of::Text, chunk.text), (Of::Arguments, chunk.arguments)] {
         if let Some(raw) = raw.filter(|raw| !raw.is_empty()) {
@@ -209,7 +250,6 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
     if let Some(counts) = chunk.counts {
         s.count(counts, data)?;
     }
-    s.calls(chunk.function, data)?;
     let says_something = seen == Seen::Delta
         || chunk.finish.is_some()
         || chunk.counts.is_some()
@@ -225,5 +265,5 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
 pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
     let found = read(data)?;
     let reason = found.finish.filter(|_| found.role);
-    Ok(Unary { text: found.text, counts: found.counts.unwrap_or_default(), reason })
+    Ok(Unary { id: found.id, text: found.text, counts: found.counts.unwrap_or_default(), reason })
 }

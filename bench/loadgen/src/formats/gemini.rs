@@ -75,6 +75,9 @@ struct Event<'a> {
     finish: Option<&'a [u8]>,
     counts: Counts,
     function: Option<&'a [u8]>,
+    call: bool,
+    id: Option<&'a [u8]>,
+    index: Option<u64>,
     role: bool,
     error: bool,
 }
@@ -97,6 +100,10 @@ fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
                     found.finish = candidate.text()?;
                     Ok(())
                 }
+                b"index" => {
+                    found.index = candidate.number()?;
+                    Ok(())
+                }
                 _ => candidate.skip(),
             })
         }),
@@ -107,10 +114,15 @@ fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
                     found.counts.answer = Some(found.counts.answer.unwrap_or(0).saturating_add(more));
                 }
                 b"promptTokenCount" => found.counts.prompt = usage.number()?,
+                b"totalTokenCount" => found.counts.total = usage.number()?,
                 _ => return usage.skip(),
             }
             Ok(())
         }),
+        b"responseId" => {
+            found.id = top.text()?;
+            Ok(())
+        }
         b"error" => {
             found.error = true;
             top.skip()
@@ -128,6 +140,7 @@ fn read_part<'a>(found: &mut Event<'a>, part: &mut Scan<'a>) -> Result<(), Bad> 
             b"text" => text = member.text()?,
             b"thought" => thought = member.is_true()?,
             b"functionCall" => {
+                found.call = true;
                 return member.object(|call, key| match key {
                     b"args" => call.object(|args, key| {
                         if key == b"text" {
@@ -141,7 +154,7 @@ fn read_part<'a>(found: &mut Event<'a>, part: &mut Scan<'a>) -> Result<(), Bad> 
                         Ok(())
                     }
                     _ => call.skip(),
-                })
+                });
             }
             _ => return member.skip(),
         }
@@ -158,6 +171,11 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
     if event.error {
         return Err(told_error(data));
     }
+    // Neither need be said; the first candidate is meant then.
+    if event.id.is_some() {
+        s.is_of(event.id, data)?;
+    }
+    s.at(event.index.or(Some(0)), 0, data)?;
     let mut seen = Seen::Other;
     for (thought, text) in &event.texts {
         seen = s.take(if *thought { Of::Reasoning } else { Of::Text }, text)?;
@@ -165,6 +183,9 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
     if let Some(arguments) = event.arguments {
         s.pieces.take_whole(Of::Arguments, arguments)?;
         seen = Seen::Delta;
+    }
+    if event.call && s.pieces.exact() && event.function.is_none() {
+        return Err(misplaced(data));
     }
     s.calls(event.function, data)?;
     if let Some(reason) = event.finish {
@@ -180,5 +201,5 @@ pub fn check(s: &mut Stream, data: &[u8]) -> Result<Seen, Fault> {
 pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
     let found = read(data)?;
     let text = found.texts.first().map(|(_, text)| *text);
-    Ok(Unary { text, counts: found.counts, reason: found.finish.filter(|_| found.role) })
+    Ok(Unary { id: found.id, text, counts: found.counts, reason: found.finish.filter(|_| found.role) })
 }

@@ -109,6 +109,8 @@ struct Event<'a> {
     stop_reason: Option<&'a [u8]>,
     counts: Counts,
     function: Option<&'a [u8]>,
+    /// Of the message or of a block.
+    id: Option<&'a [u8]>,
     role: bool,
 }
 
@@ -151,6 +153,8 @@ fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
             match key {
                 b"type" => found.block = block.string()?,
                 b"name" => found.function = block.text()?,
+                b"id" => found.id = block.text()?,
+                b"text" | b"thinking" => found.text = block.text()?,
                 _ => return block.skip(),
             }
             Ok(())
@@ -158,6 +162,7 @@ fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
         b"message" => top.object(|message, key| {
             match key {
                 b"role" => found.role = message.string()? == b"assistant",
+                b"id" => found.id = message.text()?,
                 b"usage" if message.is_object() => return count(&mut found.counts, message),
                 _ => return message.skip(),
             }
@@ -180,10 +185,12 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
         b"error" => return Err(told_error(data)),
         b"message_start" if !s.started && event.role => {
             s.started = true;
+            s.is_of(event.id, data)?;
             s.prompt = event.counts.prompt;
         }
         _ if !s.started => return Err(misplaced(data)),
-        b"content_block_start" if s.open.is_none() && !s.finished && event.index == Some(s.next) => {
+        b"content_block_start" if s.open.is_none() && !s.finished && event.index == Some(s.blocks) => {
+            s.opens_empty(event.text, data)?;
             s.open = Some(match event.block {
                 b"text" => Of::Text,
                 // Of reasoning that may not be read, there are no deltas.
@@ -191,9 +198,11 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
                 b"tool_use" => Of::Arguments,
                 _ => return Err(misplaced(data)),
             });
-            s.calls(event.function, data)?;
+            if s.open == Some(Of::Arguments) {
+                s.is_call(event.function, event.id, data)?;
+            }
         }
-        b"content_block_delta" if event.index == Some(s.next) => {
+        b"content_block_delta" if event.index == Some(s.blocks) => {
             let of = match event.delta {
                 b"text_delta" => Of::Text,
                 b"thinking_delta" => Of::Reasoning,
@@ -206,10 +215,10 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
             }
             return s.take(of, event.text.ok_or_else(|| misplaced(data))?);
         }
-        b"content_block_stop" if event.index == Some(s.next) => {
+        b"content_block_stop" if event.index == Some(s.blocks) => {
             let of = s.open.take().ok_or_else(|| misplaced(data))?;
             s.pieces.complete(of)?;
-            s.next += 1;
+            s.blocks += 1;
         }
         b"message_delta" if s.open.is_none() => {
             let reason = event.stop_reason.ok_or_else(|| misplaced(data))?;
@@ -226,7 +235,7 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
 }
 
 pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
-    let mut found = Unary { text: None, counts: Counts::default(), reason: None };
+    let mut found = Unary::default();
     let (mut is_message, mut role) = (false, false);
     let mut scan = Scan::new(data);
     scan.object(|top, key| {
@@ -234,6 +243,7 @@ pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
             b"type" => is_message = top.string()? == b"message",
             b"role" => role = top.string()? == b"assistant",
             b"stop_reason" => found.reason = top.text()?,
+            b"id" => found.id = top.text()?,
             b"content" => {
                 return top.array(|content| {
                     content.object(|block, key| {

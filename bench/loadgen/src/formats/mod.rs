@@ -199,7 +199,13 @@ pub struct Stream {
     done: bool,
     /// The block whose deltas may come.
     open: Option<Of>,
-    /// Blocks so far, or the number of the next event.
+    /// How many blocks are over.
+    blocks: u64,
+    /// Whose answer it is, which blocks have begun, and which call is made: said once, it stays so.
+    id: Vec<u8>,
+    block_ids: Vec<Vec<u8>>,
+    call_id: Vec<u8>,
+    /// The number of the next event.
     next: u64,
     /// The prompt's tokens, as the beginning has them.
     prompt: Option<u64>,
@@ -215,6 +221,10 @@ impl Stream {
             counted: false,
             done: false,
             open: None,
+            blocks: 0,
+            id: Vec::new(),
+            block_ids: Vec::new(),
+            call_id: Vec::new(),
             next: 0,
             prompt: None,
         }
@@ -254,8 +264,8 @@ impl Stream {
     /// says of an answer that is whole and of one that calls a tool.
     fn finish(&mut self, reason: &[u8], wanted: [&[u8]; 2], data: &[u8]) -> Result<(), Fault> {
         self.pieces.all_complete()?;
-        let right = self.pieces.wants_arguments().map_or(true, |calls| reason == wanted[usize::from(calls)]);
-        if self.finished || !right {
+        let right = reason == wanted[usize::from(self.pieces.wants(Of::Arguments))];
+        if self.finished || (self.pieces.exact() && !right) {
             return Err(Fault::new(Kind::Content, "finish", data));
         }
         self.finished = true;
@@ -268,8 +278,45 @@ impl Stream {
         }
         self.counted = true;
         self.pieces.counted(counts.answer)?;
-        if self.pieces.wants_arguments().is_some() {
+        if self.pieces.exact() {
             counts.see_prompt()?;
+            counts.see_total(self.format)?;
+        }
+        Ok(())
+    }
+
+    /// Where something stands among its like, which is told apart by that.
+    fn at(&self, place: Option<u64>, wanted: u64, data: &[u8]) -> Result<(), Fault> {
+        if self.pieces.exact() && place != Some(wanted) {
+            return Err(Fault::new(Kind::Content, "another index", data));
+        }
+        Ok(())
+    }
+
+    /// Whose answer this event is part of.
+    fn is_of(&mut self, id: Option<&[u8]>, data: &[u8]) -> Result<(), Fault> {
+        if !self.pieces.exact() || stays(&mut self.id, id) {
+            return Ok(());
+        }
+        Err(match id {
+            Some(id) if !id.is_empty() => Fault::new(Kind::Mixed, "another answer's identifier", data),
+            _ => Fault::new(Kind::Content, "no identifier", data),
+        })
+    }
+
+    /// A call, by its name and by what its result will be sent for.
+    fn is_call(&mut self, name: Option<&[u8]>, id: Option<&[u8]>, data: &[u8]) -> Result<(), Fault> {
+        self.calls(name, data)?;
+        if self.pieces.exact() && (name.is_none() || !stays(&mut self.call_id, id)) {
+            return Err(Fault::new(Kind::Content, "a call without its name or identifier", data));
+        }
+        Ok(())
+    }
+
+    /// A block is opened: a client adds the deltas to what it holds already.
+    fn opens_empty(&self, text: Option<&[u8]>, data: &[u8]) -> Result<(), Fault> {
+        if self.pieces.exact() && text.map_or(false, |text| !text.is_empty()) {
+            return Err(Fault::new(Kind::Content, "text before the first delta", data));
         }
         Ok(())
     }
@@ -283,11 +330,21 @@ impl Stream {
     }
 }
 
-/// How many tokens an answer says that there were, all of the prompt's and all of its own.
+/// Whether this is an identifier, and the one that was said first.
+fn stays(known: &mut Vec<u8>, said: Option<&[u8]>) -> bool {
+    let said = said.unwrap_or_default();
+    if known.is_empty() {
+        known.extend_from_slice(said);
+    }
+    !said.is_empty() && known[..] == *said
+}
+
+/// How many tokens an answer says that there were, all of the prompt's, all of its own, and together.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
     pub prompt: Option<u64>,
     pub answer: Option<u64>,
+    pub total: Option<u64>,
 }
 
 impl Counts {
@@ -297,6 +354,15 @@ impl Counts {
                 Kind::Usage,
                 format!("{:?} tokens of the prompt, not {PROMPT_TOKENS}", self.prompt),
             ));
+        }
+        Ok(())
+    }
+
+    /// Messages says none.
+    fn see_total(&self, format: Format) -> Result<(), Fault> {
+        let sum = self.prompt.unwrap_or(0).saturating_add(self.answer.unwrap_or(0));
+        if format != Format::Messages && self.total != Some(sum) {
+            return Err(Fault::say(Kind::Usage, format!("{:?} tokens in all, not {sum}", self.total)));
         }
         Ok(())
     }
@@ -311,7 +377,9 @@ impl Counts {
 }
 
 /// An answer that is no stream.
+#[derive(Default)]
 pub struct Unary<'a> {
+    pub id: Option<&'a [u8]>,
     pub text: Option<&'a [u8]>,
     pub counts: Counts,
     /// Why it ended; nothing where it has not.
@@ -344,6 +412,11 @@ pub fn check_unary(format: Format, data: &[u8], mark: &Mark, exact: bool) -> Res
             return Err(Fault::new(Kind::Usage, "not 60 tokens", data));
         }
         answer.counts.see_prompt()?;
+        answer.counts.see_total(format)?;
+        // Gemini's may go without.
+        if format != Format::Gemini && answer.id.unwrap_or_default().is_empty() {
+            return Err(Fault::new(Kind::Content, "an answer without its identifier", data));
+        }
     }
     Ok(())
 }

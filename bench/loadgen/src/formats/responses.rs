@@ -229,6 +229,12 @@ struct Event<'a> {
     kind: &'a [u8],
     number: Option<u64>,
     item: Item<'a>,
+    item_id: Option<&'a [u8]>,
+    /// Of the item among its answer's, and of the part among its item's.
+    output_index: Option<u64>,
+    part_index: Option<u64>,
+    /// Of the response.
+    id: Option<&'a [u8]>,
     delta: Option<&'a [u8]>,
     whole: Option<&'a [u8]>,
     status: &'a [u8],
@@ -241,6 +247,8 @@ struct Event<'a> {
 #[derive(Default)]
 struct Item<'a> {
     kind: &'a [u8],
+    id: Option<&'a [u8]>,
+    call_id: Option<&'a [u8]>,
     text: Option<&'a [u8]>,
     function: Option<&'a [u8]>,
 }
@@ -261,6 +269,8 @@ fn read_item<'a>(item: &mut Scan<'a>) -> Result<Item<'a>, Bad> {
     item.object(|item, key| {
         match key {
             b"type" => found.kind = item.string()?,
+            b"id" => found.id = item.text()?,
+            b"call_id" => found.call_id = item.text()?,
             b"name" => found.function = item.text()?,
             b"arguments" => found.text = item.text()?,
             b"content" | b"summary" if item.is_array() => {
@@ -295,6 +305,7 @@ fn count(counts: &mut Counts, usage: &mut Scan<'_>) -> Result<(), Bad> {
         match key {
             b"output_tokens" => counts.answer = usage.number()?,
             b"input_tokens" => counts.prompt = usage.number()?,
+            b"total_tokens" => counts.total = usage.number()?,
             _ => return usage.skip(),
         }
         Ok(())
@@ -312,10 +323,17 @@ fn read(data: &[u8]) -> Result<Event<'_>, Bad> {
             b"text" | b"arguments" => found.whole = top.text()?,
             b"part" if top.is_object() => found.whole = read_text(top)?,
             b"item" => found.item = read_item(top)?,
+            b"item_id" => found.item_id = top.text()?,
+            b"output_index" => found.output_index = top.number()?,
+            b"content_index" | b"summary_index" => found.part_index = top.number()?,
             b"response" => {
                 return top.object(|response, key| match key {
                     b"status" => {
                         found.status = response.string()?;
+                        Ok(())
+                    }
+                    b"id" => {
+                        found.id = response.text()?;
                         Ok(())
                     }
                     b"output" if response.is_array() => response.array(|output| {
@@ -355,16 +373,23 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
     if name == b"response.output_text.delta" && s.open == Some(Of::Text) {
         // Before its number is looked at: text that is missing is told as that.
         let seen = s.take(Of::Text, event.delta.ok_or_else(|| misplaced(data))?)?;
-        return in_turn(s, &event, data).map(|()| seen);
+        in_turn(s, &event, data)?;
+        return in_place(s, &event, data).map(|()| seen);
     }
     in_turn(s, &event, data)?;
+    if name != b"response.output_item.added" {
+        in_place(s, &event, data)?;
+    }
     match name {
         b"response.created" if !s.started => s.started = true,
         _ if !s.started => return Err(misplaced(data)),
         b"response.in_progress" | b"response.queued" if s.open.is_none() && !s.pieces.any() => {}
         b"response.output_item.added" if s.open.is_none() => {
             s.open = Some(event.item.of().ok_or_else(|| misplaced(data))?);
-            s.calls(event.item.function, data)?;
+            s.block_ids.push(event.item.id.unwrap_or_default().to_vec());
+            s.at(event.output_index, s.blocks, data)?;
+            s.opens_empty(event.item.text, data)?;
+            is_block(s, s.blocks, &event.item, data)?;
         }
         b"response.output_item.done" => {
             let of = s.open.take().ok_or_else(|| misplaced(data))?;
@@ -372,18 +397,23 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
                 return Err(misplaced(data));
             }
             s.pieces.complete(of)?;
-            whole(s, &event.item, data)?;
+            whole(s, s.blocks, &event.item, data)?;
+            s.blocks += 1;
         }
         b"response.completed" if s.open.is_none() && event.status == b"completed" => {
             s.finish(b"", [b""; 2], data)?;
-            event.items.iter().try_for_each(|item| whole(s, item, data))?;
+            if s.pieces.exact() && event.items.len() != s.block_ids.len() {
+                return Err(Fault::new(Kind::Content, "not the items that came", data));
+            }
+            (0..).zip(&event.items).try_for_each(|(at, item)| whole(s, at, item, data))?;
             s.count(event.counts, data)?;
             s.done = true;
         }
-        b"response.content_part.added" | b"response.reasoning_summary_part.added" if s.open.is_some() => {}
+        b"response.content_part.added" | b"response.reasoning_summary_part.added" if s.open.is_some() => {
+            s.opens_empty(event.whole, data)?;
+        }
         b"response.content_part.done" | b"response.reasoning_summary_part.done" if s.open.is_some() => {
-            let item = Item { kind: b"", text: event.whole, function: None };
-            is_whole(s, s.open.unwrap_or(Of::Text), &item, data)?;
+            is_whole(s, s.open.unwrap_or(Of::Text), event.whole, data)?;
         }
         b"response.reasoning_summary_text.delta"
         | b"response.reasoning_text.delta"
@@ -409,18 +439,55 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
     Ok(Seen::Other)
 }
 
-/// An item that is over has all of its text, and calls who is to be called.
-fn whole(s: &Stream, item: &Item<'_>, data: &[u8]) -> Result<(), Fault> {
-    s.calls(item.function, data)?;
+/// An item that is over is the one that began as this block, and has all of its text.
+fn whole(s: &mut Stream, block: u64, item: &Item<'_>, data: &[u8]) -> Result<(), Fault> {
+    is_block(s, block, item, data)?;
     match item.of() {
-        Some(of) => is_whole(s, of, item, data),
+        Some(of) => is_whole(s, of, item.text, data),
+        None if s.pieces.exact() => Err(misplaced(data)),
         None => Ok(()),
     }
 }
 
-fn is_whole(s: &Stream, of: Of, item: &Item<'_>, data: &[u8]) -> Result<(), Fault> {
+/// An item goes by the same name whenever it is spoken of, and calls who is to be called.
+fn is_block(s: &mut Stream, block: u64, item: &Item<'_>, data: &[u8]) -> Result<(), Fault> {
+    named(s, block, item.id, data)?;
+    if item.of() == Some(Of::Arguments) {
+        s.is_call(item.function, item.call_id, data)?;
+    }
+    Ok(())
+}
+
+fn named(s: &Stream, block: u64, id: Option<&[u8]>, data: &[u8]) -> Result<(), Fault> {
+    let known = s.block_ids.get(block as usize).map(|id| &id[..]).filter(|id| !id.is_empty());
+    if s.pieces.exact() && (known.is_none() || id != known) {
+        return Err(Fault::new(Kind::Content, "another item's identifier, or none", data));
+    }
+    Ok(())
+}
+
+/// An event names the answer, or the item and the part, that it is of.
+fn in_place(s: &mut Stream, event: &Event<'_>, data: &[u8]) -> Result<(), Fault> {
+    match event.kind {
+        b"response.created" | b"response.queued" | b"response.in_progress" | b"response.completed" => {
+            return s.is_of(event.id, data);
+        }
+        b"response.output_item.done" => {}
+        b"response.function_call_arguments.delta" | b"response.function_call_arguments.done" => {
+            named(s, s.blocks, event.item_id, data)?;
+        }
+        _ => {
+            named(s, s.blocks, event.item_id, data)?;
+            s.at(event.part_index, 0, data)?;
+        }
+    }
+    s.at(event.output_index, s.blocks, data)
+}
+
+fn is_whole(s: &Stream, of: Of, text: Option<&[u8]>, data: &[u8]) -> Result<(), Fault> {
     // Reasoning may be for nobody to read, and an answer of nothing has no text.
-    if item.text.map_or(true, |text| s.pieces.is_whole(of, text)) {
+    let may_lack = !s.pieces.exact() || of == Of::Reasoning || !s.pieces.wants(of);
+    if text.map_or(may_lack, |text| s.pieces.is_whole(of, text)) {
         return Ok(());
     }
     Err(Fault::new(Kind::Content, "not the whole text", data))
@@ -435,11 +502,15 @@ fn in_turn(s: &mut Stream, event: &Event<'_>, data: &[u8]) -> Result<(), Fault> 
 }
 
 pub fn read_unary(data: &[u8]) -> Result<Unary<'_>, Bad> {
-    let mut found = Unary { text: None, counts: Counts::default(), reason: None };
+    let mut found = Unary::default();
     let mut scan = Scan::new(data);
     scan.object(|top, key| match key {
         b"status" => {
             found.reason = Some(top.string()?).filter(|status| *status == b"completed");
+            Ok(())
+        }
+        b"id" => {
+            found.id = top.text()?;
             Ok(())
         }
         b"output" => top.array(|output| {
