@@ -179,6 +179,20 @@ def test_an_open_loop_keeps_to_its_schedule_and_counts_what_waited(port: int) ->
     assert opened["late_us"]["max"] >= 9 * 500_000 - 900_000 - 10_000 and opened["waiting_max"] >= 3
 
 
+def test_a_server_that_stands_still_is_seen_by_everybody_who_comes_meanwhile(port: int) -> None:
+    """Fifty a second for 0.78 s on one connection, and the 20th of 39 answers takes a second.
+
+    Who was due while it did has waited from then on, in every time that is told: half of all, and not one in 39.
+    """
+    options = ["--connections", 1, "--requests", 39]
+    report = ask(port, "chat", "s1-0.head1000.every20", *options, "--rate", 50)
+    assert report["complaint"] == "" and report["requests"] == 39
+    # The last is due at 0.76 s, and nobody was served between 0.38 s and 1.38 s.
+    for times in ("first_us", "ttft_us", "total_us"):
+        assert report[times]["p50"] >= 619_000, times
+    assert report["late_us"]["p90"] >= 619_000
+
+
 def test_an_open_loop_with_connections_to_spare_lets_nobody_wait(port: int) -> None:
     """As many connections as are needed, and no more."""
     report = ask(port, "chat", "u100.head100", "--rate", 50, "--arrivals", "poisson", "--connections", 64)

@@ -113,15 +113,23 @@ def test_a_client_that_does_not_read_loses_nothing(port: int) -> None:
 # ------------------------------------------------------------------------------------------- through a gateway
 
 MODELS = ("u1024", "s20-0", "s10-0.r3", "s10-0.t3", "s12-1.r4.t5", "s5-0.x2000")
-PROVIDERS = {"chat": ("openai", "/v1"), "messages": ("anthropic", "/v1"), "gemini": ("gemini", "/v1beta")}
+PROVIDERS = {
+    "chat": ("openai", "/v1", "chat", "openai-chat"),
+    "messages": ("anthropic", "/v1", "messages", "anthropic-messages"),
+    "responses": ("openai", "/v1", "responses", "openai-responses"),
+    "gemini": ("gemini", "/v1beta", None, "google-gemini"),
+}
 
 
 @pytest.fixture(scope="module")
 def gateway(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     providers = {
-        name: {"type": type, "endpoint": f"http://127.0.0.1:{port}{path}", "key": "k", "models": list(MODELS)}
-        for name, (type, path) in PROVIDERS.items()
-    }
+        name: {
+            "type": type, "endpoint": f"http://127.0.0.1:{port}{path}", "key": "k",
+            "models": [{"id": model} | ({"api": api} if api else {}) for model in MODELS],
+        }
+        for name, (type, path, api, _) in PROVIDERS.items()
+    }  # fmt: skip
     with Gateway({"providers": providers}, tmp_path_factory.mktemp("gateway")) as one:
         yield one
 
@@ -130,6 +138,7 @@ def gateway(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gat
 @pytest.mark.parametrize("client", PATHS)
 def test_every_event_comes_through_the_gateway_in_every_format(gateway: Gateway, client: str, upstream: str) -> None:
     """Text, reasoning and arguments, handed on or translated: none missing, none mixed, in order, counted, ended."""
+    before = len(gateway.requests())
     for model in MODELS:
         path = PATHS[client] if model.startswith("s") else PATHS[client].replace(":stream", ":").partition("?")[0]
         path = path.replace(":Generate", ":generate")
@@ -139,3 +148,6 @@ def test_every_event_comes_through_the_gateway_in_every_format(gateway: Gateway,
         )  # fmt: skip
         assert report["complaint"] == "", model
         assert report["requests"] == 12 and report["total_us"]["count"] == 12
+    gateway.until_settled(before + 12 * len(MODELS))
+    spoken = gateway.select("SELECT DISTINCT format_out FROM attempts WHERE provider = ?", upstream)
+    assert spoken == [{"format_out": PROVIDERS[upstream][3]}]  # and not in a format that needs no translation

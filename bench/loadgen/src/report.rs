@@ -309,4 +309,25 @@ mod tests {
             assert!(off < 0.001, "{quantile}: {}", times.at(quantile));
         }
     }
+
+    #[test]
+    fn the_quantiles_of_a_known_distribution_are_its_own() {
+        // Of an exponential one, as waiting is: most are short, and the long ones very long.
+        let (mut times, count, mean_us) = (Times::new(), 200_000, 10_000.0);
+        let quantile_us = |q: f64| -(1.0 - q).ln() * mean_us;
+        for i in 0..count {
+            // In no order.
+            let rank = (i * 7_919) % count;
+            times.note(quantile_us((rank as f64 + 0.5) / count as f64).round() as u64);
+        }
+        for q in [0.5, 0.9, 0.99, 0.999] {
+            let (found, wanted) = (times.at(q) as f64, quantile_us(q));
+            assert!((found - wanted).abs() / wanted < 0.0015, "{q}: {found}, not {wanted}");
+        }
+        assert!((times.0.mean() - mean_us).abs() / mean_us < 0.001, "{}", times.0.mean());
+        let longest_us = quantile_us((count as f64 - 0.5) / count as f64);
+        assert!((times.0.max() as f64 - longest_us).abs() / longest_us < 0.001, "{}", times.0.max());
+        times.note(u64::MAX);
+        assert!(times.0.max() >= LONGEST_US && times.0.len() == count + 1);
+    }
 }

@@ -223,7 +223,11 @@ mod tests {
             let stream = format!("data: 1{end}{end}data: 2{end}{end}");
             let (mut lines, mut found) = (Lines::default(), Vec::new());
             for (at, byte) in stream.bytes().enumerate() {
-                lines.feed(&[byte], |_, _| Ok(found.push(at))).unwrap();
+                let note = |_: &[u8], _: &[u8]| {
+                    found.push(at);
+                    Ok(())
+                };
+                lines.feed(&[byte], note).unwrap();
             }
             let one = 7 + end.len();
             assert_eq!(found, [one, one + end.len() + one], "{end:?}");
