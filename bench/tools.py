@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -21,7 +21,8 @@ from typing import IO, Any, NoReturn
 SOURCE = Path(__file__).with_name("loadgen")
 _LOOK_S = 0.3
 _running: list[subprocess.Popen[bytes]] = []
-"""Without which nothing that is measured means anything."""
+_measured: list[int] = []
+"""Without which nothing that is measured means anything: what was started, and the processes that this started."""
 
 
 def command(main: Callable[[], int]) -> NoReturn:
@@ -66,12 +67,26 @@ def needed(child: subprocess.Popen[bytes]) -> Iterator[None]:
         _running.remove(child)
 
 
+@contextlib.contextmanager
+def all_needed(pids: Sequence[int]) -> Iterator[None]:
+    """The same for processes that something else started, and would replace: another one's CPU time is not theirs."""
+    _measured.extend(pids)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            _measured.remove(pid)
+
+
 def see_all_run() -> None:
     """Errors: RuntimeError where something that was started has ended."""
     for child in _running:
         if child.poll() is not None:
             words = child.args if isinstance(child.args, list) else [child.args]
             raise RuntimeError(f"ended in the middle, with exit code {child.returncode}: {' '.join(map(str, words))}")
+    for pid in _measured:
+        if not Path(f"/proc/{pid}").exists():
+            raise RuntimeError(f"process {pid}, which was measured, ended in the middle")
 
 
 def on_core(core: int | None) -> Callable[[], None] | None:
@@ -130,7 +145,6 @@ def load(url: str, model: str, *options: object, core: int | None = None, timeou
             child.kill()
     if child.returncode not in (0, 1):  # 1: some answer was wrong, which the report says
         raise RuntimeError(f"{' '.join(words)}: {complaint}")
+    see_all_run()
     report: dict[str, Any] = json.loads(said)
-    if report["errors"]:
-        see_all_run()
     return report

@@ -148,7 +148,8 @@ def nginx(folder: Path, core: int | None, mock_port: int, *, more: tuple[str, st
         wait_for(port, child, log)
         pids = process.tree(child.pid)
         worker = process.server_of(port, pids)
-        yield Peer("nginx", port, worker, tuple(pids), lambda answer: (f"/{answer}{CHAT}", "bench"))
+        with tools.all_needed(pids):
+            yield Peer("nginx", port, worker, tuple(pids), lambda answer: (f"/{answer}{CHAT}", "bench"))
 
 
 @contextlib.contextmanager
@@ -202,7 +203,8 @@ def arbiter(
         wait_for(port, child, log, patience_s)
         pids = process.tree(child.pid)
         worker = process.server_of(port, pids)
-        yield Peer(name, port, worker, tuple(pids), lambda answer: (CHAT, f"openai-{answer}"))
+        with tools.all_needed(pids):
+            yield Peer(name, port, worker, tuple(pids), lambda answer: (CHAT, f"openai-{answer}"))
 
 
 def crossings(native: Peer) -> list[Peer]:

@@ -90,6 +90,18 @@ def test_nobody_is_asked_whose_gateway_has_ended(tmp_path: Path, monkeypatch: py
     tools.see_all_run()
 
 
+def test_a_process_that_was_replaced_is_not_measured_in_the_place_of_the_first() -> None:
+    """A worker that died is started anew by its supervisor, which runs on; whose CPU time it was nobody could say."""
+    with subprocess.Popen(["sleep", "600"]) as worker:
+        with tools.all_needed([worker.pid]):
+            tools.see_all_run()
+            worker.kill()
+            worker.wait()
+            with pytest.raises(RuntimeError, match=f"process {worker.pid}, which was measured, ended in the middle"):
+                tools.see_all_run()
+        tools.see_all_run()
+
+
 def test_a_client_that_is_never_over_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = tmp_path / "client"
     client.write_text("#!/bin/sh\nexec sleep 600\n")

@@ -367,7 +367,8 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
     if event.kind != name {
         return Err(Fault::new(Kind::Garbled, "the event's name is not its type", data));
     }
-    if matches!(name, b"error" | b"response.failed" | b"response.incomplete") {
+    let broken_off = name == b"response.incomplete" && s.pieces.exact();
+    if matches!(name, b"error" | b"response.failed") || broken_off {
         return Err(told_error(data));
     }
     if name == b"response.output_text.delta" && s.open == Some(Of::Text) {
@@ -400,7 +401,10 @@ pub fn check(s: &mut Stream, name: &[u8], data: &[u8]) -> Result<Seen, Fault> {
             whole(s, s.blocks, &event.item, data)?;
             s.blocks += 1;
         }
-        b"response.completed" if s.open.is_none() && event.status == b"completed" => {
+        // A model's own answer may be as long as it may be, and is over then.
+        b"response.completed" | b"response.incomplete"
+            if s.open.is_none() && name.strip_prefix(b"response.") == Some(event.status) =>
+        {
             s.finish(b"", [b""; 2], data)?;
             if s.pieces.exact() && event.items.len() != s.block_ids.len() {
                 return Err(Fault::new(Kind::Content, "not the items that came", data));
