@@ -144,7 +144,7 @@ def load(url: str, model: str, *options: object, core: int | None = None, timeou
         finally:
             child.kill()
     if child.returncode not in (0, 1):  # 1: some answer was wrong, which the report says
-        raise RuntimeError(f"{' '.join(words)}: {complaint}")
+        raise RuntimeError(f"{' '.join(words)}: {complaint or f'exit code {child.returncode}'}")
     see_all_run()
     report: dict[str, Any] = json.loads(said)
     return report

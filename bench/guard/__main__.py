@@ -50,14 +50,15 @@ def count(folder: Path, valgrind: str) -> dict[str, int]:
     env = os.environ | {counted.NAMES: str(names), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [
-            valgrind, "--tool=callgrind", f"--callgrind-out-file={out}", "--dump-before=getppid", "--combine-dumps=no",
+            valgrind, "--tool=callgrind", "--vgdb=no", f"--callgrind-out-file={out}",
+            "--dump-before=getppid", "--combine-dumps=no",
             sys.executable, "-m", "pytest", "-q", "bench/micro", "-p", "no:benchmark", "-p", "no:cacheprovider",
             "-p", "bench.guard.counted",
         ],
         cwd=ROOT, env=env, check=False, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     if done.returncode:
-        raise RuntimeError(f"{done.stdout[-3000:]}\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"{done.stdout[-3000:]}\n{done.stderr[-2000:]}\npytest: exit code {done.returncode}")
     # Dumps are numbered from 1 and each ends at a mark: before the first case, in it, before the second, ...
     cases = json.loads(names.read_text("utf-8"))
     return {case: total(folder / f"out.{2 * n + 2}") // counted.RUNS for n, case in enumerate(cases)}

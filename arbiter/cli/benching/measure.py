@@ -116,6 +116,38 @@ def measure(snapshot: Snapshot, seconds: float) -> Result:
             return run.result(load_before, parts)
 
 
+def stoppable(work: Coroutine[Any, Any, Result]) -> Result:
+    """Its result; a signal is answered as it was to be, once the loop is over.
+
+    A handler that raises would do so in whatever callback runs, and what a callback of uvloop's raises is only logged.
+    """
+    import uvloop
+
+    told: list[int] = []
+    answers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = {number: answer for number, answer in answers.items() if callable(answer)}
+
+    async def until_told() -> Result:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def hear(number: int, _: object) -> None:
+            told.append(number)
+            loop.call_soon_threadsafe(task.cancel)
+
+        for number in heard:
+            signal.signal(number, hear)
+        return await work
+
+    try:
+        return uvloop.run(until_told())
+    finally:
+        for number, answer in heard.items():
+            signal.signal(number, answer)
+        if told:
+            heard[signal.Signals(told[0])](told[0], None)
+
+
 class _Run:
     """The three parts of a run, and what went wrong in any of them."""
 
@@ -130,9 +162,7 @@ class _Run:
 
     def result(self, load_before: float, parts: Mapping[str, Process]) -> Result:
         """Errors: CommandError, also where one of `parts` ends meanwhile."""
-        import uvloop
-
-        return uvloop.run(_beside(parts, self._result(load_before)))
+        return stoppable(_beside(parts, self._result(load_before)))
 
     async def _result(self, load_before: float) -> Result:
         with self.connect() as first:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -278,3 +281,29 @@ def test_no_key_of_the_environment_is_handed_on(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LANG", "C.UTF-8")
     found = measure._environment()
     assert "SECRET" not in found.values() and found["LANG"] == "C.UTF-8"
+
+
+def test_a_signal_is_heard_whatever_runs_when_it_comes() -> None:
+    """What a handler raises in a callback of uvloop's is logged and gone, and the bench would go on."""
+    ours, theirs = socket.socketpair()
+
+    class Told(asyncio.Protocol):
+        def eof_received(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def work() -> Any:
+        await asyncio.get_running_loop().create_connection(Told, sock=ours)
+        theirs.close()
+        async with asyncio.timeout(10):
+            await asyncio.Event().wait()
+
+    def stop(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            measure.stoppable(work())
+        assert signal.getsignal(signal.SIGTERM) is stop
+    finally:
+        signal.signal(signal.SIGTERM, before)
