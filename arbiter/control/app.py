@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,7 +21,7 @@ from arbiter.control.contents import Contents
 from arbiter.control.conversations import Conversations
 from arbiter.control.costs import Costs
 from arbiter.control.limits import Limits
-from arbiter.control.pages import Pages
+from arbiter.control.pages import HOME, Pages
 from arbiter.control.quotas import Quotas
 from arbiter.control.report_pages import ReportPages
 from arbiter.control.searches import Embeds, Searches
@@ -69,15 +70,18 @@ def make_app(
             *SessionPages(store, acts, pages.render).routes(),
             *pages.routes(),
         ],
-        exception_handlers={HTTPException: _refused, Exception: _failed},
+        exception_handlers={HTTPException: partial(_refused, pages.render), Exception: _failed},
     )
     # A redirect would name the host that the worker knows us by, which nobody else can reach.
     app.router.redirect_slashes = False
     return app
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refused(render: Callable[..., Response], request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    is_read = request.url.path.startswith(HOME) and "text/html" in request.headers.get("accept", "")
+    if error.status_code == 404 and is_read:
+        return render("missing.html", 404, asked=request.url.path)
     answer = fault(error.status_code, error.detail)
     answer.headers.update(error.headers or {})
     return answer

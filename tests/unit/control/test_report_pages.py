@@ -7,13 +7,14 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from arbiter.ledger.sqlite import SqliteStore
 from arbiter.ledger.store import Position, Reader, StoreDown
 from tests.fakes.rows import attempt_row, request_row
-from tests.unit.control.test_admin import Site, site
+from tests.unit.control.test_admin import OverUnix, Site, site
 
 
 @pytest.fixture
@@ -123,3 +124,19 @@ def test_an_empty_page_says_what_will_stand_there(tmp_path: Path) -> None:
 
     with site(tmp_path, Reader(down)) as one:
         assert "no such disk" in one.page("/admin/ui/cache", 503)
+
+
+def test_a_browser_at_a_page_that_is_not_there_gets_a_page(running: Site) -> None:
+    """And a program, or whoever asks the API, the JSON that all of them have."""
+    for path, accept, kind in (
+        ("/admin/ui/costs<i>", "text/html,*/*", "text/html; charset=utf-8"),
+        ("/admin/ui/costs", "*/*", "application/json"),
+        ("/admin/api/costs", "text/html", "application/json"),
+    ):
+        connection = OverUnix(running.path)
+        connection.request("GET", quote(path), headers={"accept": accept})
+        answer = connection.getresponse()
+        body = answer.read().decode()
+        connection.close()
+        assert (answer.status, answer.headers["content-type"]) == (404, kind), path
+        assert ("costs&lt;i&gt;" in body and 'href="/admin/ui/cost"' in body) == (kind != "application/json")
