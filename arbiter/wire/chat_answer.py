@@ -10,7 +10,6 @@ from msgspec import Raw
 from arbiter import _speedups
 from arbiter.model import (
     STOP,
-    TOOL_CALLS,
     Answer,
     Finish,
     RedactedThinking,
@@ -21,6 +20,7 @@ from arbiter.model import (
     ToolCall,
     Usage,
 )
+from arbiter.wire.answers import mended, usage_reader
 from arbiter.wire.chat_messages import build_call
 from arbiter.wire.chat_parse import REASONING
 from arbiter.wire.chat_proofs import Gathered
@@ -53,20 +53,12 @@ FINISH_OUT = {
 
 
 def finish_of(word: str, has_calls: bool) -> Finish:
-    """Return what a finish reason means. A server that called and says `stop` meant the calls, and the reverse."""
+    """Return what a finish reason means."""
     # Gemini's façade adds the reason: "content_filter: PROHIBITED_CONTENT".
-    finish = FINISH_IN.get(word) or FINISH_IN.get(word.lower().partition(":")[0], STOP)
-    if has_calls and finish is STOP:
-        return TOOL_CALLS
-    if not has_calls and finish is TOOL_CALLS:
-        return STOP
-    return finish
+    return mended(FINISH_IN.get(word) or FINISH_IN.get(word.lower().partition(":")[0], STOP), has_calls)
 
 
-def read_usage(raw: bytes | None) -> Usage | None:
-    """Return a usage object in neutral counts, None where it is none."""
-    found = _speedups.usage.chat(raw) if raw is not None else None
-    return Usage(*found) if found is not None else None
+read_usage = usage_reader(_speedups.usage.chat)
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:

@@ -9,12 +9,14 @@ they have no ids, and get one from where they stand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from arbiter.errors import BadRequest
 from arbiter.model import (
     CacheMark,
     Grammar,
@@ -37,7 +39,7 @@ from arbiter.model import (
 )
 from arbiter.wire import chat_proofs
 from arbiter.wire.chat_parts import FORMAT as FORMAT
-from arbiter.wire.chat_parts import CacheControl, parse_part
+from arbiter.wire.chat_parts import CacheControl, ContentPart, known_part, parse_part
 from arbiter.wire.json import ABSENT, blame, check_text, decode, decode_sliced, encode, present
 from arbiter.wire.vault import MARK, is_sealed
 
@@ -83,16 +85,20 @@ class _Call(msgspec.Struct):
     extra_content: Raw = ABSENT
 
 
-class _Message(msgspec.Struct):
+P = TypeVar("P", ContentPart, Raw)
+C = TypeVar("C", _Call, Raw)
+
+
+class _Message(msgspec.Struct, Generic[P, C]):
     role: str
-    content: str | list[Raw] | None = None
+    content: str | list[P] | None = None
     name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: Raw = ABSENT
     reasoning_details: Raw = ABSENT
     extra_content: Raw = ABSENT
-    tool_calls: list[Raw] | None = None
+    tool_calls: list[C] | None = None
     tool_call_id: str | None = None
     function_call: _Function | None = None
     cache_control: CacheControl | None = None
@@ -147,10 +153,13 @@ class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class _Request(msgspec.Struct):
+T = TypeVar("T", _Tool, Raw)
+
+
+class _Request(msgspec.Struct, Generic[P, C, T]):
     model: str
-    messages: list[_Message]
-    tools: list[Raw] | None = None
+    messages: list[_Message[P, C]]
+    tools: list[T] | None = None
     tool_choice: str | _ToolChoice | None = None
     functions: list[_Function] | None = None
     function_call: str | _Named | None = None
@@ -181,13 +190,19 @@ class _Request(msgspec.Struct):
     stream_options: _StreamOptions | None = None
 
 
-_REQUEST = msgspec.json.Decoder(_Request)
-_TURNS = msgspec.json.Decoder(list[_Message])
+_REQUEST = msgspec.json.Decoder(_Request[ContentPart, _Call, _Tool])
+_TURNS = msgspec.json.Decoder(list[_Message[ContentPart, _Call]])
+_LOOSE_REQUEST = msgspec.json.Decoder(_Request[Raw, Raw, Raw])
+_LOOSE_TURNS = msgspec.json.Decoder(list[_Message[Raw, Raw]])
 _CALL = msgspec.json.Decoder(_Call)
 _TOOL = msgspec.json.Decoder(_Tool)
 _STR = msgspec.json.Decoder(str)
 _DETAILS = msgspec.json.Decoder(list[Raw])
 _DETAIL = msgspec.json.Decoder(_Detail)
+
+
+class _Strange(Exception):
+    """What was decoded in one go has something in it that is of no type that we know, so its bytes are wanted."""
 
 
 def parse_request(members: Mapping[str, Raw]) -> Request:
@@ -197,16 +212,24 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     """
     body = encode(members)
     check_text(body)
-    sliced = decode_sliced(members, "messages", _REQUEST, _TURNS)
-    if sliced is None:
-        return _parse(decode(_REQUEST, body))
-    sliced[0].messages = sliced[1]
-    return _parse(sliced[0])
+    # Decoded in one go as long as every part, call and tool is of a type that we know and nothing is wrong.
+    try:
+        sliced = decode_sliced(members, "messages", _REQUEST, _TURNS)
+        if sliced is None:
+            return _parse(_REQUEST.decode(body))
+        sliced[0].messages = sliced[1]
+        return _parse(sliced[0])
+    except (msgspec.DecodeError, RecursionError, BadRequest, _Strange):
+        loose = decode_sliced(members, "messages", _LOOSE_REQUEST, _LOOSE_TURNS)
+        if loose is None:
+            return _parse(decode(_LOOSE_REQUEST, body))
+        loose[0].messages = loose[1]
+        return _parse(loose[0])
 
 
-def _parse(body: _Request) -> Request:
+def _parse(body: _Request[Any, Any, Any]) -> Request:
     shape = body.response_format
-    tools = [_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(body.tools or ())]
+    tools = [_parse_tool(one, f"tools[{i}].") for i, one in enumerate(body.tools or ())]
     tools += [_parse_function(one, None, f"functions[{i}].") for i, one in enumerate(body.functions or ())]
     # In two calls: with more than fifteen keywords the interpreter makes a dictionary first, which costs more.
     request = Request(
@@ -243,7 +266,7 @@ def _parse(body: _Request) -> Request:
     )
 
 
-def _parse_messages(messages: list[_Message]) -> tuple[Message, ...]:
+def _parse_messages(messages: list[_Message[Any, Any]]) -> tuple[Message, ...]:
     built: list[Message] = []
     called = ""  # the id of the last call of the old kind, for its result
     for i, message in enumerate(messages):
@@ -253,7 +276,17 @@ def _parse_messages(messages: list[_Message]) -> tuple[Message, ...]:
     return tuple(built)
 
 
-def _parse_message(message: _Message, path: str, called: str) -> Message:
+def _parse_part(part: ContentPart | Raw, path: str) -> Part:
+    """Return one content part. Errors: BadRequest; _Strange."""
+    if type(part) is Raw:
+        return parse_part(part, path)
+    known = known_part(part)
+    if known is None:
+        raise _Strange
+    return known
+
+
+def _parse_message(message: _Message[Any, Any], path: str, called: str) -> Message:
     role = message.role
     if role not in ROLES:
         raise blame(path, ".role", f"expected one of {', '.join(ROLES)}")
@@ -261,7 +294,7 @@ def _parse_message(message: _Message, path: str, called: str) -> Message:
     if isinstance(message.content, str):
         content = message.content
     elif message.content is not None:
-        content = tuple(parse_part(raw, f"{path}.content[{i}].") for i, raw in enumerate(message.content))
+        content = tuple([_parse_part(one, f"{path}.content[{i}].") for i, one in enumerate(message.content)])
     mark = CacheMark(message.cache_control.ttl) if message.cache_control is not None else None
     if role in ("tool", "function"):
         call_id = (message.tool_call_id or "") if role == "tool" else called
@@ -283,7 +316,9 @@ def _marked(content: str | tuple[Part, ...], mark: CacheMark | None) -> str | tu
     return (*content[:-1], replace(last, cache=mark))
 
 
-def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, called: str) -> str | tuple[Part, ...]:
+def _parse_said(
+    message: _Message[Any, Any], content: str | tuple[Part, ...], path: str, called: str
+) -> str | tuple[Part, ...]:
     """Return what the assistant said: reasoning, then content, then calls; a bare string where it is only text."""
     parts = _handed(message, path)
     if message.reasoning_content:
@@ -291,8 +326,8 @@ def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, c
     elif bytes(message.reasoning).startswith(b'"') and (reasoning := decode(_STR, message.reasoning)):
         parts.append(Thinking(reasoning, spelling="reasoning"))
     calls: list[Part] = []
-    for i, raw in enumerate(message.tool_calls or ()):
-        calls += _parse_call(raw, f"{path}.tool_calls[{i}].")
+    for i, one in enumerate(message.tool_calls or ()):
+        _parse_call(one, f"{path}.tool_calls[{i}].", calls)
     if message.function_call is not None:
         calls.append(ToolCall(called, message.function_call.name, _arguments(message.function_call)))
     if not (parts or calls or message.refusal):
@@ -303,7 +338,7 @@ def _parse_said(message: _Message, content: str | tuple[Part, ...], path: str, c
     return (*parts, *calls)
 
 
-def _handed(message: _Message, path: str) -> list[Part]:
+def _handed(message: _Message[Any, Any], path: str) -> list[Part]:
     """Return what nobody but its maker can read: what this gateway sealed, and what other servers want back."""
     found: list[Part] = []
     details = message.reasoning_details
@@ -323,18 +358,21 @@ def _handed(message: _Message, path: str) -> list[Part]:
     return found
 
 
-def _parse_call(raw: Raw, path: str) -> Iterator[Part]:
-    """Yield a call, behind what its server wants back with it."""
-    call = decode(_CALL, raw, path)
-    proof = chat_proofs.of_call(call.extra_content)
-    if proof is not None:
-        yield RedactedThinking(proof, "call")
+def _parse_call(one: _Call | Raw, path: str, calls: list[Part]) -> None:
+    """Add a call, behind what its server wants back with it. Errors: BadRequest; _Strange."""
+    call = decode(_CALL, one, path) if type(one) is Raw else one
+    if call.extra_content is not ABSENT:
+        proof = chat_proofs.of_call(call.extra_content)
+        if proof is not None:
+            calls.append(RedactedThinking(proof, "call"))
     if call.type == "custom" and call.custom is not None:
-        yield ToolCall(call.id, call.custom.name, call.custom.input, is_free=True)
-    elif call.type != "function" or call.function is None:
-        yield Opaque(FORMAT, bytes(raw))
+        calls.append(ToolCall(call.id, call.custom.name, call.custom.input, is_free=True))
+    elif call.type == "function" and call.function is not None:
+        calls.append(ToolCall(call.id, call.function.name, _arguments(call.function)))
+    elif type(one) is Raw:
+        calls.append(Opaque(FORMAT, bytes(one)))
     else:
-        yield ToolCall(call.id, call.function.name, _arguments(call.function))
+        raise _Strange
 
 
 def _arguments(function: _Function) -> str:
@@ -350,8 +388,9 @@ def argument_slice(raw: Raw) -> str:
     return "" if text == "null" else text
 
 
-def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
-    tool = decode(_TOOL, raw, path)
+def _parse_tool(one: _Tool | Raw, path: str) -> Tool | OpaqueTool:
+    """Errors: BadRequest; _Strange."""
+    tool = decode(_TOOL, one, path) if type(one) is Raw else one
     if tool.input_schema is not ABSENT:
         takes = '{"type": "function", "function": {"name": …, "description": …, "parameters": …}}'
         raise blame(path, "", f"this is Anthropic's shape of a tool; /v1/chat/completions takes {takes}")
@@ -360,7 +399,9 @@ def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:
     if tool.type == "custom" and tool.custom is not None:
         return _parse_custom(tool.custom, tool.cache_control)
     if tool.type != "function" or tool.function is None:
-        return OpaqueTool(FORMAT, bytes(raw))
+        if type(one) is not Raw:
+            raise _Strange
+        return OpaqueTool(FORMAT, bytes(one))
     return _parse_function(tool.function, tool.cache_control, f"{path}function.")
 
 

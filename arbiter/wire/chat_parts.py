@@ -32,7 +32,7 @@ class _Audio(msgspec.Struct):
     format: str
 
 
-class _Part(msgspec.Struct):
+class ContentPart(msgspec.Struct):
     type: str
     text: str | None = None
     image_url: _ImageUrl | str | None = None
@@ -48,7 +48,7 @@ _ANTHROPICS = {  # and what is written here in their place
     "tool_use": 'calls as "tool_calls" of the assistant\'s message',
     "tool_result": 'a result as a message of role "tool"',
 }
-_PART = msgspec.json.Decoder(_Part)
+_PART = msgspec.json.Decoder(ContentPart)
 
 
 def parse_part(raw: Raw, path: str) -> Part:
@@ -57,6 +57,16 @@ def parse_part(raw: Raw, path: str) -> Part:
     Errors: BadRequest naming the fault, inside of `path`: a wrong member, or a block of Anthropic's.
     """
     part = decode(_PART, raw, path)
+    known = known_part(part)
+    if known is not None:
+        return known
+    if part.type in _ANTHROPICS and (part.type.startswith("tool_") or b'"source"' in bytes(raw)):
+        raise blame(path, "", f"this is Anthropic's shape; /v1/chat/completions takes {_ANTHROPICS[part.type]}")
+    return Opaque(FORMAT, bytes(raw))
+
+
+def known_part(part: ContentPart) -> Part | None:
+    """Return one content part; None where its type is not known, or its own member is not there."""
     cache = CacheMark(part.cache_control.ttl) if part.cache_control is not None else None
     if part.type == "text" and part.text is not None:
         return Text(part.text, cache)
@@ -69,9 +79,7 @@ def parse_part(raw: Raw, path: str) -> Part:
         return Audio(part.input_audio.data, part.input_audio.format)
     if part.type == "refusal" and part.refusal is not None:
         return Refusal(part.refusal)
-    if part.type in _ANTHROPICS and (part.type.startswith("tool_") or b'"source"' in bytes(raw)):
-        raise blame(path, "", f"this is Anthropic's shape; /v1/chat/completions takes {_ANTHROPICS[part.type]}")
-    return Opaque(FORMAT, bytes(raw))
+    return None
 
 
 def _parse_file(file: _File, cache: CacheMark | None) -> File:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from arbiter import _speedups
-from arbiter.model import STOP, TOOL_CALLS, Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
+from arbiter.model import STOP, Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
+from arbiter.wire.answers import mended, usage_reader
 from arbiter.wire.gemini_sealed import signature_of
 from arbiter.wire.gemini_turns import arguments_of
 from arbiter.wire.json import NO_MEMBERS, Members, encode
@@ -34,18 +35,14 @@ _FINISH_OUT = {
 
 def finish_of(word: str, has_calls: bool) -> Finish:
     """Return what a finish reason means: a model that called has no word of its own for that."""
-    finish = FINISH_IN.get(word, STOP)
-    return TOOL_CALLS if has_calls and finish is STOP else finish
+    return mended(FINISH_IN.get(word, STOP), has_calls)
 
 
 def finish_out(finish: Finish) -> str:
     return _FINISH_OUT.get(finish, "STOP")
 
 
-def read_usage(raw: bytes | None) -> Usage | None:
-    """Return `usageMetadata` in neutral counts, None where it is none."""
-    found = _speedups.usage.gemini(raw) if raw is not None else None
-    return Usage(*found) if found is not None else None
+read_usage = usage_reader(_speedups.usage.gemini)
 
 
 def write_usage(usage: Usage | None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from arbiter import _speedups
 from arbiter._speedups import nesting
 from arbiter.model import (
     STOP,
-    TOOL_CALLS,
     Answer,
     Finish,
     RedactedThinking,
@@ -22,6 +21,7 @@ from arbiter.model import (
     ToolCall,
     Usage,
 )
+from arbiter.wire.answers import mended, usage_reader
 from arbiter.wire.json import NO_MEMBERS, Members, encode
 from arbiter.wire.vault import UNSIGNED
 
@@ -43,19 +43,11 @@ _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 
 def finish_of(word: str, has_calls: bool) -> Finish:
-    """Return what a stop reason means. A server that called and says `end_turn` meant the calls, and the reverse."""
-    finish = FINISH_IN.get(word, STOP)
-    if has_calls and finish is STOP:
-        return TOOL_CALLS
-    if not has_calls and finish is TOOL_CALLS:
-        return STOP
-    return finish
+    """Return what a stop reason means."""
+    return mended(FINISH_IN.get(word, STOP), has_calls)
 
 
-def read_usage(raw: bytes | None) -> Usage | None:
-    """Return a usage object in neutral counts, None where it is none."""
-    found = _speedups.usage.messages(raw) if raw is not None else None
-    return Usage(*found) if found is not None else None
+read_usage = usage_reader(_speedups.usage.messages)
 
 
 def write_usage(usage: Usage | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ user message with whatever the user added, become messages of role `tool`, one e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -181,10 +181,10 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
         else:
             typed, typed.messages = sliced
         messages = _conversation(typed)
-        tools = [known for one in typed.tools or () if (known := _tool(one)) is not None]
-        if len(tools) == len(typed.tools or ()):
-            return _parse(typed, messages, tools)
-        return _parse(typed, messages, _loose_tools(_RAWS.decode(members["tools"])))
+        tools = list(map(_tool, typed.tools)) if typed.tools else []
+        if None in tools:
+            return _parse(typed, messages, _loose_tools(_RAWS.decode(members["tools"])))
+        return _parse(typed, messages, tools)
     except (msgspec.DecodeError, RecursionError, _Strange):
         loose = decode(_LOOSE_REQUEST, body)
         messages = _loose_conversation(loose)
@@ -192,7 +192,7 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
 
 
 def _parse(
-    body: _Request[_Block, _Tool] | _Request[Raw, Raw], messages: list[Message], tools: Sequence[Tool | OpaqueTool]
+    body: _Request[_Block, _Tool] | _Request[Raw, Raw], messages: list[Message], tools: Sequence[Any]
 ) -> Request:
     choice, config = body.tool_choice, body.output_config or _NO_CONFIG
     shape = config.format if config.format is not None else body.output_format

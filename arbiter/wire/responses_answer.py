@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from arbiter import _speedups
 from arbiter.model import STOP, TOOL_CALLS, Answer, Finish, Refusal, SealedThinking, Text, Thinking, ToolCall, Usage
+from arbiter.wire.answers import usage_reader
 from arbiter.wire.bound_responses import OWN_ANSWER
 from arbiter.wire.json import ABSENT, NO_MEMBERS, Members, encode, one_line
 from arbiter.wire.responses_parse import namespaces
@@ -52,10 +53,7 @@ def status_of_call(finish: str, arguments: str | None, *, is_last: bool) -> str:
     return finish if is_cut else COMPLETED
 
 
-def read_usage(raw: bytes | None) -> Usage | None:
-    """Return a usage object in neutral counts, None where it is none."""
-    found = _speedups.usage.responses(raw) if raw is not None else None
-    return Usage(*found) if found is not None else None
+read_usage = usage_reader(_speedups.usage.responses)
 
 
 def write_usage(usage: Usage | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An answer of nothing but text is read without its events, and is the same answer."""
+"""An answer with nothing to put right is read without its events, and is the same answer."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ OF_A_MESSAGE: list[dict[str, Any]] = [
     {"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
     {"extra_content": {"google": {"thought_signature": "s"}}},
     {"tool_calls": [CALL]},
+    {"tool_calls": [CALL], "content": None, "reasoning_content": "hm"},
+    {"tool_calls": [CALL], "reasoning": {"text": "hm"}},
+    {"tool_calls": [CALL, {**CALL, "id": "c2"}]},
+    {"tool_calls": [CALL, CALL]},
+    {"tool_calls": [{**CALL, "id": None}]},
+    {"tool_calls": [{**CALL, "id": "7"}]},
+    {"tool_calls": [{**CALL, "id": "c" * 300}]},
+    {"tool_calls": [{**CALL, "index": 1}, {**CALL, "id": "c2", "index": 1}]},
+    {"tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "g", "input": "x"}}]},
+    {"tool_calls": [{**CALL, "extra_content": {"google": {"thought_signature": "s"}}}]},
+    *(
+        {"tool_calls": [{**CALL, "function": {"name": "f", "arguments": said}}, {**CALL, "id": "c2"}]}
+        for said in ("", None, {"a": 1}, ' {"a": 1} ', '{"a": 1}}', '{"a":', '{"a": 1}{"b": 2}', "[1]", "text")
+    ),
+    {"tool_calls": [{**CALL, "function": {"name": "", "arguments": "{}"}}]},
+    {"tool_calls": [{"id": "c1", "type": "function"}]},
     {"function_call": {"name": "f", "arguments": "{}"}},
 ]
 
