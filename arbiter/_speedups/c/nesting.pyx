@@ -163,46 +163,47 @@ def fault(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
     return 2 if commas and commas >= width else 0
 
 
-def members(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
+cdef bint is_opened(bytes data, Py_ssize_t depth, Py_ssize_t width, Scan* scan) noexcept:
+    """Whether `members` tells of it; what they are is in `scan`."""
     cdef const unsigned char* begin = data
     cdef const unsigned char* end = begin + len(data)
+    cdef Py_ssize_t i
+    with nogil:
+        if not opened(scan, begin, end, depth, width) or (scan.has_high and malformed(begin, end) != NULL):
+            return False
+        for i in range(scan.count):
+            if memchr(scan.members[i].name, c'\\', scan.members[i].name_size) != NULL:
+                return False
+    return True
+
+
+def members(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
+    cdef const unsigned char* begin = data
     cdef Scan scan
-    cdef bint is_fine
     cdef Py_ssize_t i
     cdef Member* one
     cdef list found = []
-    with nogil:
-        is_fine = opened(&scan, begin, end, depth, width) and (not scan.has_high or malformed(begin, end) == NULL)
-    if not is_fine:
+    if not is_opened(data, depth, width, &scan):
         return None
     for i in range(scan.count):
         one = scan.members + i
-        if memchr(one.name, c'\\', one.name_size) != NULL:
-            return None
-        found.append((
-            PyUnicode_DecodeUTF8(<const char*>one.name, one.name_size, NULL), one.start - begin, one.stop - begin
-        ))
+        name = PyUnicode_DecodeUTF8(<const char*>one.name, one.name_size, NULL)
+        found.append((name, one.start - begin, one.stop - begin))
     return found
 
 
 def raws(bytes data not None, Py_ssize_t depth, Py_ssize_t width):
     cdef const unsigned char* begin = data
-    cdef const unsigned char* end = begin + len(data)
     cdef Scan scan
-    cdef bint is_fine
     cdef Py_ssize_t i
     cdef Member* one
     cdef object name, raw
     cdef object view = None
     cdef dict found = {}
-    with nogil:
-        is_fine = opened(&scan, begin, end, depth, width) and (not scan.has_high or malformed(begin, end) == NULL)
-    if not is_fine:
+    if not is_opened(data, depth, width, &scan):
         return None
     for i in range(scan.count):
         one = scan.members + i
-        if memchr(one.name, c'\\', one.name_size) != NULL:
-            return None
         name = PyUnicode_DecodeUTF8(<const char*>one.name, one.name_size, NULL)
         if one.stop - one.start <= COPIED:
             raw = PyBytes_FromStringAndSize(<const char*>one.start, one.stop - one.start)
