@@ -19,9 +19,27 @@ cdef extern from *:
     #define FIRST_MARKED(mask) (__builtin_ctzll(mask) >> 3)
     #define MARKS_ARE_EXACT 1
     #endif
+    /* Go on, sixteen at a time, to the first quote, backslash or control character, or as far as sixteens go. */
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    static inline const char *by_sixteen(const char *at, const char *end, int *is_there) {
+        const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\\\'), control = _mm_set1_epi8(0x1F);
+        for (; end - at >= 16; at += 16) {
+            __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+            int found = _mm_movemask_epi8(_mm_or_si128(
+                _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, slash)),
+                _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes)));
+            if (found) { *is_there = 1; return at + __builtin_ctz(found); }
+        }
+        return at;
+    }
+    #else
+    static inline const char *by_sixteen(const char *at, const char *end, int *is_there) { return at; }
+    #endif
     """
     int FIRST_MARKED(uint64_t mask) nogil
     bint MARKS_ARE_EXACT
+    const char* by_sixteen(const char* at, const char* end, int* is_there) nogil
 
 
 cdef enum:
@@ -98,8 +116,12 @@ cdef inline const char* escape(const char* p, const char* end, Text* text) noexc
 
 
 cdef inline const char* plain(const char* p, const char* end) noexcept nogil:
-    """Go on, eight at a time, to the first quote, backslash or control character, or as far as eights go."""
+    """Go on to the first quote, backslash or control character, or as far as eights go."""
     cdef uint64_t word, quote, slash
+    cdef int is_there = False
+    p = by_sixteen(p, end, &is_there)
+    if is_there:
+        return p
     while end - p >= 8:
         memcpy(&word, p, 8)
         quote = word ^ <uint64_t>0x2222222222222222
