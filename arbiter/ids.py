@@ -7,7 +7,7 @@ import random
 from arbiter.clock import now_ms
 
 _unique = random.Random()  # ids must not repeat; nothing is trusted to them
-_AT_A_TIME, _LUCK_DIGITS = 64, 50
+_AT_A_TIME, _LUCK_BYTES = 64, 25
 _luck: list[str] = []  # digits for that many requests, so that chance and its digits are made in one go
 _BYTES = tuple([f"{byte:02x}" for byte in range(256)])
 _moment = (-1, "", "")  # a quarter of a second, its digits in an id, and those in a trace id
@@ -40,8 +40,7 @@ def of_request(at_ms: int) -> tuple[str, str]:
 
 
 def _more_luck() -> str:
-    digits = _unique.getrandbits(4 * _LUCK_DIGITS * _AT_A_TIME).to_bytes(_LUCK_DIGITS // 2 * _AT_A_TIME, "big").hex()
-    _luck.extend([digits[start : start + _LUCK_DIGITS] for start in range(0, len(digits), _LUCK_DIGITS)])
+    _luck.extend(_unique.randbytes(_LUCK_BYTES * _AT_A_TIME).hex("-", _LUCK_BYTES).split("-"))
     return _luck.pop()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from arbiter import log
+from arbiter.log import Blotter
 
 
 @pytest.fixture(autouse=True)
@@ -143,3 +144,26 @@ def test_a_closed_stream_is_nobodys_exception() -> None:
     log.setup(stream=stream)
     stream.close()
     log.Log("arbiter.x").info("m")
+
+
+def test_a_secret_is_found_in_a_text_that_is_no_longer_than_it() -> None:
+    """What is shorter than every secret is not looked through; what is as long as the shortest is."""
+    blot = Blotter(["a-much-longer-secret", "secret"])
+    assert [blot(text) for text in ("secret", "secre", "a-much-longer-secret", "")] == ["***", "secre", "***", ""]
+    assert blot.also(["other-one"])("other-one") == "***"
+    blot.learn(["sixsix"])
+    assert blot("sixsix") == "***"
+
+
+def test_headers_are_handed_on_as_they_came_unless_one_holds_a_secret() -> None:
+    blot = Blotter(["a-much-longer-secret", "secret"])
+    clean = [("x-a", "secre"), ("x-b", "t"), ("x-c", "long enough to be looked through")]
+    assert blot.pairs(clean) is clean
+    assert blot.pairs([*clean, ("x-d", "secret")]) == [*clean, ("x-d", "***")]
+    assert blot.pairs([("x-a", "no secret, and a-much-longer-secret")]) == [("x-a", "no ***, and ***")]
+
+
+def test_who_knows_no_secrets_changes_nothing() -> None:
+    pairs = [("x-a", "value")]
+    blot = Blotter()
+    assert blot.pairs(pairs) is pairs and blot("text") == "text" and blot.raw(b"text") == b"text"
