@@ -250,7 +250,8 @@ def _place(call: Call, caller: Caller, members: Mapping[str, Raw], book: Book) -
     row, fields = call.row, call.incoming.fields
     identity = identify(fields, members, caller.client, call.snapshot.sessions)
     if identity is not NOBODY:
-        row.session, row.parent_session, row.agent, row.request_kind, _ = identity
+        row.session, row.parent_session = identity.session, identity.parent
+        row.agent, row.request_kind = identity.agent, identity.kind
     if call.endpoint == "compact":
         row.request_kind = row.request_kind or "compaction"
     if (labels := labels_of(fields)) is not None:

@@ -132,10 +132,10 @@ def report(
     """
     opened, wire = _opened(body, snapshot, format, model)
     fields = incoming.fields
-    session, parent, agent, kind, source = identify(fields, opened.members, caller.client, snapshot.sessions)
+    told = identify(fields, opened.members, caller.client, snapshot.sessions)
     affinity = Affinity(snapshot.affinity)
-    found = None if wire in EMBEDDINGS else affinity.slot(wire, opened.members, fields, session, caller.owner)
-    is_pinned = found is not None and affinity.pins(kind)
+    found = None if wire in EMBEDDINGS else affinity.slot(wire, opened.members, fields, told.session, caller.owner)
+    is_pinned = found is not None and affinity.pins(told.kind)
     slot = found.key if found is not None and is_pinned else None
     amount = Amounts(Memory()).of(opened.members, "")
     asked = Asked(opened.model, caller, slot=slot, amount=amount)
@@ -167,9 +167,9 @@ def report(
         "weights": _weights(snapshot.aliases[plan.alias], snapshot) if plan.alias is not None else {},
         "is_explicit": plan.is_explicit,
         "rationale": explained(plan.rationale, passed),
-        "session": {"id": session, "parent": parent, "source": source},
-        "agent": agent,
-        "kind": kind,
+        "session": {"id": told.session, "parent": told.parent, "source": told.source},
+        "agent": told.agent,
+        "kind": told.kind,
         "affinity": {
             "key": found.key.hex() if found is not None else None,
             "source": found.source if found is not None else None,

@@ -6,8 +6,6 @@ under (client, session), so that no client gets into another's.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from arbiter.config.snapshot import Client, Sessions
@@ -16,7 +14,7 @@ from arbiter.sessions.kinds import recognised
 from arbiter.sessions.signals import AGENTS, Agent, Fields, Members, body_value, is_well_formed
 
 
-class Identity(NamedTuple):
+class Identity(msgspec.Struct, frozen=True, gc=False):
     """`agent` is the program that talks, `kind` what the request is for (`signals.KINDS`), `source` the signal that
     named the session. None: not told."""
 
@@ -62,13 +60,13 @@ def identify(fields: Fields, members: Members, client: Client | None, sessions: 
         kind = recognised(name or talks, members)
         return NOBODY if name is None and kind is None else Identity(agent=name, kind=kind)
     found = _from_headers_and_agent(fields, members, agent)
-    if found is None and sessions.prompt_cache_key:
-        found = Identity(_checked(body_value(members, "prompt_cache_key")), source="prompt_cache_key")
-    session, parent, told, _, source = found or NOBODY
+    if found is None:
+        key = body_value(members, "prompt_cache_key") if sessions.prompt_cache_key else None
+        found = Identity(_checked(key), source="prompt_cache_key")
     # A user agent proves nothing, and draws no boundary here; a body that shows its kind does the proving.
-    who = name or told or talks
-    kind = _kind(fields) or recognised(who, members) or ("subagent" if parent is not None else None)
-    return Identity(session, parent, name or told, kind, source if session is not None else None)
+    name = name or found.agent
+    kind = _kind(fields) or recognised(name or talks, members) or ("subagent" if found.parent is not None else None)
+    return Identity(found.session, found.parent, name, kind, found.source if found.session is not None else None)
 
 
 def _from_headers_and_agent(fields: Fields, members: Members, agent: Agent | None) -> Identity | None:
@@ -124,7 +122,10 @@ def _checked(value: str | None) -> str | None:
 def _agent_of(user_agent: str) -> str | None:
     if not user_agent.startswith(_USER_AGENTS):
         return None
-    return next((name for start, name in _BY_USER_AGENT if user_agent.startswith(start)), None)
+    for start, name in _BY_USER_AGENT:
+        if user_agent.startswith(start):
+            return name
+    return None
 
 
 def _kind(fields: Fields) -> str | None:

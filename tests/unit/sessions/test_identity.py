@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from arbiter.config.snapshot import Client, Sessions
@@ -30,7 +31,7 @@ def asked(
 
 
 def told(identity: Identity) -> dict[str, str]:
-    return {name: value for name, value in identity._asdict().items() if value is not None}
+    return {name: value for name, value in msgspec.structs.asdict(identity).items() if value is not None}
 
 
 @pytest.mark.parametrize("one", CAPTURES, ids=lambda one: one.name)
