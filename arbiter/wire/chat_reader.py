@@ -152,6 +152,9 @@ class ChatReader(EventReader):
         Errors: Garbled where it is none of this format.
         """
         events: list[Event] = []
+        for choice in found.choices or ():
+            for place, call in enumerate(choice.message.tool_calls or () if choice.message is not None else ()):
+                call.index = place  # each of them is whole, also where two have the same id
         self._read_chunk(b"", found, body, events)
         if not self._has_choice and not any(type(event) is Failed for event in events):
             raise Garbled("the upstream's answer has no choices")

@@ -7,6 +7,7 @@ answered gets a result behind it that says so, and a result without its call is 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ class Conversation:
         self._place = 0  # of the next part, among all of them
         self._grouped = {tool.name: tool for tool in tools if isinstance(tool, Tool) and tool.namespace is not None}
         self._free: set[str] = set()  # calls whose input was free text, by id
+        self._open: dict[str, deque[str]] = {}  # by id: what those are sent as that have no result yet
 
     def build(self, messages: tuple[Message, ...]) -> tuple[str | None, list[Any]]:
         """Return the instructions, where the first message is such, and the items of the others.
@@ -77,6 +79,8 @@ class Conversation:
             yield from self._said(message)
             for n, part in enumerate(parts, place):
                 if type(part) is ToolCall and matched.is_unanswered(n):
+                    # Results go to the first of several calls of one id, so that it is the last which has none.
+                    self._open[part.id].rotate(1)
                     yield self._result(missing(part.id))
         else:
             yield {"role": message.role, "content": _content(message.content)}
@@ -106,7 +110,12 @@ class Conversation:
         if call.is_free:
             self._free.add(call.id)
         built = {"type": "custom_tool_call" if call.is_free else "function_call"}
-        built["call_id"] = short_call_id(call.id, MAX_CALL_ID)
+        waiting = self._open.setdefault(call.id, deque())
+        sent = short_call_id(call.id, MAX_CALL_ID)
+        if sent in waiting:  # a server that does not tell its calls apart
+            sent = f"{short_call_id(call.id, MAX_CALL_ID - 6)}_{len(waiting) + 1}"
+        waiting.append(sent)
+        built["call_id"] = sent
         tool = self._grouped.get(call.name)
         if tool is not None and tool.namespace is not None:
             built |= {"namespace": tool.namespace.name, "name": short_name(tool)}
@@ -123,7 +132,9 @@ class Conversation:
             else:
                 content.insert(0, {"type": "input_text", "text": "Error:"})
         kind = "custom_tool_call_output" if result.call_id in self._free else "function_call_output"
-        return {"type": kind, "call_id": short_call_id(result.call_id, MAX_CALL_ID), "output": content}
+        waiting = self._open.get(result.call_id)
+        sent = waiting.popleft() if waiting else short_call_id(result.call_id, MAX_CALL_ID)
+        return {"type": kind, "call_id": sent, "output": content}
 
 
 def _message(text: str) -> dict[str, Any]:
