@@ -28,7 +28,7 @@ from arbiter.app.running import RUN
 from arbiter.config import keyring, reasoning
 from arbiter.config.snapshot import Server, Snapshot
 from arbiter.config.source import ConfigError
-from arbiter.ledger import capture_file
+from arbiter.ledger import capture_file, slots
 from arbiter.log import Log
 from arbiter.state import environment, shared
 
@@ -233,7 +233,9 @@ def set_damage_aside(snapshot: Snapshot) -> None:
     """
     if snapshot.storage.url != "none":
         journal, state = snapshot.state_dir / "journal", snapshot.state_dir / shared.DIRECTORY
-        _set_aside(journal, "the journal", "rows that were only there are lost", _PROBE_S)
+        aside = _set_aside(journal, "the journal", "rows that were only there are lost", _PROBE_S)
+        if aside is not None:
+            _keep_open_records(aside, journal)
         _set_aside(state, "the shared state", _STATE_IS_LOST, _PROBE_S)
         # Also where nothing is captured now: control stores what was, as long as this is there.
         content = snapshot.state_dir / capture_file.DIRECTORY
@@ -255,24 +257,37 @@ def look_at_state(snapshot: Snapshot) -> bool:
     """Look at the shared state while it is in use, and move it aside if it is damaged; returns whether it was."""
     if snapshot.storage.url == "none":
         return False
-    return _set_aside(snapshot.state_dir / shared.DIRECTORY, "the shared state", _STATE_IS_LOST, _PROBE_WHILE_SERVING_S)
+    return (
+        _set_aside(snapshot.state_dir / shared.DIRECTORY, "the shared state", _STATE_IS_LOST, _PROBE_WHILE_SERVING_S)
+        is not None
+    )
 
 
-def _set_aside(path: Path, what: str, loss: str, limit_s: float) -> bool:
-    """Move an LMDB environment aside if it is damaged; returns whether it was."""
+def _set_aside(path: Path, what: str, loss: str, limit_s: float) -> Path | None:
+    """Move an LMDB environment aside if it is damaged; returns where to, None where it stays."""
     if not path.is_dir():
-        return False
+        return None
     reason = _damage(path, what, limit_s)
     if not reason:
-        return False
+        return None
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}")
     try:
         path.rename(aside)
     except OSError as error:
         _log.warn(f"{what} is damaged and cannot be moved aside; remove it", reason=reason, error=error, path=path)
-        return False
+        return None
     _log.warn(f"{what} is damaged and was moved aside; {loss}", reason=reason, moved_to=aside)
-    return True
+    return aside
+
+
+def _keep_open_records(aside: Path, journal: Path) -> None:
+    """Have the recorder find what was under way: those files stand beside the damaged one, and are whole."""
+    try:
+        journal.mkdir(mode=0o700)
+        for file in slots.files(aside).values():
+            file.rename(journal / file.name)
+    except OSError as error:
+        _log.warn("what was under way in the damaged journal is not told of", error=error, path=aside)
 
 
 def _damage(path: Path, what: str, limit_s: float) -> str:

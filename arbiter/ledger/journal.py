@@ -317,6 +317,9 @@ class Journal:
             self._stay_known(self._file)
             if self._slots is not None and self._slots.used:
                 self._file.env.dirty = True  # they are flushed along with it
+            elif self._slots is not None and self._slots.is_grown:
+                self._leave_slots(self._file)
+                self._take_slots(self._file)
 
     def flush(self) -> None:
         """Write what waits in memory to LMDB now, if LMDB lets us. Never raises."""

@@ -8,7 +8,8 @@ A slot is free again after the transaction that wrote the completed row, which a
 (`Journal`). Of a process that was killed between the two, whoever completes what it left (`reaper`) so knows what was
 complete. One list of them is enough: the next transaction begins once the slots of the last one are free.
 
-The file has its room on the disk from the beginning, and before it grows: a mapping without is a process killed.
+The file has its room on the disk from the beginning, and before it grows: a mapping without is a process killed. It
+never shrinks; once nothing is open in one that has grown, another takes its place.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class Slots:
     def used(self) -> int:
         """How many are in use."""
         return self._all - len(self._free)
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether there were more at once than a file of slots begins with."""
+        return self._all > FIRST_SLOTS
 
     def put(self, record: bytes) -> int:
         """Write down a record, and return its position; 0 where there is no place for it."""

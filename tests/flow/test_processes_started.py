@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import Caller, Ending, exchange, run
-from tests.fakes.gateway import ROOT, Gateway, free_port, until
+from tests.fakes.gateway import ROOT, Gateway, free_port, is_dead, until
 from tests.fakes.load import call, check_books, config, new_name
 from tests.fakes.witness import Witness
 
@@ -188,6 +188,29 @@ def test_a_damaged_journal_is_moved_aside_and_the_gateway_serves(
         (line,) = [line for line in gateway.lines() if line["message"].startswith("the journal is damaged")]
         assert line["level"] == "warn" and line["moved_to"] == str(aside)
         assert check_books(gateway, own_witness) == {"ok": 2}
+
+
+def test_what_was_under_way_when_the_journal_was_damaged_is_told_of(own_witness: Witness, tmp_path: Path) -> None:
+    """The machine lost its power: what the journal held is lost, and not what it holds of each worker in a file."""
+
+    async def main() -> None:
+        caller = await Caller.connect(gateway.port)
+        await caller.send(call(new_name(), events=2000, every_s=0.05))
+        await caller.until_seen(b'"0 "')
+        children = gateway.children
+        os.kill(gateway.pid, signal.SIGSTOP)
+        for child in children:  # all of them at once, as far as they can tell
+            os.kill(child, signal.SIGKILL)
+        gateway.kill()
+        await asyncio.to_thread(until, lambda: all(map(is_dead, children)), "their end")
+        caller.leave()
+
+    with Gateway(config(own_witness), tmp_path) as gateway:
+        run(main)
+        overwritten(gateway.data / "state" / "journal" / "data.mdb")
+        gateway.start()
+        assert ask_once(gateway) == 200
+        assert check_books(gateway, own_witness) == {"ok": 1, "interrupted": 1}
 
 
 def test_a_store_that_is_no_database_keeps_rows_waiting_and_nobody_else(own_witness: Witness, tmp_path: Path) -> None:

@@ -216,6 +216,36 @@ def test_a_worker_whose_file_was_taken_away_makes_another(tmp_path):
     story(tmp_path, tell)
 
 
+def test_a_file_that_a_burst_made_large_gives_way_to_a_small_one(tmp_path):
+    """Once nothing is open in it: whoever looks at what is open reads all of it, for as long as the worker lives."""
+
+    def tell(pen: Journal) -> None:
+        def size() -> int:
+            return pen._slots.path.stat().st_size
+
+        small = size()
+        requests = [request_row(number) for number in range(1, slots.FIRST_SLOTS + 10)]
+        for request in requests:
+            pen.open(request, attempt_row(request))
+        pen.look()
+        assert size() > small, "these are open"
+        for request in requests:
+            pen.close(attempt_row(request))
+            pen.settle(request)
+        pen.flush()
+        pen.look()
+        assert size() == small
+        later = request_row(9999)
+        pen.open(later, attempt_row(later))
+        assert pen._file.under_way() == 1
+        pen.close(attempt_row(later))
+        pen.settle(later)
+        pen.flush()
+        assert pen._file.under_way() == 0
+
+    story(tmp_path, tell)
+
+
 def test_without_room_for_a_file_attempts_are_opened_in_lmdb(tmp_path, monkeypatch, caplog):
     def full(*_):
         raise OSError(28, "No space left on device")
