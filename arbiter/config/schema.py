@@ -126,7 +126,8 @@ class Model(Section):
         doc(
             "The API that it is asked through, whatever the client speaks. Default: chat completions for `openai`, "
             "`azure`, `openrouter` and `ollama`, and for Responses as `responses_api` says; Messages for `anthropic`. "
-            "A `bedrock` provider has `messages` (the default for Claude by its name) and `converse`."
+            "A `bedrock` provider has `messages` (the default for Claude by its name) and `converse`. "
+            "A `vertex` one has `messages` (the same), and else Google's own."
         ),
     ] = None
 

@@ -33,6 +33,10 @@ _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:-[a-z]{1,16})?")
 _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]{1,12}){1,3}-[0-9]{1,2}")
 _OF_AWS = ("region", "access_key_id", "secret_access_key", "session_token")
 
+_APIS = {"bedrock": ("converse", "messages"), "vertex": ("messages",)}
+_USUAL = ("chat", "responses", "messages")
+"""What models may be asked through: at these two, and elsewhere."""
+
 
 def check(written: Provider, path: str, error: Fault) -> None:
     """Errors: what `error(path, message)` makes, where a key is not for this type, or cannot be."""
@@ -47,10 +51,8 @@ def check(written: Provider, path: str, error: Fault) -> None:
             if getattr(written, option) is not None:
                 raise error(join(path, option), f"only bedrock is AWS's; {written.type} has none")
     for index, model in enumerate(written.models):
-        if isinstance(model, Model) and (model.api == "converse" or (written.type == "bedrock" and model.api)):
-            has_it = written.type == "bedrock" and model.api in ("converse", "messages")
-            if not has_it:
-                raise error(join(join(join(path, "models"), index), "api"), f"{written.type} has no {model.api}")
+        if isinstance(model, Model) and model.api is not None and model.api not in _APIS.get(written.type, _USUAL):
+            raise error(join(join(join(path, "models"), index), "api"), f"{written.type} has no {model.api}")
 
 
 def region(written: Provider, path: str, env: Mapping[str, str], error: Fault) -> str | None:

@@ -528,6 +528,14 @@ def test_no_error_repeats_a_secret(text: str) -> None:
         (bedrock("key: k, access_key_id: a"), 1, "providers.up.access_key_id", "give either a key"),
         (bedrock("access_key_id: a, secret_access_key: 'b c'"), 1, "providers.up", "visible ASCII without spaces"),
         (bedrock("models: [{ id: m, api: chat }]"), 1, "providers.up.models[0].api", "bedrock has no chat"),
+        (
+            bedrock("models: [{ id: m, api: chat }]").replace(
+                "bedrock, region: us-east-1", "vertex, project: my-project"
+            ),
+            1,
+            "providers.up.models[0].api",
+            "vertex has no chat",
+        ),
         (provider("models: [{ id: m, api: converse }]"), 4, "providers.up.models[0].api", "openai has no converse"),
         ("providers: { up: { type: vertex } }\n", 1, "providers.up", '"project" is missing'),
         ("providers: { up: { type: vertex, project: A_b } }\n", 1, "providers.up.project", "expected a project's id"),
