@@ -5,9 +5,9 @@ The SQL is what SQLite and PostgreSQL have in common; what differs is named in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import msgspec
 
@@ -19,6 +19,30 @@ class Dialect(msgspec.Struct, frozen=True):
 
     name: str  # sqlite | postgresql
     types: Mapping[str, str]
+
+
+class Columns(Sequence[Values]):
+    """Rows that are kept by column; there is one column at least."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Sequence[Sequence[Any]]) -> None:
+        self.columns = columns
+
+    def __iter__(self) -> Iterator[Values]:
+        return zip(*self.columns, strict=True)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> Values: ...
+    @overload
+    def __getitem__(self, at: slice) -> Columns: ...
+    def __getitem__(self, at: int | slice) -> Values:
+        if isinstance(at, slice):
+            return Columns([values[at] for values in self.columns])
+        return [values[at] for values in self.columns]
 
 
 class Statement(msgspec.Struct, frozen=True):

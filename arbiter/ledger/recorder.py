@@ -363,6 +363,7 @@ class Recorder:
                 stage.stored(batch)
             except Exception as error:  # the rows are stored; what it remembers of them is not worth them
                 self._say_spoilt([stage], error, len(batch.requests) + len(batch.attempts))
+        batch.also.clear()  # of these some know the batch: its rows would wait for the collector of cycles
 
     def _has_moved(self, found: _Found) -> None:
         for row in (*found.requests[:1], *found.attempts[:1]):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from arbiter import clock
-from arbiter.ledger import schema
+from arbiter.ledger import grouped, schema
 from arbiter.ledger.database import Dialect, Statement, Unstorable, Values
 from arbiter.ledger.sqlstore import SqlStore
 from arbiter.ledger.store import QUERY_S, QueryTooSlow, StoreBusy, StoreDown, StoreMissing, StoreMoved, StoreRefused
@@ -139,7 +139,8 @@ class Sqlite:
         return self._db.execute(sql, values).rowcount
 
     def run_many(self, statement: Statement) -> int:
-        return max(0, self._db.executemany(statement.sql, statement.rows).rowcount)
+        made = [self._db.executemany(one.sql, one.rows) for one in grouped.statements(statement)]
+        return sum([max(0, cursor.rowcount) for cursor in made])
 
     def about(self, table: str) -> int:
         # COUNT(*) reads a whole index. Row numbers are given out in order, and rows are deleted at the old end.

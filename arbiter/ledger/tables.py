@@ -10,7 +10,7 @@ import msgspec
 
 from arbiter.ledger import schema
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
-from arbiter.ledger.database import Statement, Values
+from arbiter.ledger.database import Columns, Statement, Values
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.session_rows import AuditRow, NoteRow, SessionRow
 
@@ -49,8 +49,8 @@ class Table:
         columns = self._by_column(rows)
         used = [name for name, values in columns.items() if values[0] is not None or values.count(None) < len(values)]
         names = tuple(used or self.names)
-        bound = zip(*(self._bound(name, columns[name]) for name in used), strict=True)
-        return Statement(self._insert(names), list(bound), None if self._has_blobs else (self.name, names))
+        bound = Columns([self._bound(name, columns.get(name, ())) for name in names])
+        return Statement(self._insert(names), bound, None if self._has_blobs else (self.name, names))
 
     def upserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
         """Each of `rows` in the place of the one with its id."""
@@ -78,6 +78,8 @@ class Table:
         if name in self._json:
             return [value if value is None else _encode(value).decode() for value in values]
         if name in self._booleans:
+            if values and values.count(values[0]) == len(values):  # as they mostly are
+                return [value if value is None else int(value) for value in values[:1]] * len(values)
             return [value if value is None else int(value) for value in values]
         return values
 
