@@ -24,7 +24,8 @@ class Listed(msgspec.Struct, frozen=True):
     max_input: int | None = None  # tokens; None where the list does not say
 
     def rate(self, at_ms: int) -> Rate:
-        return self.rates[bisect_right(self.begins, at_ms % DAY_MS) - 1]
+        rates = self.rates
+        return rates[0] if len(rates) == 1 else rates[bisect_right(self.begins, at_ms % DAY_MS) - 1]
 
 
 class PriceList(Protocol):
@@ -42,7 +43,9 @@ class PriceList(Protocol):
 
 def plain_tier(service_tier: str | None) -> str:
     """The service tier that has prices of its own; "" for the usual one, whatever it is called."""
-    tier = (service_tier or "").lower()
+    if service_tier is None or service_tier in _USUAL_TIERS:
+        return ""
+    tier = service_tier.lower()
     return "" if tier in _USUAL_TIERS else tier
 
 

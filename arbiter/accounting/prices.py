@@ -37,9 +37,9 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
             if whole > above:
                 rate = tier
                 break
-    heard = _part(usage.audio_input, usage.input, rate.audio_input)
-    spoken = _part(usage.audio_output, usage.output, rate.audio_output)
-    thought = _part(usage.reasoning, usage.output, rate.reasoning, spoken)
+    heard = _part(usage.audio_input, usage.input, rate.audio_input) if usage.audio_input else 0
+    spoken = _part(usage.audio_output, usage.output, rate.audio_output) if usage.audio_output else 0
+    thought = _part(usage.reasoning, usage.output, rate.reasoning, spoken) if usage.reasoning else 0
     # A search whose price nobody knows adds nothing: what the tokens cost is known all the same (docs/ledger.md).
     total = (rate.request or 0) + (usage.web_searches or 0) * (rate.web_search or 0)
     for count, price in (
@@ -52,11 +52,10 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
         (spoken, rate.audio_output),
         (thought, rate.reasoning),
     ):
-        if count == 0 or price == 0:
-            continue
-        if count is None or price is None:
+        if count and price:
+            total += count * price
+        elif count != 0 and price != 0:  # one of them is unknown
             return None
-        total += count * price
     return total if total <= MAX_PD else None
 
 

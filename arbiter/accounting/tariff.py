@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,7 @@ from arbiter.model import Usage
 
 # Names come from clients where a provider takes any.
 _MOST_KNOWN = 4096
+_UNASKED: Final = (Listed("", (), ()), "")
 _FREE = Rate(
     input=0, cached_input=0, cache_write_5m=0, cache_write_1h=0, output=0, reasoning=0, audio_input=0, audio_output=0
 )
@@ -168,11 +170,12 @@ class Tariff:
 
     def _listing(self, vendor: str, model: str, tier: str, at_ms: int) -> tuple[Listed, str] | None:
         key = (vendor, model, tier, at_ms // DAY_MS)
-        if key not in self._listed:
+        found = self._listed.get(key, _UNASKED)
+        if found is _UNASKED:
             if len(self._listed) >= _MOST_KNOWN:
                 self._listed.clear()
-            self._listed[key] = self._look_up(*key)
-        return self._listed[key]
+            found = self._listed[key] = self._look_up(*key)
+        return found
 
     def _look_up(self, vendor: str, model: str, tier: str, day: int) -> tuple[Listed, str] | None:
         names = list(spellings(model))

@@ -78,6 +78,9 @@ class Pricing:
 
 def price(row: AttemptRow, tariff: Tariff) -> None:
     """Fill in what an attempt cost, by its tokens and by when it ended."""
+    if row.usage_source == "missing" and row.provider_cost_pd is None:
+        row.pricing_available = rate(row, tariff) is not None
+        return
     metered = Metered(
         provider=row.provider,
         models=_models(row),
@@ -86,9 +89,6 @@ def price(row: AttemptRow, tariff: Tariff) -> None:
         service_tier=row.service_tier,
         provider_cost_pd=row.provider_cost_pd,
     )
-    if row.usage_source == "missing" and row.provider_cost_pd is None:
-        row.pricing_available = rate(row, tariff) is not None
-        return
     priced = tariff.price(metered)
     row.cost_pd, row.cost_source, row.price = priced.cost_pd, priced.source, priced.label
     row.equivalent_pd = priced.equivalent_pd

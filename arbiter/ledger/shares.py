@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from arbiter.config.snapshot import Snapshot
 from arbiter.ledger.recorder import Batch
-from arbiter.ledger.row import AttemptRow
 from arbiter.ledger.store import Readable
 from arbiter.metrics import TOKENS, Labels, Metrics
 
@@ -34,22 +33,33 @@ class Shares:
         """There is nothing to fill in."""
 
     def stored(self, batch: Batch) -> None:
-        count = self._metrics.count
+        sums: dict[tuple[str | None, str, str | None, str], list[int]] = {}
         for row in batch.attempts:
-            share = self._share(row)
-            count("arbiter_share_attempts_total", (*share, row.outcome))
-            used = (row.input_tokens, row.cached_tokens, row.cache_write_tokens, row.output_tokens)
+            told = row.client, row.provider, row.model_asked, row.outcome
+            summed = sums.get(told)
+            if summed is None:
+                summed = sums[told] = [0] * (2 + len(TOKENS))
+            summed[0] += 1
+            summed[1] += row.cost_pd or 0
+            summed[2] += row.input_tokens or 0
+            summed[3] += row.cached_tokens or 0
+            summed[4] += row.cache_write_tokens or 0
+            summed[5] += row.output_tokens or 0
+        count = self._metrics.count
+        for (client, provider, model, outcome), (attempts, cost_pd, *used) in sums.items():
+            share = self._share(client or "", provider, model or "")
+            count("arbiter_share_attempts_total", (*share, outcome), attempts)
             for kind, tokens in zip(TOKENS, used, strict=True):
                 if tokens:
                     count("arbiter_share_tokens_total", (*share, kind), tokens)
-            if row.cost_pd:
-                count("arbiter_share_cost_usd_total", share, row.cost_pd / 10**12)
+            if cost_pd:
+                count("arbiter_share_cost_usd_total", share, cost_pd / 10**12)
 
     def forget(self) -> None:
         """There is nothing to forget."""
 
-    def _share(self, row: AttemptRow) -> Labels:
-        """The client, the provider and the model of an attempt, as far as the configuration names them."""
+    def _share(self, client: str, provider: str, asked: str) -> Labels:
+        """The client, the provider and the model of attempts, as far as the configuration names them."""
         snapshot = self._snapshot()
         if snapshot is not self._of:
             self._of, self._clients = snapshot, frozenset(snapshot.client_names)
@@ -58,11 +68,10 @@ class Shares:
                 for provider in snapshot.providers.values()
                 for model in provider.models
             }
-        client = row.client or ""
         if client and client not in self._clients:
             client = OTHER
-        provider = row.provider if row.provider in snapshot.providers else OTHER
-        share = client, provider, self._models.get((row.provider, row.model_asked or ""), OTHER)
+        model = self._models.get((provider, asked), OTHER)
+        share = client, provider if provider in snapshot.providers else OTHER, model
         if share not in self._known:
             if len(self._known) >= MOST_SHARES:
                 return OTHER, OTHER, OTHER
