@@ -142,7 +142,7 @@ def test_a_key_sees_and_asks_for_what_it_may_and_nothing_else(three: Gateway) ->
 
 def test_a_key_expires_by_itself(three: Gateway) -> None:
     """Nothing is reloaded for it: the clock alone ends it."""
-    made, _ = keys(three, "new", "brief", "--expires", "2s")
+    made, _ = keys(three, "new", "brief", "--expires", "8s")
     ask = {"x-arbiter-key": made["key"]}
     assert three.get("/v1/models", headers=ask).status == 200
     reply = until(lambda: (r := three.get("/v1/models", headers=ask)).status == 401 and r, "the key's end")
