@@ -143,6 +143,8 @@ def nudged(members: Mapping[str, Raw], text: str) -> dict[str, Raw]:
 
 def sent_name(name: str) -> str:
     """Return the name under which a function is sent: letters, digits and `_.:-`, 64 of them, a letter or `_` first."""
+    if len(name) <= MAX_NAME and name.isascii() and name.isidentifier():
+        return name
     sent = _NOT_IN_NAMES.sub("_", name) or "unnamed"
     if _BEGINS.match(sent) is None:
         sent = f"_{sent}"

@@ -186,7 +186,7 @@ def input_of(arguments: str) -> Any:
         found = _OBJECT.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return {"invalid_arguments": arguments} if arguments.strip() else {}
-    has_members = found is not None and raw.lstrip(_BLANK)[1:].lstrip(_BLANK)[:1] != b"}"
+    has_members = raw[:2] == b'{"' or (found is not None and raw.lstrip(_BLANK)[1:].lstrip(_BLANK)[:1] != b"}")
     return Raw(raw) if has_members else {}
 
 

@@ -31,8 +31,8 @@ _MAX_ID = 1 << 16  # some servers keep whole signatures in them
 
 
 def _fit(name: str) -> str:
-    # To search first takes half of what it takes to replace nothing.
-    return _FOREIGN.sub("_", name) if _FOREIGN.search(name) else name
+    # Nearly all are such words, which takes a fifth of what it takes to replace nothing.
+    return name if name.isascii() and name.isidentifier() else _FOREIGN.sub("_", name)
 
 
 def turns_of(messages: Iterable[Message], *, blocks: bool) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 def sent_name(name: str) -> str:
     """Return a tool's name as it is sent: itself, or its beginning with a digest of the whole behind it."""
-    if _NAME.match(name):
+    if (len(name) <= MAX_NAME and name.isascii() and name.isidentifier()) or _NAME.match(name):  # quicker, for most
         return name
     digest = _digest(name)[:12]
     return f"{_FOREIGN.sub('_', name[: MAX_NAME - 13])}_{digest}"
