@@ -291,7 +291,9 @@ class _Conversation:
 
     def _result(self, result: parts.Result, path: str) -> ToolResult:
         content, failed = parts.result_of(result, path)
-        found = next((call for call in self._open if result.id is not None and call.id == result.id), None)
+        found = None
+        if result.id is not None:
+            found = next((call for call in self._open if call.id == result.id), None)
         if found is None:
             found = next((call for call in self._open if call.name == result.name), None)
         if found is None:
