@@ -183,6 +183,7 @@ def test_a_locked_store_loses_nothing(witness: Witness, tmp_path: Path) -> None:
     async def main() -> None:
         async with Load(gateway.port) as load:
             await load.more(5)
+            await asyncio.to_thread(gateway.until_settled, 5)
             with closing(sqlite3.connect(gateway.database, timeout=10, isolation_level=None)) as other:
                 other.execute("BEGIN EXCLUSIVE")
                 stored = other.execute("SELECT COUNT(*) FROM requests").fetchone()[0]
