@@ -7,6 +7,7 @@ answered gets a result behind it that says so, and a result without its call is 
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -50,7 +51,8 @@ class Conversation:
         self._place = 0  # of the next part, among all of them
         self._grouped = {tool.name: tool for tool in tools if isinstance(tool, Tool) and tool.namespace is not None}
         self._free: set[str] = set()  # calls whose input was free text, by id
-        self._open: dict[str, deque[str]] = {}  # by id: what those are sent as that have no result yet
+        self._open: dict[str, deque[tuple[str, bool]]] = {}  # by id, who has no result yet: sent as; is it free text
+        self._sent: set[str] = set()  # what all of those are sent as
 
     def build(self, messages: tuple[Message, ...]) -> tuple[str | None, list[Any]]:
         """Return the instructions, where the first message is such, and the items of the others.
@@ -94,7 +96,7 @@ class Conversation:
                 if part.text:
                     yield _message(part.text)
             elif type(part) is ToolCall:
-                yield self._call(part)
+                yield self._call(part, message)
             elif type(part) is Thinking:
                 if part.item is not None:
                     yield Raw(part.item)  # whoever made it wants it back; of others nothing can be told here
@@ -106,15 +108,16 @@ class Conversation:
             elif type(part) is not RedactedThinking:
                 yield {"role": "assistant", "content": [_part(part)]}
 
-    def _call(self, call: ToolCall) -> dict[str, Any]:
+    def _call(self, call: ToolCall, message: Message) -> dict[str, Any]:
         if call.is_free:
             self._free.add(call.id)
         built = {"type": "custom_tool_call" if call.is_free else "function_call"}
         waiting = self._open.setdefault(call.id, deque())
         sent = short_call_id(call.id, MAX_CALL_ID)
-        if sent in waiting:  # a server that does not tell its calls apart
-            sent = f"{short_call_id(call.id, MAX_CALL_ID - 6)}_{len(waiting) + 1}"
-        waiting.append(sent)
+        if sent in self._sent:  # a server that does not tell its calls apart
+            sent = self._told_apart(call.id, message)
+        self._sent.add(sent)
+        waiting.append((sent, call.is_free))
         built["call_id"] = sent
         tool = self._grouped.get(call.name)
         if tool is not None and tool.namespace is not None:
@@ -124,6 +127,15 @@ class Conversation:
         built["input" if call.is_free else "arguments"] = call.arguments
         return built
 
+    def _told_apart(self, id: str, message: Message) -> str:
+        """An id for a call whose `id` is in use: one that no other call waits with, nor comes with in its `message`.
+
+        What later messages hold changes nothing that was told before them (SPEC 2.4).
+        """
+        taken = {short_call_id(part.id, MAX_CALL_ID) for part in message.parts() if type(part) is ToolCall} | self._sent
+        base = short_call_id(id, MAX_CALL_ID - 6)
+        return next(sent for number in itertools.count(2) if (sent := f"{base}_{number}") not in taken)
+
     def _result(self, result: ToolResult) -> dict[str, Any]:
         content = _content(result.content)
         if result.is_error:  # there is no member for it; the model would take the failure for an answer
@@ -131,9 +143,13 @@ class Conversation:
                 content = f"Error: {content}"
             else:
                 content.insert(0, {"type": "input_text", "text": "Error:"})
-        kind = "custom_tool_call_output" if result.call_id in self._free else "function_call_output"
         waiting = self._open.get(result.call_id)
-        sent = waiting.popleft() if waiting else short_call_id(result.call_id, MAX_CALL_ID)
+        if waiting:
+            sent, is_free = waiting.popleft()
+            self._sent.discard(sent)
+        else:
+            sent, is_free = short_call_id(result.call_id, MAX_CALL_ID), result.call_id in self._free
+        kind = "custom_tool_call_output" if is_free else "function_call_output"
         return {"type": kind, "call_id": sent, "output": content}
 
 

@@ -108,6 +108,36 @@ def test_two_calls_of_one_id_are_told_apart() -> None:
     assert [one["content"] for one in built[2:6]] == ["one", "two", "three", MISSING]
 
 
+@pytest.mark.parametrize(
+    ("told", "sent"),
+    [
+        (("a", "a", "a_2"), ["a", "a_3", "a_2"]),
+        (("a_2", "a", "a"), ["a_2", "a", "a_3"]),
+        (("a", "a", "a"), ["a", "a_2", "a_3"]),
+    ],
+)
+def test_an_id_that_is_made_for_responses_is_no_other_calls(told: tuple[str, ...], sent: list[str]) -> None:
+    """However they are told apart, each result stands under the id that its call was sent with."""
+    built = responses(GO, calls(*told), *map(result, told), GO)
+    assert [one["call_id"] for one in built if one.get("type") == "function_call"] == sent
+    assert [one["call_id"] for one in built if one.get("type") == "function_call_output"] == sent
+
+
+def test_a_later_call_with_an_id_that_was_made_gets_another() -> None:
+    """The made one stays as it was sent, or the prompt before it would be another."""
+    history = (GO, calls("a", "a"), result("a"), OK, calls("a_2"))
+    assert [one["call_id"] for one in responses(*history, GO) if one.get("type") == "function_call"][:2] == ["a", "a_2"]
+
+
+def test_a_function_and_free_text_of_one_id_have_each_a_result_of_their_kind() -> None:
+    both = Message("assistant", (ToolCall("a", "f", "{}"), ToolCall("a", "g", "text", is_free=True)))
+    built = responses(GO, both, result("a", "one"), result("a", "two"), GO)
+    assert [(one["type"], one["call_id"], one["output"]) for one in built if "output" in one] == [
+        ("function_call_output", "a", "one"),
+        ("custom_tool_call_output", "a_2", "two"),
+    ]
+
+
 def test_a_result_belongs_to_the_latest_turn_that_lacks_it() -> None:
     messages = (GO, calls("c"), GO, calls("c"), result("c", "now"), OK, GO)
     assert [one["content"] for one in chat(*messages) if one["role"] == "tool"] == [MISSING, "now"]
@@ -149,6 +179,7 @@ def test_whatever_the_history_is_openai_takes_it(history: list[Message]) -> None
     for item in responses(*history, OK, GO):
         if item.get("type") == "function_call":
             waiting[item["call_id"]] = waiting.get(item["call_id"], 0) + 1
+            assert waiting[item["call_id"]] == 1  # no two wait with one id
         elif item.get("type") == "function_call_output":
             waiting[item["call_id"]] -= 1
             assert waiting[item["call_id"]] >= 0
