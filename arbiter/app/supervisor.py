@@ -226,7 +226,8 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian is half typed, so A
             self._wait([self._control, *living], limit)
             # The last rows are still to come, so control is kept alive until the workers are done.
             self._look_after(self._control)
-        self._end(self._living(self._workers), "did not stop in time")
+        why = "was told twice to stop" if self._is_told_twice() else "did not stop in time"
+        self._end(self._living(self._workers), why)
 
     def shutdown(self, exit_code: int = 0) -> None:
         super().shutdown(exit_code)

@@ -200,6 +200,9 @@ def test_a_second_signal_ends_everything_at_once(witness: Witness, tmp_path: Pat
 
     with Gateway(config(witness, server={"drain": "60s"}), tmp_path) as gateway:
         run(main)
+        assert [line["message"] for line in gateway.lines() if "killed" in line["message"]] == [
+            "worker-1 was told twice to stop and is killed"
+        ]
         gateway.start()
         assert check_books(gateway, witness) == {"interrupted": 1}
 
