@@ -30,6 +30,7 @@ from arbiter.ledger.recorder import RecorderState
 from arbiter.ledger.store import QueryTooSlow, Readable, StoreDown
 
 HOME = "/admin/ui/"
+VIEWS = {HOME: "Requests", HOME + "sessions": "Sessions", HOME + "cost": "Cost", HOME + "cache": "Cache"}
 ROWS = 50
 FILTERS = ("trace", "provider", "client", "status", "errors", "since", "session", "affinity_key", "kind", "cursor")
 OWN = ("fragment", "seen")  # what the page itself asks with
@@ -93,6 +94,7 @@ class Pages:
         self._templates.globals.update(
             version=__version__,
             home=HOME,
+            views=VIEWS,
             path=HOME,  # where the page is without its filters, for those that say no other
             stretches=timeline.stretches,
             sums=show.sums,
@@ -100,6 +102,7 @@ class Pages:
             losses=show.LOSSES,
             pace=show.pace,
             approximate=show.APPROXIMATE,
+            at_least=show.AT_LEAST,
             min_prefix=query.MIN_PREFIX,
         )
 
@@ -242,7 +245,7 @@ def look(
 ) -> Response:
     """What `page` makes of the store, or why it cannot be shown; `path` is where it is without filters."""
     if store is None:
-        return render("off.html", 503)
+        return render("off.html", 503, path=path)
     try:
         return store.read(page)
     except QueryTooSlow as error:

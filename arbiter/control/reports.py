@@ -33,6 +33,17 @@ def used(spent: Spent, count: int | None, field: str) -> str | None:
     return f"{'≥' if field in spent.unreported else ''}{'~' if spent.is_approximate else ''}{show.thousands(count)}"
 
 
+def is_at_least(total: Spent) -> bool:
+    """Whether any of the counts that are shown of it is one that not every attempt reported."""
+    counts = {
+        "input_tokens": total.all_input,
+        "cached_tokens": total.cached_tokens,
+        "cache_write_tokens": total.cache_write_tokens,
+        "output_tokens": total.all_output,
+    }
+    return any(count is not None and field in total.unreported for field, count in counts.items())
+
+
 def sources(total: Spent) -> str:
     """Where the prices came from, by their share of the money, or of the attempts where there is none."""
     whole = total.metered_pd + total.estimated_pd
@@ -65,6 +76,8 @@ def rate(tokens: Tokens) -> str:
 
 
 def summary(causes: list[Cause]) -> str:
+    if not causes:
+        return "Nothing was lost."
     alarms = [cause for cause in causes if not cause.is_explained]
     explained = [cause for cause in causes if cause.is_explained]
     told = [", ".join(f"{show.thousands(cause.lost_tokens)} {cause.cause}" for cause in alarms) + _for(alarms)]

@@ -76,7 +76,7 @@ class SessionPages:
     def _act(self, request: Request, body: bytes) -> Response:
         key, acts = request.path_params["id"], self._acts
         if acts is None:
-            return self._render("off.html", 503)
+            return self._render("off.html", 503, path=PATH)
         try:
             asked = query.once(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8))
             text = asked.get("text", "")

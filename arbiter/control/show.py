@@ -9,6 +9,7 @@ from arbiter.ledger.row import AttemptRow, RequestRow
 DASH = "–"
 
 APPROXIMATE = "~ estimated, or counted only until the stream was cut"
+AT_LEAST = "≥ at least: not every attempt reported its own"
 
 PINS = {
     "new": "new: its next turn goes where this one went",

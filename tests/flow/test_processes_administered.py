@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -124,6 +125,33 @@ def test_with_a_token_everybody_needs_it_and_a_browser_signs_in_once(gated: Gate
     ):
         answer = gated.get("/admin/api/state", method="POST", headers={**signed, **headers}, body=b"")
         assert answer.status == status, headers
+
+
+def test_signing_in_leads_to_the_page_that_was_asked_for(gated: Gateway) -> None:
+    """Past a wrong token, too; and never to anywhere but a page of the administration, whatever the form says."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    page = gated.get("/admin/ui/cost?by=day&since=7d", headers={"accept": "text/html,*/*"}).body.decode()
+    wanted = 'name="wanted" value="/admin/ui/cost?by=day&amp;since=7d"'
+    assert wanted in page and "<title>Sign in \u00b7 Arbiter</title>" in page
+
+    def sent(token: str, wanted: str) -> Any:
+        body = urlencode({"token": token, "wanted": wanted}).encode()
+        return gated.get("/admin/sign-in", method="POST", headers=form, body=body)
+
+    assert wanted in sent("nonsense", "/admin/ui/cost?by=day&since=7d").body.decode()
+    for asked, place in (
+        ("/admin/ui/cost?by=day&since=7d", "/admin/ui/cost?by=day&since=7d"),
+        ("https://evil.example/admin/ui/", "/admin/ui/"),
+        ("//evil.example/admin/ui/", "/admin/ui/"),
+        ("/admin/api/state", "/admin/ui/"),
+        ("/admin/ui/../../v1/models", "/admin/ui/"),
+        ("/admin/ui/%2e%2e/%2e%2e/v1/models", "/admin/ui/"),
+        ("/admin/ui/..\\..\\x", "/admin/ui/"),
+        ("/admin/ui/cost\r\nset-cookie: a=b", "/admin/ui/"),
+        ("/admin/ui/" + "a" * 1000, "/admin/ui/"),
+    ):
+        signed = sent(ADMIN_TOKEN, asked)
+        assert (signed.status, signed.headers["location"]) == (303, place), asked
 
 
 def test_a_gateway_open_to_the_network_prints_a_token_for_this_run(tmp_path: Path) -> None:

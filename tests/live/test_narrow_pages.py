@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,4 +65,51 @@ def test_nothing_stands_beside_a_narrow_screen(tmp_path: Path) -> None:
             assert page.js("document.querySelectorAll('.top nav a').length") == 5
             wide = "[...document.querySelectorAll('table')].every((one) => one.scrollWidth <= innerWidth"
             assert page.js(f"{wide} || one.closest('.scroll') !== null)"), path
+    store.close()
+
+
+WIDTHS = (360, 480, 768, 1024, 1100, 1261, 1280, 1366, 1440, 1600, 1920)
+UNDER = """(() => {
+  const list = document.querySelector('#list'), panel = document.querySelector('#detail').getBoundingClientRect()
+  const right = Math.max(...[list, ...list.querySelectorAll('table, td, th, td *, th *')]
+    .filter((one) => !one.closest('.hidden')).map((one) => one.getBoundingClientRect().right))
+  const beside = panel.left > list.getBoundingClientRect().left + 1
+  const end = beside ? panel.left : innerWidth
+  return right > end + 0.5 ? `${right} is beyond ${end}` : ''
+})()"""
+
+
+@pytest.mark.needs("chromium")
+def test_the_list_ends_where_the_opened_request_begins(tmp_path: Path) -> None:
+    """At every width, with names and sums as long as they ordinarily are."""
+    store, now_ms = SqliteStore(tmp_path / "arbiter.db"), time.time_ns() // 1_000_000
+    rows: list[Any] = []
+    for number, of in enumerate(
+        (
+            {"client": "ci-build-runner-eu", "outcome": "error", "status": 200, "error_class": "upstream_error"},
+            {"client": "ci-build-runner-eu", "status": 200},
+            {"client": None, "status": 400, "outcome": "error", "error_class": "bad_request"},
+        ),
+        1,
+    ):
+        asked = {"provider": "anthropic", "model_asked": "claude-sonnet-4-5-20250929"}
+        cost = {"cost_pd": 101_500_000, "cost_source": "catalog"}
+        counts = {"input_tokens": 2_000_000, "output_tokens": 100_000, "cached_tokens": 1_000_000}
+        request = request_row(
+            number, received_ms=now_ms + number, total_us=23_000_000, cost_pd=101_500_000, **asked, **of
+        )
+        rows += [request, attempt_row(request, started_ms=now_ms, usage_source="estimated", **cost, **counts)]
+    store.write(rows, Position("j", 1))
+    listener = socket.create_server(("127.0.0.1", 0))
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}/admin/ui/"
+    app = make_app(store, RecorderState, lambda: parse(CONFIG, "arbiter.yaml", {}))
+    with serving(app, listener), browser.page(tmp_path / "profile") as page:
+        for path in ("", "requests/r00000002"):
+            for width in WIDTHS:
+                page.call(
+                    "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
+                )
+                page.open(base + path)
+                assert page.js(UNDER) == "", (path, width)
+                assert page.js("document.documentElement.scrollWidth <= innerWidth"), (path, width)
     store.close()

@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
+from arbiter.control import show
 from arbiter.ledger.sqlite import SqliteStore
-from arbiter.ledger.store import Position, Reader, StoreDown
+from arbiter.ledger.store import Position, QueryTooSlow, Reader, StoreDown
 from tests.fakes.rows import attempt_row, request_row
 from tests.unit.control.test_admin import OverUnix, Site, site
 
@@ -109,6 +110,65 @@ def test_a_wrong_filter_is_named_and_there_is_a_way_back(running: Site) -> None:
     for path, wrong in (("cost", "by=colour"), ("cache", "since=soon"), ("cache", "colour=red")):
         page = running.page(f"/admin/ui/{path}?{wrong}", 400)
         assert wrong.partition("=")[0] in page and f'href="/admin/ui/{path}"' in page
+
+
+def called_itself(page: str) -> set[str]:
+    """What a page says that it is: by its title, its heading and the view that is marked."""
+    title, heading = re.search(r"<title>(.*?) · Arbiter", page), re.search(r"<h1>(.*?)</h1>", page)
+    marked = re.findall(r'aria-current="page">(.*?)<', page)
+    assert title is not None and heading is not None and len(marked) == 1
+    return {title[1], heading[1], *marked}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("", "Requests"), ("sessions", "Sessions"), ("cost", "Cost"), ("cache", "Cache")]
+)
+def test_a_page_that_cannot_be_shown_says_which_one_it_is(tmp_path: Path, path: str, name: str) -> None:
+    """Without a store, with a wrong filter, with a store that is down, and with one that is too slow."""
+
+    def failing(error: Exception) -> Reader:
+        def opened() -> SqliteStore:
+            raise error
+
+        return Reader(opened)
+
+    with site(tmp_path, None, None) as one:
+        page = one.page(f"/admin/ui/{path}", 503)
+        assert called_itself(page) == {name} and "sqlite:///data/arbiter.db" in page
+    for error in (StoreDown("no such disk"), QueryTooSlow("more than 5 s")):
+        with site(tmp_path, failing(error)) as one:
+            assert called_itself(one.page(f"/admin/ui/{path}", 503)) == {name}
+    store = SqliteStore(tmp_path / "arbiter.db")
+    with site(tmp_path, store) as one:
+        assert called_itself(one.page(f"/admin/ui/{path}?since=soon", 400)) == {name}
+    store.close()
+
+
+def test_a_cache_that_lost_nothing_is_said_to_have_lost_nothing(tmp_path: Path) -> None:
+    store, now_ms = SqliteStore(tmp_path / "arbiter.db"), time.time_ns() // 1_000_000
+    request = request_row(1, received_ms=now_ms)
+    store.write(
+        [request, attempt_row(request, started_ms=now_ms, cached_tokens=900, input_tokens=100)], Position("j", 1)
+    )
+    with site(tmp_path, store) as one:
+        page = one.page("/admin/ui/cache")
+        assert "Nothing was lost.</p>" in page and "Lost:" not in page
+    store.close()
+
+
+def test_a_count_that_is_not_whole_is_explained_below_it(tmp_path: Path) -> None:
+    store, now_ms = SqliteStore(tmp_path / "arbiter.db"), time.time_ns() // 1_000_000
+    rows = []
+    for number, fields in ((1, {"output_tokens": 7}), (2, {"output_tokens": None})):
+        request = request_row(number, received_ms=now_ms)
+        rows += [request, attempt_row(request, started_ms=now_ms, input_tokens=5, **fields)]
+    store.write(rows[:2], Position("j", 1))
+    with site(tmp_path, store) as one:
+        assert "≥" not in one.page("/admin/ui/cost")
+        store.write(rows[2:], Position("j", 2))
+        page = one.page("/admin/ui/cost")
+        assert "≥7<" in page and show.AT_LEAST in page
+    store.close()
 
 
 def test_an_empty_page_says_what_will_stand_there(tmp_path: Path) -> None:
