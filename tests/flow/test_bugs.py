@@ -16,7 +16,7 @@ def test_a_bug_inside_a_stream_is_logged_with_the_trace_of_its_request(make_fron
     """The client is told no more than a trace id: with it, and nothing else, one must find what happened."""
     faults = ["a stream failed inside the gateway", "a request failed inside the gateway"]
     front = make_front(
-        plugins=[{"use": "tests.fakes.faulty:FaultyReader", "required": True}], gateway={"expected_errors": faults}
+        plugins=[{"use": "tests.fakes.buggy:BuggyReader", "required": True}], gateway={"expected_errors": faults}
     )
     events = CHAT.events("hello", "stumble", "never")
 
