@@ -39,8 +39,7 @@ def enter(page: browser.Page, gateway: Gateway) -> None:
     if gateway.config["admin"]:
         page.js(f"document.querySelector('#token').value = {ADMIN_TOKEN!r}")
         page.js("document.querySelector('form').requestSubmit()")
-        page.until("location.pathname === '/admin/ui/' && document.querySelector('#list') !== null")
-        page.open(gateway.url + PATH)
+        page.until(f"location.pathname === {PATH!r} && document.querySelector('.acts') !== null")
     page.problems.clear()  # the 401 that brought the form is one
 
 
