@@ -57,12 +57,20 @@ cdef struct Told:
     const char* usage  # its bytes; NULL where there is none
     Py_ssize_t usage_size
     Py_ssize_t thinking, output
+    Py_ssize_t part  # of the item that is being read
     bint compacted
     int calls
     Text[CALLS] names  # of the tools that are called; `at` is NULL where a call has none
 
 
+cdef struct Here:  # one object, until it is known what it is
+    int met
+    Text kind, name  # `at` is NULL where none was told
+    Py_ssize_t text, thought, given
+
+
 ctypedef const char* (*Read)(const char* p, const char* end, Told* told) noexcept nogil
+ctypedef const char* (*Member)(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil
 
 
 cdef inline const char* named(const char* p, const char* end, Text* text) noexcept nogil:
@@ -97,19 +105,20 @@ cdef inline const char* passed(const char* p, const char* end) noexcept nogil:
     return NULL if text.lone else p
 
 
-cdef inline const char* array_start(const char* p, const char* end, bint* more) noexcept nogil:
-    """Enter an array; `more` says whether it has entries."""
-    if p >= end or p[0] != c'[':
-        return NULL
-    p = js.blank(p + 1, end)
-    more[0] = not (p < end and p[0] == c']')
-    return p if more[0] else p + 1
+cdef inline const char* given(const char* p, const char* end, Told* told, Read read) noexcept nogil:
+    """Read a value by `read`, or null."""
+    return js.null(p, end) if p < end and p[0] == c'n' else read(p, end, told)
 
 
 cdef inline const char* each(const char* p, const char* end, Told* told, Read read) noexcept nogil:
     """Read an array, each entry of it by `read`."""
     cdef bint more
-    p = array_start(p, end, &more)
+    if p >= end or p[0] != c'[':
+        return NULL
+    p = js.blank(p + 1, end)
+    if p < end and p[0] == c']':
+        return p + 1
+    more = True
     while p != NULL and more:
         p = read(p, end, told)
         if p != NULL:
@@ -117,320 +126,264 @@ cdef inline const char* each(const char* p, const char* end, Told* told, Read re
     return p
 
 
-cdef inline const char* beside(const char* p, const char* end, const Text* key, int* met, Told* told) noexcept nogil:
+cdef inline const char* members(const char* p, const char* end, Here* here, Told* told, Member read) noexcept nogil:
+    """Read an object, each member of it by `read`."""
+    cdef Text key
+    cdef bint more
+    here.met = 0
+    here.kind.at = here.name.at = NULL
+    here.text = here.thought = here.given = 0
+    p = js.object_start(p, end, &more)
+    while p != NULL and more:
+        p = js.key(p, end, &key)
+        if p != NULL:
+            p = read(p, end, &key, here, told)
+        if p != NULL:
+            p = js.member_end(p, end, &more)
+    return p
+
+
+cdef inline const char* beside(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
     """Read a member that all formats have, or pass over one that nobody looks at."""
     cdef const char* begin = p
     if called(key, b"id", 2):
-        return named(p, end, &told.id) if once(met, ID) else NULL
+        return named(p, end, &told.id) if once(&here.met, ID) else NULL
     if called(key, b"model", 5):
-        return named(p, end, &told.model) if once(met, MODEL) else NULL
+        return named(p, end, &told.model) if once(&here.met, MODEL) else NULL
     p = passed(p, end)
     if called(key, b"usage", 5):
-        if not once(met, USAGE):
+        if not once(&here.met, USAGE):
             return NULL
         told.usage = begin
         told.usage_size = p - begin
     return p
 
 
+cdef inline bint calls(Told* told, const Text* name) noexcept nogil:
+    """Write down that a tool is called; False where there is no room for it."""
+    if told.calls == CALLS:
+        return False
+    told.names[told.calls] = name[0]
+    told.calls += 1
+    return True
+
+
 # --- OpenAI Chat -----------------------------------------------------------------------------------------------------
 
 
+cdef const char* of_function(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"name", 4):
+        return named(p, end, &here.name) if once(&here.met, NAME) else NULL
+    if called(key, b"arguments", 9):
+        return sized(p, end, &told.output) if once(&here.met, ARGUMENTS) else NULL
+    return passed(p, end)
+
+
 cdef const char* function(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key
-    cdef bint more
-    cdef int met = 0
-    cdef Text* name
-    if told.calls == CALLS:
-        return NULL
-    name = &told.names[told.calls]
-    name.at = NULL
-    told.calls += 1
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"name", 4):
-            p = named(p, end, name) if once(&met, NAME) else NULL
-        elif called(&key, b"arguments", 9):
-            p = sized(p, end, &told.output) if once(&met, ARGUMENTS) else NULL
-        else:
-            p = passed(p, end)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
-    return p
+    cdef Here here
+    p = members(p, end, &here, told, of_function)
+    return p if p != NULL and calls(told, &here.name) else NULL
+
+
+cdef const char* of_call(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"function", 8):
+        return given(p, end, told, function) if once(&here.met, FUNCTION) else NULL
+    return passed(p, end)
 
 
 cdef const char* call(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key
-    cdef bint more
-    cdef int met = 0
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"function", 8):
-            if not once(&met, FUNCTION):
-                return NULL
-            p = js.null(p, end) if p < end and p[0] == c'n' else function(p, end, told)
-        else:
-            p = passed(p, end)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
-    return p
+    cdef Here here
+    return members(p, end, &here, told, of_call)
+
+
+cdef const char* tool_calls(const char* p, const char* end, Told* told) noexcept nogil:
+    return each(p, end, told, call)
+
+
+cdef const char* of_message(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"content", 7):
+        return spoken(p, end, &told.output) if once(&here.met, CONTENT) else NULL
+    if called(key, b"refusal", 7):
+        return spoken(p, end, &told.output) if once(&here.met, REFUSAL) else NULL
+    if called(key, b"reasoning_content", 17):
+        return spoken(p, end, &here.thought) if once(&here.met, REASONING_CONTENT) else NULL
+    if called(key, b"reasoning", 9):
+        return spoken(p, end, &here.text) if once(&here.met, REASONING) else NULL
+    if called(key, b"tool_calls", 10):
+        return given(p, end, told, tool_calls) if once(&here.met, TOOL_CALLS) else NULL
+    return passed(p, end)
 
 
 cdef const char* message(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key
-    cdef bint more
-    cdef int met = 0
-    cdef Py_ssize_t thought = 0
-    cdef Py_ssize_t reasoned = 0
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"content", 7):
-            p = spoken(p, end, &told.output) if once(&met, CONTENT) else NULL
-        elif called(&key, b"refusal", 7):
-            p = spoken(p, end, &told.output) if once(&met, REFUSAL) else NULL
-        elif called(&key, b"reasoning_content", 17):
-            p = spoken(p, end, &thought) if once(&met, REASONING_CONTENT) else NULL
-        elif called(&key, b"reasoning", 9):
-            p = spoken(p, end, &reasoned) if once(&met, REASONING) else NULL
-        elif called(&key, b"tool_calls", 10):
-            if not once(&met, TOOL_CALLS):
-                return NULL
-            p = js.null(p, end) if p < end and p[0] == c'n' else each(p, end, told, call)
-        else:
-            p = passed(p, end)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
-    told.thinking += thought if thought else reasoned
+    cdef Here here
+    p = members(p, end, &here, told, of_message)
+    told.thinking += here.thought if here.thought else here.text
     return p
+
+
+cdef const char* of_choice(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"finish_reason", 13):
+        return named(p, end, &here.name) if once(&here.met, FINISH) else NULL
+    if called(key, b"message", 7):
+        return given(p, end, told, message) if once(&here.met, MESSAGE) else NULL
+    return passed(p, end)
 
 
 cdef const char* choice(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key, finish
-    cdef bint more
-    cdef int met = 0
-    finish.at = NULL
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"finish_reason", 13):
-            p = named(p, end, &finish) if once(&met, FINISH) else NULL
-        elif called(&key, b"message", 7):
-            if not once(&met, MESSAGE):
-                return NULL
-            p = js.null(p, end) if p < end and p[0] == c'n' else message(p, end, told)
-        else:
-            p = passed(p, end)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
+    cdef Here here
+    p = members(p, end, &here, told, of_choice)
     if told.finish.at == NULL or told.finish.raw == 0:
-        told.finish = finish
+        told.finish = here.name
     return p
 
 
+cdef const char* of_chat(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"choices", 7):
+        return each(p, end, told, choice) if once(&here.met, CONTENT) else NULL
+    if called(key, b"system_fingerprint", 18):
+        return named(p, end, &told.version) if once(&here.met, VERSION) else NULL
+    if called(key, b"service_tier", 12):
+        return named(p, end, &told.tier) if once(&here.met, TIER) else NULL
+    return beside(p, end, key, here, told)
+
+
 cdef const char* chat_answer(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key
-    cdef bint more
-    cdef int met = 0
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"choices", 7):
-            p = each(p, end, told, choice) if once(&met, CONTENT) else NULL
-        elif called(&key, b"system_fingerprint", 18):
-            p = named(p, end, &told.version) if once(&met, VERSION) else NULL
-        elif called(&key, b"service_tier", 12):
-            p = named(p, end, &told.tier) if once(&met, TIER) else NULL
-        else:
-            p = beside(p, end, &key, &met, told)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
-    return p if met & CONTENT else NULL
+    cdef Here here
+    p = members(p, end, &here, told, of_chat)
+    return p if here.met & CONTENT else NULL
 
 
 # --- Anthropic -------------------------------------------------------------------------------------------------------
 
 
-cdef const char* block(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key, kind, name
-    cdef bint more
-    cdef int met = 0
-    cdef const char* begin
-    cdef Py_ssize_t given = 0
-    kind.at = name.at = NULL
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"type", 4):
-            p = named(p, end, &kind) if once(&met, TYPE) else NULL
-        elif called(&key, b"text", 4):
-            p = spoken(p, end, &told.output) if once(&met, TEXT) else NULL
-        elif called(&key, b"thinking", 8):
-            p = spoken(p, end, &told.thinking) if once(&met, THINKING) else NULL
-        elif called(&key, b"name", 4):
-            p = named(p, end, &name) if once(&met, NAME) else NULL
-        elif called(&key, b"input", 5):
-            if not once(&met, INPUT):
-                return NULL
-            begin = p
-            if p < end and p[0] == c'"':
-                p = sized(p, end, &given)
-            else:
-                p = passed(p, end)
-                given = p - begin
-        else:
-            p = passed(p, end)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
-    if p == NULL or kind.at == NULL:
+cdef const char* of_block(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    cdef const char* begin = p
+    if called(key, b"type", 4):
+        return named(p, end, &here.kind) if once(&here.met, TYPE) else NULL
+    if called(key, b"text", 4):
+        return spoken(p, end, &told.output) if once(&here.met, TEXT) else NULL
+    if called(key, b"thinking", 8):
+        return spoken(p, end, &told.thinking) if once(&here.met, THINKING) else NULL
+    if called(key, b"name", 4):
+        return named(p, end, &here.name) if once(&here.met, NAME) else NULL
+    if not called(key, b"input", 5):
+        return passed(p, end)
+    if not once(&here.met, INPUT):
         return NULL
-    if called(&kind, b"tool_use", 8):
-        if told.calls == CALLS:
-            return NULL
-        told.names[told.calls] = name
-        told.calls += 1
-        told.output += given
-    elif called(&kind, b"compaction", 10):
-        told.compacted = True
+    if p < end and p[0] == c'"':
+        return sized(p, end, &here.given)
+    p = passed(p, end)
+    here.given = p - begin
     return p
 
 
+cdef const char* block(const char* p, const char* end, Told* told) noexcept nogil:
+    cdef Here here
+    p = members(p, end, &here, told, of_block)
+    if p == NULL or here.kind.at == NULL:
+        return NULL
+    if called(&here.kind, b"tool_use", 8):
+        told.output += here.given
+        return p if calls(told, &here.name) else NULL
+    told.compacted = told.compacted or called(&here.kind, b"compaction", 10)
+    return p
+
+
+cdef const char* of_messages(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"content", 7):
+        return each(p, end, told, block) if once(&here.met, CONTENT) else NULL
+    if called(key, b"stop_reason", 11):
+        return named(p, end, &told.finish) if once(&here.met, FINISH) else NULL
+    if called(key, b"context_management", 18):
+        return js.null(p, end) if once(&here.met, MANAGEMENT) else NULL
+    return beside(p, end, key, here, told)
+
+
 cdef const char* messages_answer(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key
-    cdef bint more
-    cdef int met = 0
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"content", 7):
-            p = each(p, end, told, block) if once(&met, CONTENT) else NULL
-        elif called(&key, b"stop_reason", 11):
-            p = named(p, end, &told.finish) if once(&met, FINISH) else NULL
-        elif called(&key, b"context_management", 18):
-            p = js.null(p, end) if once(&met, MANAGEMENT) else NULL
-        else:
-            p = beside(p, end, &key, &met, told)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
-    return p if met & CONTENT else NULL
+    cdef Here here
+    p = members(p, end, &here, told, of_messages)
+    return p if here.met & CONTENT else NULL
 
 
 # --- OpenAI Responses ------------------------------------------------------------------------------------------------
 
 
-cdef const char* parts(const char* p, const char* end, Py_ssize_t* size) noexcept nogil:
-    """Read the texts of an item, or null."""
-    cdef Text key
-    cdef bint more, more_of_it
-    cdef int met
-    if p < end and p[0] == c'n':
-        return js.null(p, end)
-    p = array_start(p, end, &more)
-    while p != NULL and more:
-        met = 0
-        p = js.object_start(p, end, &more_of_it)
-        while p != NULL and more_of_it:
-            p = js.key(p, end, &key)
-            if p == NULL:
-                return NULL
-            if called(&key, b"text", 4):
-                p = spoken(p, end, size) if once(&met, TEXT) else NULL
-            elif called(&key, b"refusal", 7):
-                p = spoken(p, end, size) if once(&met, REFUSAL) else NULL
-            else:
-                p = passed(p, end)
-            if p != NULL:
-                p = js.member_end(p, end, &more_of_it)
-        if p != NULL:
-            p = js.item_end(p, end, &more)
+cdef const char* of_part(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"text", 4):
+        return spoken(p, end, &told.part) if once(&here.met, TEXT) else NULL
+    if called(key, b"refusal", 7):
+        return spoken(p, end, &told.part) if once(&here.met, REFUSAL) else NULL
+    return passed(p, end)
+
+
+cdef const char* part(const char* p, const char* end, Told* told) noexcept nogil:
+    cdef Here here
+    return members(p, end, &here, told, of_part)
+
+
+cdef const char* some_parts(const char* p, const char* end, Told* told) noexcept nogil:
+    return each(p, end, told, part)
+
+
+cdef const char* parts(const char* p, const char* end, Py_ssize_t* size, Told* told) noexcept nogil:
+    """Read the texts of an item, or null, and add their size."""
+    told.part = 0
+    p = given(p, end, told, some_parts)
+    size[0] += told.part
     return p
+
+
+cdef const char* of_item(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"type", 4):
+        return named(p, end, &here.kind) if once(&here.met, TYPE) else NULL
+    if called(key, b"name", 4):
+        return named(p, end, &here.name) if once(&here.met, NAME) else NULL
+    if called(key, b"summary", 7):
+        return parts(p, end, &here.thought, told) if once(&here.met, SUMMARY) else NULL
+    if called(key, b"content", 7):
+        return parts(p, end, &here.text, told) if once(&here.met, CONTENT) else NULL
+    if called(key, b"arguments", 9):
+        return spoken(p, end, &here.given) if once(&here.met, ARGUMENTS) else NULL
+    if called(key, b"input", 5):
+        return spoken(p, end, &here.given) if once(&here.met, INPUT) else NULL
+    if called(key, b"code", 4):
+        return spoken(p, end, &here.given) if once(&here.met, CODE) else NULL
+    return passed(p, end)
 
 
 cdef const char* item(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key, kind, name
-    cdef bint more
-    cdef int met = 0
-    cdef Py_ssize_t summary = 0
-    cdef Py_ssize_t content = 0
-    cdef Py_ssize_t given = 0
-    kind.at = name.at = NULL
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"type", 4):
-            p = named(p, end, &kind) if once(&met, TYPE) else NULL
-        elif called(&key, b"name", 4):
-            p = named(p, end, &name) if once(&met, NAME) else NULL
-        elif called(&key, b"summary", 7):
-            p = parts(p, end, &summary) if once(&met, SUMMARY) else NULL
-        elif called(&key, b"content", 7):
-            p = parts(p, end, &content) if once(&met, CONTENT) else NULL
-        elif called(&key, b"arguments", 9):
-            p = spoken(p, end, &given) if once(&met, ARGUMENTS) else NULL
-        elif called(&key, b"input", 5):
-            p = spoken(p, end, &given) if once(&met, INPUT) else NULL
-        elif called(&key, b"code", 4):
-            p = spoken(p, end, &given) if once(&met, CODE) else NULL
-        else:
-            p = passed(p, end)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
-    if p == NULL or kind.at == NULL:
+    cdef Here here
+    p = members(p, end, &here, told, of_item)
+    if p == NULL or here.kind.at == NULL:
         return NULL
-    if called(&kind, b"reasoning", 9):
-        told.thinking += summary if summary else content
+    if called(&here.kind, b"reasoning", 9):
+        told.thinking += here.thought if here.thought else here.text
         return p
-    if called(&kind, b"function_call", 13) or called(&kind, b"custom_tool_call", 16):
-        if told.calls == CALLS or name.at == NULL or name.raw == 0:
+    if called(&here.kind, b"function_call", 13) or called(&here.kind, b"custom_tool_call", 16):
+        if here.name.at == NULL or here.name.raw == 0 or not calls(told, &here.name):
             return NULL
-        told.names[told.calls] = name
-        told.calls += 1
-    elif not called(&kind, b"message", 7):
+    elif not called(&here.kind, b"message", 7):
         return NULL
-    told.output += content + given
+    told.output += here.text + here.given
     return p
 
 
+cdef const char* of_response(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"output", 6):
+        return each(p, end, told, item) if once(&here.met, CONTENT) else NULL
+    if called(key, b"status", 6):
+        return named(p, end, &told.finish) if once(&here.met, FINISH) else NULL
+    if called(key, b"incomplete_details", 18):
+        return js.null(p, end) if once(&here.met, INCOMPLETE) else NULL
+    if called(key, b"service_tier", 12):
+        return named(p, end, &told.tier) if once(&here.met, TIER) else NULL
+    return beside(p, end, key, here, told)
+
+
 cdef const char* response(const char* p, const char* end, Told* told) noexcept nogil:
-    cdef Text key
-    cdef bint more
-    cdef int met = 0
-    p = js.object_start(p, end, &more)
-    while p != NULL and more:
-        p = js.key(p, end, &key)
-        if p == NULL:
-            return NULL
-        if called(&key, b"output", 6):
-            p = each(p, end, told, item) if once(&met, CONTENT) else NULL
-        elif called(&key, b"status", 6):
-            p = named(p, end, &told.finish) if once(&met, FINISH) else NULL
-        elif called(&key, b"incomplete_details", 18):
-            p = js.null(p, end) if once(&met, INCOMPLETE) else NULL
-        elif called(&key, b"service_tier", 12):
-            p = named(p, end, &told.tier) if once(&met, TIER) else NULL
-        else:
-            p = beside(p, end, &key, &met, told)
-        if p != NULL:
-            p = js.member_end(p, end, &more)
-    if not met & CONTENT:
+    cdef Here here
+    p = members(p, end, &here, told, of_response)
+    if not here.met & CONTENT:
         return NULL
     # These are no answer, whatever there is of their output.
     if told.finish.at != NULL and (called(&told.finish, b"failed", 6) or called(&told.finish, b"cancelled", 9)):
