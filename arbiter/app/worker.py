@@ -71,6 +71,7 @@ class Worker:
         self._capture_drops = 0
         self._has_met_control = False
         self._slack: Slack | None = None  # once it has started
+        self._drained_at = 0.0  # when the drain is over, once it has begun
         metrics = Metrics(run_dir / f"metrics-{number}.bin" if snapshot.telemetry.metrics else None)
         recorded = snapshot.storage.url != "none"
         journal = (
@@ -117,7 +118,7 @@ class Worker:
             self._timer.cancel()
         if services.prefixes is not None:
             await services.prefixes.aclose()
-        await services.journal.aclose()
+        await services.journal.aclose(self._drained_at)
         if services.capture is not None:
             await asyncio.to_thread(services.capture.close)
         services.doors.watch.close()
@@ -177,6 +178,7 @@ class Worker:
         if services.draining:
             return False
         services.draining = True
+        self._drained_at = monotonic() + services.snapshot.server.drain_s
         grace_s = max(0.0, services.snapshot.server.drain_s - _LAST_WORDS_S)
         _log.info("draining", in_flight=services.in_flight, seconds=services.snapshot.server.drain_s)
         self.loop.call_later(grace_s, self._end_calls)

@@ -40,7 +40,7 @@ from arbiter.state import environment, process
 
 BATCH_ROWS = 100
 BATCH_S = 0.050
-QUEUE_ROWS = 10_000
+QUEUE_ROWS = 10_000  # in memory; half of it is for what was sent upstream: who is refused asks again and again
 RETRY_S = (0.05, 0.1, 0.25, 0.5, 1.0)
 CHECK_EVERY_OPENS = 64
 CHECK_EVERY_S = 0.05
@@ -177,7 +177,7 @@ class NullJournal:
     def look(self) -> None:
         """Nothing can be wrong."""
 
-    async def aclose(self) -> None:
+    async def aclose(self, until_s: float = 0.0) -> None:
         """Nothing is open."""
 
 
@@ -296,7 +296,7 @@ class Journal:
             self._refused.discard(request.id)
             self.dropped += 1
             return
-        if not self._put(request):
+        if not self._put(request, was_sent=was_open):
             self._live.pop(request.id, None)
         elif not was_open and self._timer is not None and not self._is_urgent and not self._failures:
             self._timer.cancel()
@@ -346,11 +346,14 @@ class Journal:
         if self._pending and not self._closed:
             self._timer = self._loop.call_later(RETRY_S[min(self._failures, len(RETRY_S) - 1)], self.flush)
 
-    async def aclose(self) -> None:
-        """Write what is left and let go of LMDB. Rows that come later are counted as dropped."""
+    async def aclose(self, until_s: float = 0.0) -> None:
+        """Write what is left and let go of LMDB; where that cannot be written, try until `until_s` of the monotonic
+        clock. Rows that come later are counted as dropped."""
         self._closed = True
         before = -1
-        while self._pending and len(self._pending) != before:
+        while self._pending and (len(self._pending) != before or clock.monotonic() < until_s):
+            if len(self._pending) == before:
+                await asyncio.sleep(RETRY_S[-2])
             before = len(self._pending)
             self.flush()
         if self._pending:
@@ -366,16 +369,17 @@ class Journal:
 
     # ------------------------------------------------------------------ inside
 
-    def _put(self, row: records.Row) -> bool:
+    def _put(self, row: records.Row, *, was_sent: bool = True) -> bool:
         pending = self._pending
         waiting = len(pending) + 1
         if self._closed:
             self.dropped += 1
             return False
-        if waiting > QUEUE_ROWS:
+        if waiting > (QUEUE_ROWS if was_sent else QUEUE_ROWS // 2):
             if not self._is_dropping:
                 self._is_dropping = True
-                log.error("%d rows wait in memory: what comes now is not recorded, and counted", QUEUE_ROWS)
+                what = "what comes now" if was_sent else "what is not sent upstream"
+                log.error("%d rows wait in memory: %s is not recorded, and counted", waiting - 1, what)
             self.dropped += 1
             return False
         pending.append(row)
@@ -518,7 +522,7 @@ class Journal:
             log.warning("the journal can be written again; %d rows were not recorded by this worker", self.dropped)
 
     def _try_again(self) -> None:
-        """After a failure: with what waits, else with a word about ourselves, since refused requests bring no rows."""
+        """After a failure: with what waits, else with a word about ourselves, since nobody may be asking."""
         if self._pending:
             self.flush()
         elif self._file is None:

@@ -14,6 +14,7 @@ import lmdb
 import msgspec
 import pytest
 
+from arbiter.clock import monotonic
 from arbiter.ledger import journal, records, slots
 from arbiter.ledger.journal import Journal, JournalFile, NullJournal
 from arbiter.ledger.records import OpenRecord, Row
@@ -393,20 +394,53 @@ def test_a_journal_that_nobody_writes_to_is_tried_again_all_the_same(tmp_path, m
 
 
 def test_rows_that_wait_are_bounded(tmp_path, monkeypatch, caplog):
+    """Half of the room is for requests that were sent: those who are refused meanwhile come in any number."""
+
     async def story(pen):
         def broken():
             raise lmdb.DiskError("No space left on device")
 
-        monkeypatch.setattr(journal, "QUEUE_ROWS", 50)
+        monkeypatch.setattr(journal, "QUEUE_ROWS", 200)
+        under_way = [request_row(number) for number in range(500, 510)]
+        for request in under_way:
+            pen.open(request, attempt_row(request))
         monkeypatch.setattr(pen._file.env, "begin", broken)
-        for number in range(80):
+        for number in range(300):
             pen.settle(request_row(number))
-        assert pen.dropped == 30
+        assert pen.dropped == 200
+        for request in under_way:
+            pen.close(attempt_row(request))
+            pen.settle(request)
+        assert pen.dropped == 200
+        for request in map(request_row, range(600, 650)):
+            pen.open(request, attempt_row(request))
+            pen.close(attempt_row(request))
+            pen.settle(request)
+        assert pen.dropped == 220
         await pen.aclose()
-        assert pen.dropped == 80
+        assert pen.dropped == 420
         said = [record.message for record in caplog.records]
         assert sum("not recorded, and counted" in line for line in said) == 1
-        assert any("50 rows could not be written" in line for line in said)
+        assert any("200 rows could not be written" in line for line in said)
+
+    run(tmp_path, story)
+
+
+def test_the_end_waits_for_room_as_long_as_it_may(tmp_path, monkeypatch):
+    async def story(pen):
+        begin, tries = pen._file.env.begin, []
+
+        def broken():
+            tries.append(1)
+            if len(tries) < 4:
+                raise lmdb.DiskError("No space left on device")
+            return begin()
+
+        monkeypatch.setattr(journal, "RETRY_S", (0.01, 0.01, 0.01))
+        monkeypatch.setattr(pen._file.env, "begin", broken)
+        pen.settle(request_row(1))
+        await pen.aclose(monotonic() + 60)
+        assert (pen.dropped, [row.id for row in done(tmp_path)]) == (0, ["r00000001"])
 
     run(tmp_path, story)
 
