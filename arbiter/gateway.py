@@ -407,6 +407,8 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
         source = "upstream"
     else:
         status, headers, body = call.format.write_error(error, row.trace_id)
+        if isinstance(error, ClientGone):
+            status = 400  # its body broke off in itself, and it is there; 499 is a word of rows, and no status
         if isinstance(error, UpstreamStatus):
             # Only the body was none for a client; when to come back is.
             headers += [pair for pair in blot.pairs(to_client(error.upstream_headers)) if pair[0] != "content-type"]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.fakes.client import ask, run
+from tests.fakes.client import Caller, ask, run
 from tests.fakes.origin import Origin, answer
 from tests.fakes.wires import CHAT, GEMINI, JSON, UPSTREAM_KEY, WIRES, Front, Wire
 from tests.flow.conftest import MakeFront
@@ -148,5 +148,20 @@ def test_no_model_in_geminis_path_is_a_way_up_the_providers(front: Front) -> Non
                 assert found.json["error"]["status"] == "INVALID_ARGUMENT"
             found = await ask(front.port, "/v1beta/models/gemini/a..b:generateContent", GEMINI.ask())
             assert found.status == 404  # a name, if nobody's
+
+    run(main)
+
+
+@pytest.mark.parametrize("ending", [b"0\r\nchecksum: 1\r\n\r\n", b"zz\r\n\r\n"], ids=["trailers", "no length"])
+def test_a_chunked_body_that_is_none_is_a_400_for_who_is_still_there(front: Front, ending: bytes) -> None:
+    """499 is what the row says of a client that left, and no status of HTTP."""
+    body = json.dumps(CHAT.ask()).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def main() -> None:
+        async with await Caller.connect(front.port) as caller:
+            found = await caller.exchange(head + b"%x\r\n%s\r\n" % (len(body), body) + ending)
+        assert found.status == 400 and "chunked" in CHAT.complaint(found)
+        assert front.row(found.trace_id)["status"] == 499
 
     run(main)
