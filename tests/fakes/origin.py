@@ -7,8 +7,9 @@
 A script is what answers one request:
 
 - `bytes`: written as they are; the connection stays open (end it with `CLOSE` or `RESET` in a list);
-- a list of steps, done in order: `bytes` (written), a number (seconds to wait), `CLOSE` (orderly end), `RESET`
-  (TCP reset), `SILENCE` (no more, until the client hangs up), or a callable as below;
+- a list of steps, done in order: `bytes` (written), an `asyncio.Event` (waited for: the test says when to go on), a
+  number (seconds to wait, where time itself is the matter), `CLOSE` (orderly end), `RESET` (TCP reset), `SILENCE` (no
+  more, until the client hangs up), or a callable as below;
 - `async def script(peer: Peer, request: Request)`: anything, e.g. `await peer.send(b"...")`.
 
 `Origin([first, second], ...)` is one script; `Origin(scripts=[a, b])` answers the first request with `a`, the second
@@ -101,7 +102,7 @@ class Peer:
 
 
 Handler = Callable[[Peer, Request], Awaitable[None]]
-Steps = bytes | Sequence["bytes | float | Step | Handler"] | Handler
+Steps = bytes | Sequence["bytes | float | asyncio.Event | Step | Handler"] | Handler
 
 
 class Origin:
@@ -206,6 +207,8 @@ class Origin:
         for step in steps:
             if isinstance(step, bytes):
                 await peer.send(step)
+            elif isinstance(step, asyncio.Event):
+                await step.wait()
             elif isinstance(step, int | float):
                 await asyncio.sleep(step)
             elif step is CLOSE:

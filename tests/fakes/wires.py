@@ -53,6 +53,11 @@ class Wire:
         said = self.events(*texts)
         return said[: len(said) - len(self.events()) + (1 if self is CHAT else 2)]
 
+    def without_keepalives(self, body: bytes) -> bytes:
+        """A client's stream without what fills its silences; inside of an event that would be none, and would stay."""
+        blocks = body.split(b"\n\n")
+        return b"\n\n".join(block for block in blocks if block + b"\n\n" != self.keepalive)
+
     def answer(self, text: str = "hello") -> bytes:
         """The body of a whole answer."""
         raise NotImplementedError

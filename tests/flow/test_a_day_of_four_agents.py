@@ -277,8 +277,11 @@ async def _morning(day: Day) -> None:
     twin = copy.copy(claude)
     twin.messages = [*claude.messages, {"role": "user", "content": [claude._text(5000)]}]
     day.anthropic.hold = asyncio.Event()
-    both = [asyncio.ensure_future(one.turn(keep=one is claude, at_once=True, minutes=0)) for one in (claude, twin)]
-    await asyncio.sleep(0.2)
+    both = []
+    for one in (claude, twin):
+        count = len(day.anthropic.calls)
+        both.append(asyncio.ensure_future(one.turn(keep=one is claude, at_once=True, minutes=0)))
+        await asyncio.to_thread(until, lambda count=count: len(day.anthropic.calls) > count, "a call in flight")
     day.anthropic.hold.set()
     await asyncio.gather(*both)
     day.anthropic.hold = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tests.fakes.client import ask, run
-from tests.fakes.origin import LAST_CHUNK, Origin, chunk, chunked_head
-from tests.fakes.wires import CHAT
+from tests.fakes.client import Caller, request, run
+from tests.fakes.origin import LAST_CHUNK, Origin, chunk
+from tests.fakes.wires import CHAT, begun
 
 
 @pytest.mark.parametrize("before", [0, 2], ids=["before any output", "after some"])
@@ -21,11 +22,14 @@ def test_a_bug_inside_a_stream_is_logged_with_the_trace_of_its_request(make_fron
     events = CHAT.events("hello", "stumble", "never")
 
     async def main() -> None:
-        head = chunked_head(headers=[("content-type", "text/event-stream")])
-        steps: list[Any] = [head + b"".join(map(chunk, events[:before])), 0.05]
-        steps.append(b"".join(map(chunk, events[before:])) + LAST_CHUNK)
-        async with Origin(steps, port=front.upstream):
-            found = await ask(front.port, CHAT.path, CHAT.ask(stream=True))
+        seen = asyncio.Event()
+        steps = [begun(*events[:before]), seen, b"".join(map(chunk, events[before:])) + LAST_CHUNK]
+        async with Origin(steps, port=front.upstream), await Caller.connect(front.port) as caller:
+            await caller.send(request(CHAT.path, CHAT.ask(stream=True)))
+            if before:
+                await caller.until_seen(events[before - 1])
+            seen.set()
+            found = await caller.whole()
         assert found.status == (500 if not before else 200)
         row = front.row(found.trace_id)
         assert (row["outcome"], row["error_class"]) == ("error", "internal")

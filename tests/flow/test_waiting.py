@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from tests.fakes.client import Answer, Caller, Ending, ask, request, run
+from tests.fakes.gateway import Row
 from tests.fakes.loops import TICK_S
-from tests.fakes.origin import CLOSE, LAST_CHUNK, SILENCE, Origin, Steps, answer, chunk
+from tests.fakes.origin import CLOSE, LAST_CHUNK, SILENCE, Origin, Peer, Request, Steps, answer, chunk
 from tests.fakes.wires import CHAT, JSON, RESPONSES, WIRES, Front, Wire, begun, sse, sse_head
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
 
 COMMIT_S = 0.2
 KEEPALIVE_S = 0.3
+SILENCE_S = KEEPALIVE_S * 2 / 3 - TICK_S
+"""The least that comes between what was sent and a keepalive: one looks every third of the time."""
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,16 @@ async def streamed(front: Front, wire: Wire, script: Steps) -> Answer:
         return await ask(front.port, wire.path, wire.ask(stream=True))
 
 
+async def committed(front: Front, wire: Wire, before: list[Any], after: list[Any]) -> Answer:
+    """A stream whose upstream does `after` once its client has a head."""
+    has_head = asyncio.Event()
+    async with Origin([*before, has_head, *after], port=front.upstream), await Caller.connect(front.port) as caller:
+        await caller.send(request(wire.path, wire.ask(stream=True)))
+        await caller.head()
+        has_head.set()
+        return await caller.whole()
+
+
 # --- the late commit --------------------------------------------------------------------------------------------------
 
 
@@ -41,18 +54,20 @@ def test_a_slow_upstream_is_waited_for_behind_keepalives(patient: Front, wire: W
     async def main() -> None:
         events = wire.events("at ", "last", usage=False)
         body = b"".join(map(chunk, events)) + LAST_CHUNK
-        script: Steps = [1.2, sse_head() + body] if silent == "head" else [sse_head(), 1.2, body]
+        go_on = asyncio.Event()
+        script: Steps = [go_on, sse_head() + body] if silent == "head" else [sse_head(), go_on, body]
         async with Origin(script, port=patient.upstream), await Caller.connect(patient.port) as caller:
             loop = asyncio.get_running_loop()
             began = loop.time()
             await caller.send(request(wire.path, wire.ask(stream=True)))
             head = await caller.head()
             assert loop.time() - began >= COMMIT_S - TICK_S
+            await caller.until_seen(wire.keepalive * 2)  # one that came with the head, and one after a silence
+            go_on.set()
             found = await caller.whole()
         assert (head.status, found.ending) == (200, Ending.CLEAN)
         quiet, _, said = found.body.partition(events[0])
-        assert quiet and quiet == wire.keepalive * (len(quiet) // len(wire.keepalive))
-        assert len(quiet) // len(wire.keepalive) >= 1
+        assert quiet == wire.keepalive * (len(quiet) // len(wire.keepalive))
         assert events[0] + said == b"".join(events)
         assert found.header("content-type") == "text/event-stream"
         assert found.header("x-accel-buffering") == "no"
@@ -61,28 +76,30 @@ def test_a_slow_upstream_is_waited_for_behind_keepalives(patient: Front, wire: W
             assert found.header(name) is None, name
         row = patient.row(found.trace_id)
         assert (row["outcome"], row["provider"], row["attempts"][0]["usage_source"]) == ("ok", wire.name, "estimated")
-        assert row["first_byte_us"] >= 1_100_000  # keepalives are not output
+        assert row["first_byte_us"] >= (COMMIT_S - TICK_S + SILENCE_S) * 1e6  # keepalives are not output
 
     run(main)
 
 
 @each_wire
 @pytest.mark.parametrize(
-    ("script", "kind"),
+    ("before", "after", "kind"),
     [
-        ([0.4, answer(b'{"error":{"message":"too busy","type":"x"}}', status="503 X", headers=[JSON])], "overloaded"),
-        ([0.4, CLOSE], "transport"),
-        ([sse_head(), 0.4, CLOSE], "transport"),
-        ([0.4, answer(b'{"error":{"message":"whose key"}}', status="401 X", headers=[JSON])], "config"),
-        ([0.4, answer(b"<html>oops</html>", headers=[("content-type", "text/html")])], "upstream_protocol"),
+        ([], answer(b'{"error":{"message":"too busy","type":"x"}}', status="503 X", headers=[JSON]), "overloaded"),
+        ([], CLOSE, "transport"),
+        ([sse_head()], CLOSE, "transport"),
+        ([], answer(b'{"error":{"message":"whose key"}}', status="401 X", headers=[JSON]), "config"),
+        ([], answer(b"<html>oops</html>", headers=[("content-type", "text/html")]), "upstream_protocol"),
     ],
     ids=["503", "closed", "closed after the head", "401", "a page"],
 )
-def test_a_failure_after_the_late_commit_is_told_in_band(patient: Front, wire: Wire, script: Steps, kind: str) -> None:
+def test_a_failure_after_the_late_commit_is_told_in_band(
+    patient: Front, wire: Wire, before: list[Any], after: Any, kind: str
+) -> None:
     """The status is gone by then: an error event in the client's format, no terminal event, no clean end."""
 
     async def main() -> None:
-        found = await streamed(patient, wire, script)
+        found = await committed(patient, wire, before, [after])
         assert (found.status, found.ending) == (200, Ending.CUT)
         message = wire.told(found)
         assert message and "<" not in message
@@ -98,7 +115,8 @@ def test_an_error_event_after_the_late_commit_is_told_once(patient: Front, wire:
     """An upstream that reports its error first thing, but late."""
 
     async def main() -> None:
-        found = await streamed(patient, wire, [sse_head(), 0.4, chunk(wire.error_event("gave up")) + LAST_CHUNK])
+        error = chunk(wire.error_event("gave up")) + LAST_CHUNK
+        found = await committed(patient, wire, [sse_head()], [error])
         assert wire.told(found) == "gave up"
         # Responses tell it as an `error`, and as the response that failed.
         assert found.body.count(b"gave up") == (2 if wire is RESPONSES else 1)
@@ -112,7 +130,7 @@ def test_an_answer_that_is_no_stream_cannot_follow_a_late_commit(patient: Front,
     """The client was promised a stream; an empty one would look like an answer that says nothing."""
 
     async def main() -> None:
-        found = await streamed(patient, wire, [0.4, answer(wire.answer(), headers=[JSON])])
+        found = await committed(patient, wire, [], [answer(wire.answer(), headers=[JSON])])
         assert found.status == 200
         assert wire.told(found)
         assert found.ending is Ending.CUT
@@ -129,15 +147,19 @@ def test_a_stream_that_falls_silent_is_kept_alive(patient: Front, wire: Wire) ->
         events = wire.events("one", "two", usage=False)
         said = len(wire.opening("one"))
         half = len(events[said]) // 2
+        go_on = asyncio.Event()
         script = [
-            sse_head() + b"".join(map(chunk, events[:said])) + chunk(events[said][:half]),
-            1.0,
+            begun(*events[:said]) + chunk(events[said][:half]),
+            go_on,
             chunk(events[said][half:]) + b"".join(map(chunk, events[said + 1 :])) + LAST_CHUNK,
         ]
-        found = await streamed(patient, wire, script)
-        quiet = found.body.count(wire.keepalive)
-        assert 1 <= quiet <= 4
-        assert found.body == b"".join(events[:said]) + wire.keepalive * quiet + b"".join(events[said:])
+        async with Origin(script, port=patient.upstream), await Caller.connect(patient.port) as caller:
+            await caller.send(request(wire.path, wire.ask(stream=True)))
+            await caller.until_seen(events[said - 1] + wire.keepalive * 2)
+            go_on.set()
+            found = await caller.whole()
+        assert wire.without_keepalives(found.body) == b"".join(events)
+        assert found.body.endswith(b"".join(events[said:]))
         assert found.ending is Ending.CLEAN
         (attempt,) = patient.row(found.trace_id)["attempts"]
         assert attempt["events"] >= 3
@@ -147,15 +169,31 @@ def test_a_stream_that_falls_silent_is_kept_alive(patient: Front, wire: Wire) ->
 
 @each_wire
 def test_a_quick_stream_gets_no_keepalive(patient: Front, wire: Wire) -> None:
-    """An event every 50 ms leaves no silence to fill."""
+    """An event every 50 ms leaves no silence to fill; where a busy machine makes one, none comes too soon after it."""
 
     async def main() -> None:
-        script: list[Any] = [sse_head()]
         events = wire.events(*["word "] * 16, usage=False)
-        for event in events:
-            script += [chunk(event), 0.05]
-        found = await streamed(patient, wire, [*script, LAST_CHUNK])
-        assert found.body == b"".join(events)
+        sent_s: list[float] = []
+        now = asyncio.get_running_loop().time
+
+        async def script(peer: Peer, _: Request) -> None:
+            await peer.send(sse_head())
+            for event in events:
+                sent_s.append(now())
+                await peer.send(chunk(event))
+                await asyncio.sleep(0.05)
+            await peer.send(LAST_CHUNK)
+
+        async with Origin(script, port=patient.upstream), await Caller.connect(patient.port) as caller:
+            await caller.send(request(wire.path, wire.ask(stream=True)))
+            await caller.head()
+            seen = b""
+            while piece := await caller.piece():
+                seen += piece
+                count = wire.without_keepalives(seen).count(b"\n\n")
+                if count and piece.endswith(wire.keepalive):
+                    assert now() - sent_s[count - 1] >= SILENCE_S, f"after {count} events"
+        assert wire.without_keepalives(seen) == b"".join(events)
 
     run(main)
 
@@ -193,6 +231,11 @@ def test_an_unary_request_is_never_committed_early(patient: Front, wire: Wire) -
 # --- budgets by phase -------------------------------------------------------------------------------------------------
 
 
+def has_waited(attempt: Row, budget_s: float) -> None:
+    """For its budget, and not for another: a busy machine may come late."""
+    assert budget_s * 1000 - 5 <= attempt["timeout_wait_ms"] <= budget_s * 1000 + 10_000  # a loop's timers are whole ms
+
+
 def timed_out(front: Front, wire: Wire, found: Answer, phase: str, budget_s: float) -> None:
     """`found` is a 504 that names the phase and the time, and so does the row."""
     assert found.status == 504, found.body
@@ -201,7 +244,7 @@ def timed_out(front: Front, wire: Wire, found: Answer, phase: str, budget_s: flo
     assert (row["status"], row["outcome"], row["error_class"]) == (504, "error", f"timeout_{phase}")
     (attempt,) = row["attempts"]
     assert (attempt["timeout_phase"], attempt["error_class"]) == (phase, f"timeout_{phase}")
-    assert budget_s * 1000 - 5 <= attempt["timeout_wait_ms"] <= budget_s * 1000 + 1500  # a loop's timers are whole ms
+    has_waited(attempt, budget_s)
     assert f"{attempt['timeout_wait_ms'] / 1000:.1f} s" in message
     assert row["message"] == message
 
@@ -247,12 +290,13 @@ def test_a_stream_that_stops_times_out_in_idle_and_is_told_in_band(make_front: A
             await origin.until(lambda: origin.hangups == 1, "the close")
         assert (found.status, found.ending) == (200, Ending.CUT)
         message = wire.told(found)
-        assert message and "stopped streaming" in message and "0." in message
+        assert message and "stopped streaming" in message
         row = front.row(found.trace_id)
         assert (row["status"], row["error_class"]) == (200, "timeout_idle")
         (attempt,) = row["attempts"]
         assert attempt["timeout_phase"] == "idle"
-        assert 400 <= attempt["timeout_wait_ms"] <= 1900
+        has_waited(attempt, 0.4)
+        assert f"{attempt['timeout_wait_ms'] / 1000:.1f} s" in message
 
     run(main)
 
@@ -260,7 +304,7 @@ def test_a_stream_that_stops_times_out_in_idle_and_is_told_in_band(make_front: A
 @each_wire
 def test_a_stream_that_never_ends_times_out_in_total(make_front: Any, wire: Wire) -> None:
     """However lively it is."""
-    front = make_front(provider={"timeouts": {"total": "600ms"}})
+    front = make_front(provider={"timeouts": {"total": "1s"}})
 
     async def main() -> None:
         script: list[Any] = [begun(*wire.opening("a"))]
@@ -268,7 +312,8 @@ def test_a_stream_that_never_ends_times_out_in_total(make_front: Any, wire: Wire
             script += [0.05, chunk(wire.opening("a")[-1])]
         async with Origin(script, port=front.upstream):
             found = await ask(front.port, wire.path, wire.ask(stream=True))
-        assert found.ending is Ending.CUT
+        # On a machine so busy that it has not begun by then there is still a status to give.
+        assert (found.status, found.ending) in ((200, Ending.CUT), (504, Ending.CLEAN))
         assert front.row(found.trace_id)["attempts"][0]["timeout_phase"] == "total"
 
     run(main)
@@ -316,24 +361,46 @@ def test_a_connection_that_is_not_taken_times_out_in_connect(make_front: Any, wi
 @each_wire
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 def test_waiting_for_a_slot_is_a_phase_of_its_own(make_front: Any, wire: Wire, stream: bool) -> None:
-    """With `connections.max: 1` a second request waits, and gets the slot in time or a 504 that says `queue`."""
+    """With `connections.max: 1` a second request waits, and gets a 504 that says `queue`."""
     front = make_front(provider={"timeouts": {"queue": "500ms"}, "connections": {"max": 1}})
 
     async def main() -> None:
-        good = sse(*wire.events("hi")) if stream else answer(wire.answer(), headers=[JSON])
         data = request(wire.path, wire.ask(stream=stream))
-        async with Origin(scripts=[[0.9, good], good], port=front.upstream) as origin:
+        async with Origin([SILENCE], port=front.upstream) as origin:
             async with await Caller.connect(front.port) as first, await Caller.connect(front.port) as second:
                 await first.send(data)
                 await origin.until(lambda: len(origin.requests) == 1, "the first request")
                 timed_out(front, wire, await second.exchange(data), "queue", 0.5)
-                # Now the slot comes free within the budget.
-                waiting = asyncio.ensure_future(second.exchange(data))
+            assert len(origin.requests) == len(origin.peers) == 1
+
+    run(main)
+
+
+@each_wire
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+def test_a_slot_that_comes_free_is_given_to_who_waits(make_front: Any, wire: Wire, stream: bool) -> None:
+    """And the row says for how long it waited. A stream, whose early head tells that it does."""
+    limits = {"timeouts": {"queue": "30s"}, "connections": {"max": 1}}
+    front = make_front(provider=limits, server={"commit_after": "100ms"})
+
+    async def main() -> None:
+        streamed = sse(*wire.events("hi"))
+        whole = streamed if stream else answer(wire.answer(), headers=[JSON])
+        now, go_on = asyncio.get_running_loop().time, asyncio.Event()
+        async with Origin(scripts=[[go_on, whole], streamed], port=front.upstream) as origin:
+            async with await Caller.connect(front.port) as first, await Caller.connect(front.port) as second:
+                await first.send(request(wire.path, wire.ask(stream=stream)))
+                await origin.until(lambda: len(origin.requests) == 1, "the first request")
+                asked_s = now()
+                await second.send(request(wire.path, wire.ask(stream=True)))
+                await second.head()
+                go_on.set()
                 assert (await first.whole()).status == 200
-                found = await waiting
-            assert found.status == 200
+                found = await second.whole()
+                took_s = now() - asked_s
+            assert wire.text(wire.without_keepalives(found.body)) == "hi"
             assert len(origin.peers) == 1
-        assert front.row(found.trace_id)["attempts"][0]["queue_us"] > 100_000
+        assert 0 < front.row(found.trace_id)["attempts"][0]["queue_us"] < took_s * 1e6
 
     run(main)
 
@@ -347,6 +414,6 @@ def test_provider_timeout_caps_every_budget(make_front: Any) -> None:
             timed_out(front, CHAT, await ask(front.port, CHAT.path, CHAT.ask()), "unary", 0.4)
         async with Origin([begun(*CHAT.opening("a")), SILENCE], port=front.upstream):
             found = await ask(front.port, CHAT.path, CHAT.ask(stream=True))
-        assert front.row(found.trace_id)["error_class"] in ("timeout_idle", "timeout_total")
+        assert front.row(found.trace_id)["error_class"].startswith("timeout_")
 
     run(main)
