@@ -1,9 +1,10 @@
 """A PostgreSQL server of our own, from the programs that Debian installs, on a free port of the loopback address.
 
-What it was told to keep is on the disk (fsync is on), as anywhere else.
+It does not wait for the disk (fsync is off): what it wrote outlives its processes, and nothing here cuts the power.
 
 with Postgres() as server:
-    url = server.database()          # a fresh, empty database: postgresql://arbiter:...@127.0.0.1:PORT/NAME
+    url = server.database()          # an empty database: postgresql://arbiter:...@127.0.0.1:PORT/NAME
+    server.take_back(url)            # emptied, for whoever asks next: quicker than another one
     server.freeze(); server.thaw()   # every process of it stands still, and goes on
     server.crash(); server.start()   # as `pg_ctl stop -m immediate` ends it; rows that were committed are there
 """
@@ -55,6 +56,7 @@ class Postgres:
         self.port = free_port()
         self.place = Path(tempfile.mkdtemp(prefix="arbiter-pg-", dir="/tmp"))
         self.process: subprocess.Popen[bytes] | None = None
+        self._free: list[str] = []  # URLs of empty databases
         self._data = self.place / "data"
         self._owner = _owner()
         secret = self.place / "password"
@@ -79,7 +81,7 @@ class Postgres:
 
     def start(self) -> None:
         """Start it (again), and return once it answers."""
-        options = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "on"}
+        options = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
         arguments = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         with (self.place / "log").open("ab") as out:
             self.process = subprocess.Popen(
@@ -110,10 +112,23 @@ class Postgres:
                 os.kill(pid, signal.SIGCONT)
 
     def database(self, options: str = "") -> str:
-        """The URL of a fresh database."""
+        """The URL of an empty database; `options` are CREATE DATABASE's."""
+        if not options and self._free:
+            return self._free.pop()
         name = f"test_{next(_numbers)}"
         self.run("postgres", f"CREATE DATABASE {name} TEMPLATE template0 {options}")
         return self.url(name)
+
+    def take_back(self, url: str) -> None:
+        """A database that was made without options is needed no longer: whoever is still connected is cut off."""
+        name = url.rpartition("/")[2]
+        self.run("postgres", f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        self.run(name, "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        self._free.append(url)
+
+    def drop(self, url: str) -> None:
+        """A database is needed no longer, nor what it was made with."""
+        self.run("postgres", f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
     def give(self, path: Path) -> None:
         """Let the server have a folder."""
@@ -122,9 +137,6 @@ class Postgres:
 
     def url(self, name: str) -> str:
         return f"postgresql://arbiter:{PASSWORD_IN_URL}@127.0.0.1:{self.port}/{name}"
-
-    def drop(self, url: str) -> None:
-        self.run("postgres", f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
     def run(self, database: str, statement: str) -> list[Any]:
         """One statement as somebody else; its rows, if it has any."""

@@ -76,6 +76,7 @@ class PostgresPlace(Place):
     def __init__(self, server: Postgres, options: str = "") -> None:
         super().__init__(server.database(options))
         self.server = server
+        self._leave = server.drop if options else server.take_back
 
     def sql(self, statement: str) -> list[Any]:
         return self.server.run(self.url.rpartition("/")[2], statement)
@@ -88,4 +89,4 @@ class PostgresPlace(Place):
             yield
 
     def close(self) -> None:
-        self.server.drop(self.url)
+        self._leave(self.url)
