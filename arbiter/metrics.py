@@ -87,7 +87,9 @@ class Metrics:
         self._numbers = _read(file) if file is not None else _Numbers()
         self._numbers.pid = os.getpid()
         self._numbers.gauges = {}
-        self._counters = {name: defaultdict(int, self._numbers.counters.get(name, {})) for name in COUNTERS}
+        # Floats, as Prometheus has them: whole numbers of an upstream that jokes (a quadrillion tokens an answer) would
+        # come to be more than the file's 64 bits.
+        self._counters = {name: defaultdict(float, self._numbers.counters.get(name, {})) for name in COUNTERS}
         self._numbers.counters.update(self._counters)
         self._histograms = {name: self._numbers.histograms.setdefault(name, {}) for name in HISTOGRAMS}
         self._attempts_total = self._counters["arbiter_upstream_attempts_total"]
@@ -96,7 +98,7 @@ class Metrics:
         self._attempts: dict[tuple[str, str, str | None, str | None], _Attempts] = {}
         self._requests: dict[tuple[str, str, str, int | None], _Requests] = {}
 
-    def count(self, name: str, labels: Labels = (), by: float = 1) -> None:
+    def count(self, name: str, labels: Labels = (), by: float = 1.0) -> None:
         """Add `by` to a counter of `COUNTERS`; `labels` are values in its declared order."""
         self._counters[name][labels] += by
 
@@ -118,7 +120,7 @@ class Metrics:
         if known is None:
             known = self._attempts[ended] = self._of_attempts(*ended)
         labels, took, kinds = known
-        self._attempts_total[labels] += 1
+        self._attempts_total[labels] += 1.0
         if total_us is not None:
             seconds = total_us / 1e6
             took[bisect_left(BUCKETS_S, seconds)] += 1
@@ -139,7 +141,7 @@ class Metrics:
         if known is None:
             known = self._requests[ended] = self._of_requests(*ended)
         labels, took, own = known
-        self._requests_total[labels] += 1
+        self._requests_total[labels] += 1.0
         seconds = total_us / 1e6
         took[bisect_left(BUCKETS_S, seconds)] += 1
         took[-1] += seconds

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from arbiter._speedups import reduce, sse
+from arbiter._speedups.py.reduce import MAX_TOKENS
 from arbiter.errors import ErrorClass, Garbled, InStreamError
 from arbiter.model import (
     Answer,
@@ -110,7 +111,6 @@ class _Usage(msgspec.Struct):
 _EVENT = msgspec.json.Decoder(_Event)
 _BODY = msgspec.json.Decoder(_Body)
 _USAGE = msgspec.json.Decoder(_Usage)
-_MAX_TOKENS = 10**15 - 1
 
 
 class ConverseReader(EventReader):
@@ -259,7 +259,7 @@ def read_usage(raw: bytes | None, tier: str | None = None) -> Usage | None:
 
 def _count(value: object) -> int | None:
     """A count of tokens. What cannot be one is unknown."""
-    return value if type(value) is int and 0 <= value <= _MAX_TOKENS else None
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def parse_answer(body: bytes) -> Answer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from arbiter.metrics import Metrics, render
 
 
@@ -68,6 +70,22 @@ def test_attempts_and_requests_are_counted_in_all_their_series(tmp_path):
     text = render([tmp_path / "metrics-1.bin"], "9")
     series = {name: line(text, name) for name in ALL}
     assert series == ALL
+
+
+def test_counts_beyond_64_bits_are_written_and_told(tmp_path):
+    """An upstream may say that each of its answers took a quadrillion tokens: what others did is counted beside it."""
+    files = [tmp_path / f"metrics-{number}.bin" for number in (1, 2)]
+    for file in files:
+        metrics = Metrics(file)
+        metrics.attempted(("joker", "ok", None, None), None, (2**63, None, None, 2**64 - 1))
+        metrics.attempted(("joker", "ok", None, None), None, (2**63, None, None, 2**64 - 1))
+        metrics.count("arbiter_share_tokens_total", ("c", "joker", "m", "input"), 2**64)
+        metrics.attempted(("p", "ok", None, None), None, (5, None, None, 7))
+        metrics.flush()
+    text = render(files, "9")
+    assert line(text, 'arbiter_tokens_total{provider="p",type="output"}') == "14"
+    assert int(line(text, 'arbiter_tokens_total{provider="joker",type="input"}')) == 2**65
+    assert int(line(text, 'arbiter_tokens_total{provider="joker",type="output"}')) == pytest.approx(2**66)
 
 
 ALL = {

@@ -94,8 +94,8 @@ class _Start(msgspec.Struct):
 
 _RAW_START = msgspec.json.Decoder(_Start)
 
-MAX_CLEARED = 10**15 - 1
-"""Tokens; more would not fit into a store's column."""
+MAX_TOKENS = 10**15 - 1
+"""More is no count of tokens, and sums of such would soon be too much for a store's column."""
 
 
 class _Call:
@@ -424,7 +424,7 @@ def cleared_tokens(management: object) -> int | None:
     if not isinstance(edits, list) or not edits:
         return None
     found = [edit.get("cleared_input_tokens") for edit in edits if isinstance(edit, dict)]
-    return min(sum(one for one in found if type(one) is int and one > 0), MAX_CLEARED)
+    return min(sum(one for one in found if type(one) is int and one > 0), MAX_TOKENS)
 
 
 def merge(first: bytes | None, second: bytes | None) -> bytes | None:

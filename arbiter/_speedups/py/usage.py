@@ -21,13 +21,11 @@ from typing import Any
 
 import msgspec
 
-from arbiter._speedups.py.reduce import check_size, refuse
+from arbiter._speedups.py.reduce import MAX_TOKENS, check_size, refuse
 
 Count = int | None
 Counts = tuple[Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, Count, str | None]
 
-# A count beyond this is no count of tokens, and would not fit into a store's column.
-MAX_TOKENS = 10**15 - 1
 MAX_PD = 2**63 - 1  # what a store's column holds: nine million dollars
 MAX_TIER_CHARS = 64
 PD_PER_TICK = 100  # xAI counts in ticks of 1e-10 dollars
