@@ -25,9 +25,11 @@ cdef enum:
 
     HELD = 128 << 10
     JOINED = 32 << 10
+    LAST = 599  # status
 
 HOLD_BYTES = HELD
 JOIN_BYTES = JOINED
+LAST_STATUS = LAST
 
 
 cdef class ExchangeCore:
@@ -105,6 +107,8 @@ cdef class ExchangeCore:
 
     cdef int _on_head(self, int status, list headers, long long length, bint eof_delimited, str encoding) except -1:
         cdef long long now_ns
+        if status > LAST:
+            raise Garbled(f"the upstream answered with the status {status}, which HTTP does not have")
         if encoding:
             headers = self._unlabelled(headers, encoding)
         self.status = status

@@ -24,6 +24,9 @@ HOLD_BYTES = 128 << 10
 JOIN_BYTES = 32 << 10
 """Up to here one copy is cheaper than a second buffer in the write."""
 
+LAST_STATUS = 599
+"""RFC 9110 section 15: what is beyond is invalid. No client would know what to make of it."""
+
 Waiting = OrderedDict[asyncio.Future[Any], None]
 
 
@@ -158,8 +161,11 @@ class ExchangeCore:
     ) -> None:
         """The answer's head is here. A Content-Encoding is undone from now on, and its label taken off.
 
-        Errors: Garbled for an encoding we do not know; the carrier fails the exchange with it.
+        Errors: Garbled for an encoding we do not know, and for a status beyond those of HTTP; the carrier fails the
+        exchange with it.
         """
+        if status > LAST_STATUS:
+            raise Garbled(f"the upstream answered with the status {status}, which HTTP does not have")
         if encoding:
             headers = self._unlabelled(headers, encoding)
         self.status = status

@@ -64,6 +64,23 @@ def test_requests_go_through_the_proxy_and_answers_come_back(run: Run, tmp_path:
     run(main)
 
 
+@pytest.mark.parametrize("status", ["600", "999"])
+def test_a_status_that_http_does_not_have_is_no_answer(run: Run, status: str) -> None:
+    """Directly and by the other road; and nothing is asked on that connection again."""
+
+    async def main() -> None:
+        async with Origin(answer(b"x", status=f"{status} Oh")) as origin, HttpProxy() as proxy:
+            transport = Transport()
+            for endpoint in (endpoint_of(origin), endpoint_of(origin, proxy=proxy.url)):
+                with pytest.raises(Garbled, match=f"the status {status}"):
+                    await ask(transport, endpoint)
+            await origin.until(lambda: origin.hangups == 2)
+            assert all(one["open"] == 0 for one in transport.stats())
+            await transport.close()
+
+    run(main)
+
+
 def test_the_origin_does_not_see_what_is_for_the_proxy(run: Run, tmp_path: Path) -> None:
     """The proxy's password stays with the proxy, where a tunnel makes that possible."""
     ca = authority(tmp_path)
