@@ -46,7 +46,7 @@ class Step(Enum):
 
 CLOSE, RESET, SILENCE = Step.CLOSE, Step.RESET, Step.SILENCE
 
-BOUND_S = 10.0
+BOUND_S = 30.0
 """How long `until` waits for what must happen soon; only a failing test waits that long."""
 
 

@@ -11,7 +11,7 @@ from arbiter.pieces import Body
 from arbiter.upstream.exchange import Exchange
 from arbiter.upstream.transport import Outgoing, Transport
 
-from .origin import Origin
+from .origin import BOUND_S, Origin
 
 LIMITS: dict[str, Any] = {"max_connections": 10, "idle_connections": 4, "idle_for_s": 60.0}
 
@@ -38,7 +38,7 @@ class Collected:
         self.ends.append(error)
         self._ended.set_result(None)
 
-    async def end(self, timeout_s: float = 10.0) -> ArbiterError | None:
+    async def end(self, timeout_s: float = BOUND_S) -> ArbiterError | None:
         """Wait for the end and return its error."""
         async with asyncio.timeout(timeout_s):
             await asyncio.shield(self._ended)

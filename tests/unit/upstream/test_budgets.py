@@ -7,12 +7,14 @@ import socket
 
 import pytest
 
+from arbiter.clock import monotonic
 from arbiter.config.snapshot import Budgets, Endpoint
 from arbiter.errors import ErrorClass, TimedOut
 from arbiter.upstream.transport import Transport
 from tests.fakes.loops import TICK_S, Run
-from tests.fakes.origin import LAST_CHUNK, SILENCE, Origin, answer, chunk, chunked_head
+from tests.fakes.origin import LAST_CHUNK, SILENCE, Origin, Peer, Request, answer, chunk, chunked_head
 from tests.fakes.reader import Collected, answered, ask, counts, endpoint_of
+from tests.unit.upstream.conftest import Moved
 
 OFF = {"headers_s": 0.0, "first_event_s": 0.0, "idle_s": 0.0, "unary_s": 0.0, "total_s": 0.0}
 
@@ -94,9 +96,9 @@ def test_waiting_for_the_head_has_its_budget(run: Run, budgets: Budgets, stream:
 
 @pytest.mark.parametrize(
     ("budgets", "phase"),
-    [(only(first_event_s=0.3), "first_event"), (only(idle_s=0.3), "idle"), (only(total_s=0.3), "total")],
+    [(only(first_event_s=30), "first_event"), (only(idle_s=30), "idle"), (only(total_s=30), "total")],
 )
-def test_a_silent_stream_ends_in_the_phase_it_is_in(run: Run, budgets: Budgets, phase: str) -> None:
+def test_a_silent_stream_ends_in_the_phase_it_is_in(run: Run, moved: Moved, budgets: Budgets, phase: str) -> None:
     """After the head: no event yet, silence, or simply too long."""
 
     async def main() -> None:
@@ -105,8 +107,9 @@ def test_a_silent_stream_ends_in_the_phase_it_is_in(run: Run, budgets: Budgets, 
             exchange = await ask(transport, endpoint_of(origin), budgets=budgets)
             sink = Collected()
             exchange.stream(sink)
-            check(await sink.end(), phase, 0.3)
-            assert sink.data == b": hello\n\n"
+            await origin.until(lambda: sink.data == b": hello\n\n")
+            moved.passes(30)
+            check(await sink.end(), phase, 30)
             assert counts(transport)[0] == 0
             await origin.until(lambda: origin.hangups == 1)
             await transport.close()
@@ -114,67 +117,115 @@ def test_a_silent_stream_ends_in_the_phase_it_is_in(run: Run, budgets: Budgets, 
     run(main)
 
 
-def test_a_unary_answer_has_one_budget_for_head_and_body(run: Run) -> None:
+def test_a_unary_answer_has_one_budget_for_head_and_body(run: Run, moved: Moved) -> None:
     """It counts on where the head came."""
 
     async def main() -> None:
         async with Origin([0.1, chunked_head() + chunk(b"x"), SILENCE]) as origin:
             transport = Transport()
-            exchange = await ask(transport, endpoint_of(origin), budgets=only(unary_s=0.3), stream=False)
+            exchange = await ask(transport, endpoint_of(origin), budgets=only(unary_s=30), stream=False)
+            sent_at = exchange.sent_at_ns / 1e9
+            assert exchange.overdue(sent_at + 29.99) is None
+            check(exchange.overdue(sent_at + 30.01), "unary", 30)
+            reading = asyncio.ensure_future(exchange.read(99))
+            moved.passes(30)
             with pytest.raises(TimedOut) as caught:
-                await exchange.read(99)
-            check(caught.value, "unary", 0.3)
+                await reading
+            check(caught.value, "unary", 30)
             assert counts(transport)[0] == 0
             await transport.close()
 
     run(main)
 
 
-def test_keepalives_move_idle_and_never_the_first_event(run: Run) -> None:
+def test_keepalives_move_idle_and_never_the_first_event(run: Run, moved: Moved) -> None:
     """Comments show that the server lives, not that the model speaks."""
 
     async def main() -> None:
-        async with Origin([chunked_head(), *[0.05, chunk(b": ping\n\n")] * 40]) as origin:
+        ping = asyncio.Event()
+
+        async def pings(peer: Peer, request: Request) -> None:
+            await peer.send(chunked_head())
+            while True:
+                await ping.wait()
+                ping.clear()
+                await peer.send(chunk(b": ping\n\n"))
+
+        async with Origin(pings) as origin:
             transport = Transport()
-            endpoint = endpoint_of(origin)
-            exchange = await ask(transport, endpoint, budgets=only(idle_s=0.25, first_event_s=0.6))
+            exchange = await ask(transport, endpoint_of(origin), budgets=only(idle_s=30, first_event_s=60))
             sink = Collected()
             exchange.stream(sink)
-            check(await sink.end(), "first_event", 0.6)
-            assert sink.data.count(b"ping") > 5
+            sent_at, heard_at = exchange.sent_at_ns / 1e9, 0.0
+            for count in range(1, 4):
+                ping.set()
+                await origin.until(lambda: sink.data.count(b"ping") == count)  # noqa: B023
+                assert exchange.last_activity > heard_at
+                heard_at = exchange.last_activity
+                assert exchange.overdue(heard_at + 29.99) is None
+                check(exchange.overdue(heard_at + 30.01), "idle", 30)
+                check(exchange.overdue(sent_at + 60.01), "first_event", 60)
+            moved.passes(60)
+            check(await sink.end(), "first_event", 60)
             await transport.close()
 
     run(main)
 
 
-def test_an_event_meets_the_first_event_budget(run: Run) -> None:
+def test_an_event_meets_the_first_event_budget(run: Run, moved: Moved) -> None:
     """After it, only idle and total count."""
 
     async def main() -> None:
-        async with Origin([chunked_head() + chunk(b"data: x\n\n"), 0.4, LAST_CHUNK]) as origin:
+        go_on = asyncio.Event()
+
+        async def script(peer: Peer, request: Request) -> None:
+            await peer.send(chunked_head() + chunk(b"data: x\n\n"))
+            await go_on.wait()
+            await peer.send(LAST_CHUNK)
+
+        async with Origin(script) as origin:
             transport = Transport()
-            exchange = await ask(transport, endpoint_of(origin), budgets=only(first_event_s=0.15))
+            exchange = await ask(transport, endpoint_of(origin), budgets=only(first_event_s=30))
+            check(exchange.overdue(monotonic() + 30), "first_event", 30)
             exchange.saw_event()
             sink = Collected()
             exchange.stream(sink)
+            moved.passes(3600)
+            swept_at = transport._sweep_at
+            await origin.until(lambda: transport._sweep_at > swept_at + 3600)
+            go_on.set()
             assert await sink.end() is None
             await transport.close()
 
     run(main)
 
 
-def test_a_pause_of_ours_is_no_silence_of_theirs(run: Run) -> None:
+def test_a_pause_of_ours_is_no_silence_of_theirs(run: Run, moved: Moved) -> None:
     """While the client is slow, nobody reads: idle starts anew when we do."""
 
     async def main() -> None:
-        async with Origin([chunked_head() + chunk(b"one"), 0.5, chunk(b"two"), LAST_CHUNK]) as origin:
+        go_on = asyncio.Event()
+
+        async def script(peer: Peer, request: Request) -> None:
+            await peer.send(chunked_head() + chunk(b"one"))
+            await go_on.wait()
+            await peer.send(chunk(b"two") + LAST_CHUNK)
+
+        async with Origin(script) as origin:
             transport = Transport()
-            exchange = await ask(transport, endpoint_of(origin), budgets=only(idle_s=0.2))
+            exchange = await ask(transport, endpoint_of(origin), budgets=only(idle_s=30))
             sink = Collected()
             exchange.stream(sink)
             exchange.pause()
-            await asyncio.sleep(0.45)
+            swept_at = transport._sweep_at
+            moved.passes(3600)
+            await origin.until(lambda: transport._sweep_at > swept_at + 3600)
+            moved.passes(-3600)
+            resumed_at = monotonic()
             exchange.resume()
+            assert exchange.overdue(resumed_at + 29.99) is None
+            check(exchange.overdue(monotonic() + 30), "idle", 30)
+            go_on.set()
             assert await sink.end() is None
             assert sink.data == b"onetwo"
             await transport.close()
@@ -182,17 +233,18 @@ def test_a_pause_of_ours_is_no_silence_of_theirs(run: Run) -> None:
     run(main)
 
 
-def test_total_ends_a_paused_stream_at_once(run: Run) -> None:
+def test_total_ends_a_paused_stream_at_once(run: Run, moved: Moved) -> None:
     """What waits for a client that does not read is dropped with it."""
 
     async def main() -> None:
-        async with Origin([chunked_head() + chunk(b"one"), 0.05, chunk(b"two"), SILENCE]) as origin:
+        async with Origin([chunked_head() + chunk(b"one"), 0.01, chunk(b"two"), SILENCE]) as origin:
             transport = Transport()
-            exchange = await ask(transport, endpoint_of(origin), budgets=only(total_s=0.3))
+            exchange = await ask(transport, endpoint_of(origin), budgets=only(total_s=30))
             sink = Collected()
             exchange.stream(sink)
             exchange.pause()
-            check(await sink.end(), "total", 0.3)
+            moved.passes(30)
+            check(await sink.end(), "total", 30)
             assert counts(transport)[0] == 0
             await transport.close()
 
@@ -231,13 +283,13 @@ def test_a_small_budget_is_kept_beside_large_ones(run: Run) -> None:
     run(main)
 
 
-def test_no_sweeper_runs_when_nothing_is_in_flight(run: Run) -> None:
+def test_no_sweeper_runs_when_nothing_is_in_flight(run: Run, moved: Moved) -> None:
     """An idle worker sleeps."""
 
     async def main() -> None:
         async with Origin(answer(b"x")) as origin:
             transport = Transport()
-            await answered(transport, endpoint_of(origin), budgets=only(headers_s=0.04), idle_connections=0)
+            await answered(transport, endpoint_of(origin), budgets=only(headers_s=30), idle_connections=0)
             await origin.until(lambda: transport._sweeper is None)
             await transport.close()
 

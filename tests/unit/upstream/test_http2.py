@@ -22,6 +22,7 @@ from tests.fakes.loops import Run
 from tests.fakes.origin import CLOSE, RESET, SILENCE, Origin, answer
 from tests.fakes.proxy import HttpProxy, Socks5
 from tests.fakes.reader import Collected, answered, ask, counts, endpoint_of
+from tests.unit.upstream.conftest import Moved
 
 ROADS: list[Any] = [
     pytest.param(None, id="direct"),
@@ -134,8 +135,7 @@ def test_who_leaves_stops_the_server_at_once(run: Run, tmp_path: Path, way: str)
                     exchange.stream(Collected())
                     exchange.pause()
                 exchange.abort()
-            async with asyncio.timeout(1):
-                await origin.until(lambda: origin.hangups == 1)
+            await origin.until(lambda: origin.hangups == 1)
             assert counts(transport)[0] == 0
             await transport.close()
 
@@ -197,10 +197,13 @@ def test_a_stream_that_breaks_off_is_cut(run: Run, steps: list[Any], words: str)
     """What came is delivered, then the error; the connection is gone."""
 
     async def main() -> None:
-        async with Http2Origin([_begun, 0.05, *steps]) as origin:
+        half = asyncio.Event()
+        async with Http2Origin([_begun, half, *steps]) as origin:
             transport = Transport()
             sink = Collected()
             (await ask(transport, at(origin))).stream(sink)
+            await origin.until(lambda: sink.data == b"half")
+            half.set()
             error = await sink.end()
             assert type(error) is Cut and words in str(error)
             assert sink.data == b"half"
@@ -438,7 +441,7 @@ def test_a_tls_fault_is_refused(run: Run, tmp_path: Path, fault: str) -> None:
     run(main)
 
 
-def test_budgets_hold(run: Run, tmp_path: Path) -> None:
+def test_budgets_hold(run: Run, tmp_path: Path, moved: Moved) -> None:
     """Until the request goes out it is `connect`, then `headers`, `first_event`, `idle`; or `unary` for all of it."""
     ca = authority(tmp_path)
     off = {"headers_s": 0.0, "unary_s": 0.0}
@@ -459,11 +462,14 @@ def test_budgets_hold(run: Run, tmp_path: Path) -> None:
                     await ask(transport, endpoint, budgets=Budgets(headers_s=0.2, unary_s=0.2), stream=stream)
                 assert caught.value.phase == phase
             for phase in ("idle", "first_event", "total"):
-                exchange = await ask(transport, endpoint, budgets=Budgets(**off, **{f"{phase}_s": 0.2}))
+                exchange = await ask(transport, endpoint, budgets=Budgets(**off, **{f"{phase}_s": 30}))
                 sink = Collected()
                 exchange.stream(sink)
+                await origin.until(lambda: sink.data == b"half")  # noqa: B023
+                moved.passes(30)
                 error = await sink.end()
                 assert isinstance(error, TimedOut) and error.phase == phase
+                moved.passes(-30)
             await origin.until(lambda: origin.hangups == 5)
             assert counts(transport)[0] == 0
             await transport.close()
@@ -590,10 +596,13 @@ def test_nonsense_in_a_body_is_garbled(run: Run) -> None:
     """As on any other connection."""
 
     async def main() -> None:
-        async with Http2Origin([_begun, 0.05, raw("ffffff 00 00 00000001"), SILENCE]) as origin:
+        half = asyncio.Event()
+        async with Http2Origin([_begun, half, raw("ffffff 00 00 00000001"), SILENCE]) as origin:
             transport = Transport()
             sink = Collected()
             (await ask(transport, at(origin))).stream(sink)
+            await origin.until(lambda: sink.data == b"half")
+            half.set()
             assert type(await sink.end()) is Garbled
             assert sink.data == b"half"
             assert counts(transport)[0] == 0
@@ -602,27 +611,32 @@ def test_nonsense_in_a_body_is_garbled(run: Run) -> None:
     run(main)
 
 
-def test_what_is_left_unread_is_drained(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_unread_is_drained(run: Run, moved: Moved) -> None:
     """Little is read and the connection kept; much, or what never ends, closes it (SPEC 3.2)."""
-    monkeypatch.setattr(pool, "SWEEP_S", 0.02)
-    monkeypatch.setattr(pool, "DRAIN_S", 0.3)
 
     async def main() -> None:
+        finished = asyncio.Event()
+
         async def little(peer: Http2Peer, request: Http2Request) -> None:
             await peer.data(request, b"two", end=True)
 
         async def much(peer: Http2Peer, request: Http2Request) -> None:
             await peer.data(request, b"x" * (90 << 10))
 
-        scripts: list[Any] = [[_begun, 0.02, little], [_begun, 0.02, much, SILENCE], [_begun, SILENCE]]
+        scripts: list[Any] = [[_begun, finished, little], [_begun, finished, much, SILENCE], [_begun, SILENCE]]
         async with Http2Origin(scripts=scripts) as origin:
             transport = Transport()
             (await ask(transport, at(origin))).finish()
             assert counts(transport) == (1, 0, 1, 0)
+            finished.set()
             await origin.until(lambda: counts(transport) == (1, 1, 0, 0))
-            for _ in range(2):
-                (await ask(transport, at(origin))).finish()
-                await origin.until(lambda: counts(transport)[0] == 0)
+            finished.clear()
+            (await ask(transport, at(origin))).finish()
+            finished.set()
+            await origin.until(lambda: counts(transport)[0] == 0)
+            (await ask(transport, at(origin))).finish()
+            moved.passes(pool.DRAIN_S)
+            await origin.until(lambda: counts(transport)[0] == 0)
             await transport.close()
 
     run(main)

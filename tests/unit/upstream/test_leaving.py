@@ -108,7 +108,7 @@ def test_a_caller_that_leaves_at_any_moment_leaks_nothing(run: Run, tmp_path: Pa
                     finished += 1
                     task.result().abort()
                 await origin.until(lambda: counts(transport)[0] == counts(transport)[1])  # noqa: B023
-                again = ask(transport, endpoint, max_connections=1, budgets=Budgets(queue_s=2))
+                again = ask(transport, endpoint, max_connections=1, budgets=Budgets(queue_s=20))
                 assert await (await again).read(99) == b"x"
                 assert counts(transport)[0] == 1
                 await transport.close()
@@ -153,7 +153,7 @@ def test_waiters_that_leave_let_the_others_through(run: Run) -> None:
                     await asyncio.sleep(0)
                 for task in tasks[::2]:
                     task.cancel()
-                done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+                done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
                 assert done[1::2] == [b"x"] * 3
                 assert counts(transport)[0] == counts(transport)[1] <= 1
                 await transport.close()
@@ -199,7 +199,7 @@ def test_a_hundred_clients_that_come_and_go(run: Run) -> None:
                 await asyncio.sleep(0.003)
                 dice.choice(tasks).cancel()
                 assert counts(transport)[0] <= 5
-            await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+            await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
             await origin.until(lambda: counts(transport)[0] == counts(transport)[1] <= 2)
             assert transport._active == set()
             origin.answer_with(answer(b"x"))

@@ -17,6 +17,7 @@ from tests.fakes.loops import Run
 from tests.fakes.origin import CLOSE, LAST_CHUNK, SILENCE, Origin, Peer, Request, answer, chunk, chunked, chunked_head
 from tests.fakes.proxy import HttpProxy, Socks5
 from tests.fakes.reader import Collected, answered, ask, counts, endpoint_of
+from tests.unit.upstream.conftest import Moved
 
 PROXIES = [
     pytest.param(lambda: HttpProxy(), id="http"),
@@ -226,7 +227,7 @@ def test_budgets_hold_behind_a_proxy(run: Run, tmp_path: Path) -> None:
     [
         ([answer(b"half", length=9), CLOSE], Cut),
         ([chunked_head() + chunk(b"half"), CLOSE], Cut),
-        ([chunked_head() + chunk(b"half"), 0.02, b"zz\r\n", SILENCE], Garbled),
+        ([chunked_head() + chunk(b"half") + b"zz\r\n", SILENCE], Garbled),
     ],
 )
 def test_broken_bodies_are_told_apart(run: Run, steps: list[object], error: type) -> None:
@@ -301,24 +302,28 @@ def test_abort_and_cancel_close_the_tunnel(run: Run) -> None:
     run(main)
 
 
-def test_draining_works_behind_a_proxy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draining_works_behind_a_proxy(run: Run, moved: Moved) -> None:
     """Little is read and kept, much is closed, and so is what never ends."""
-    monkeypatch.setattr(pool, "SWEEP_S", 0.02)
-    monkeypatch.setattr(pool, "DRAIN_S", 0.3)
 
     async def main() -> None:
-        little = [chunked_head() + chunk(b"one"), 0.02, chunk(b"two") + LAST_CHUNK]
-        much = [chunked_head() + chunk(b"one"), 0.02, chunk(b"x" * (90 << 10)), SILENCE]
+        finished = asyncio.Event()
+        little = [chunked_head() + chunk(b"one"), finished, chunk(b"two") + LAST_CHUNK]
+        much = [chunked_head() + chunk(b"one"), finished, chunk(b"x" * (90 << 10)), SILENCE]
         never = [chunked_head() + chunk(b"one"), SILENCE]
         async with Origin(scripts=[little, much, never]) as origin, HttpProxy() as proxy:  # type: ignore[arg-type]
             transport = Transport()
             endpoint = endpoint_of(origin, proxy=proxy.url)
             (await ask(transport, endpoint)).finish()
             assert counts(transport) == (1, 0, 1, 0)
+            finished.set()
             await origin.until(lambda: counts(transport) == (1, 1, 0, 0))
-            for _ in range(2):
-                (await ask(transport, endpoint)).finish()
-                await origin.until(lambda: counts(transport)[0] == 0)
+            finished.clear()
+            (await ask(transport, endpoint)).finish()
+            finished.set()
+            await origin.until(lambda: counts(transport)[0] == 0)
+            (await ask(transport, endpoint)).finish()
+            moved.passes(pool.DRAIN_S)
+            await origin.until(lambda: counts(transport)[0] == 0)
             await transport.close()
 
     run(main)

@@ -25,6 +25,7 @@ from tests.fakes.origin import (
     chunked_head,
 )
 from tests.fakes.reader import Collected, answered, ask, counts, endpoint_of
+from tests.unit.upstream.conftest import Moved
 
 
 def test_one_connection_carries_request_after_request(run: Run) -> None:
@@ -96,15 +97,15 @@ def test_at_most_so_many_connections_stay_idle(run: Run) -> None:
     run(main)
 
 
-def test_idle_connections_close_after_their_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_close_after_their_time(run: Run, moved: Moved) -> None:
     """And an origin nobody uses is not in the counts."""
-    monkeypatch.setattr(pool, "SWEEP_S", 0.02)
 
     async def main() -> None:
         async with Origin(answer(b"x")) as origin:
             transport = Transport()
-            await answered(transport, endpoint_of(origin), idle_for_s=0.05)
+            await answered(transport, endpoint_of(origin), idle_for_s=60)
             assert counts(transport) == (1, 1, 0, 0)
+            moved.passes(60)
             await origin.until(lambda: origin.hangups == 1)
             await origin.until(lambda: transport.stats() == [])
             await transport.close()
@@ -247,7 +248,7 @@ def test_the_resend_needs_no_second_slot(run: Run) -> None:
             transport = Transport()
             endpoint = endpoint_of(origin)
             await answered(transport, endpoint, max_connections=1)
-            budgets = Budgets(queue_s=0.2)
+            budgets = Budgets(queue_s=5)
             assert await answered(transport, endpoint, max_connections=1, budgets=budgets) == b"b"
             await transport.close()
 
@@ -317,12 +318,14 @@ def test_a_paused_exchange_drains_too(run: Run) -> None:
     """Backpressure ends with the reader."""
 
     async def main() -> None:
-        async with Origin([chunked_head() + chunk(b"one"), 0.02, chunk(b"two") + LAST_CHUNK]) as origin:
+        go_on = asyncio.Event()
+        async with Origin([chunked_head() + chunk(b"one"), go_on, chunk(b"two") + LAST_CHUNK]) as origin:
             transport = Transport()
             exchange = await ask(transport, endpoint_of(origin))
             exchange.stream(Collected())
             exchange.pause()
             exchange.finish()
+            go_on.set()
             await origin.until(lambda: counts(transport) == (1, 1, 0, 0))
             await transport.close()
 
@@ -333,20 +336,20 @@ def test_too_much_left_unread_closes_the_connection(run: Run) -> None:
     """64 KiB are read for nothing, not more."""
 
     async def main() -> None:
-        async with Origin([chunked_head() + chunk(b"one"), 0.02, chunk(b"x" * (80 << 10)), SILENCE]) as origin:
+        go_on = asyncio.Event()
+        async with Origin([chunked_head() + chunk(b"one"), go_on, chunk(b"x" * (80 << 10)), SILENCE]) as origin:
             transport = Transport()
             exchange = await ask(transport, endpoint_of(origin))
             exchange.finish()
+            go_on.set()
             await origin.until(lambda: counts(transport)[0] == 0)
             await transport.close()
 
     run(main)
 
 
-def test_a_drain_that_takes_too_long_closes_the_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drain_that_takes_too_long_closes_the_connection(run: Run, moved: Moved) -> None:
     """An upstream may never end a stream that we have all of."""
-    monkeypatch.setattr(pool, "SWEEP_S", 0.02)
-    monkeypatch.setattr(pool, "DRAIN_S", 0.05)
 
     async def main() -> None:
         async with Origin([chunked_head() + chunk(b"one"), SILENCE]) as origin:
@@ -354,6 +357,7 @@ def test_a_drain_that_takes_too_long_closes_the_connection(run: Run, monkeypatch
             exchange = await ask(transport, endpoint_of(origin))
             exchange.finish()
             assert counts(transport) == (1, 0, 1, 0)
+            moved.passes(pool.DRAIN_S)
             await origin.until(lambda: counts(transport)[0] == 0)
             await origin.until(lambda: origin.hangups == 1)
             await transport.close()
@@ -366,10 +370,12 @@ def test_a_drain_that_breaks_frees_its_slot(run: Run, rest: list[object]) -> Non
     """Nobody hears of it."""
 
     async def main() -> None:
-        async with Origin([chunked_head() + chunk(b"one"), 0.02, *rest]) as origin:  # type: ignore[list-item]
+        go_on = asyncio.Event()
+        async with Origin([chunked_head() + chunk(b"one"), go_on, *rest]) as origin:  # type: ignore[list-item]
             transport = Transport()
             exchange = await ask(transport, endpoint_of(origin))
             exchange.finish()
+            go_on.set()
             await origin.until(lambda: counts(transport)[0] == 0)
             await transport.close()
 
@@ -378,7 +384,7 @@ def test_a_drain_that_breaks_frees_its_slot(run: Run, rest: list[object]) -> Non
 
 def test_a_request_waits_a_moment_for_a_draining_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is nearly always free within a round trip."""
-    monkeypatch.setattr(pool, "HOPE_S", 5.0)
+    monkeypatch.setattr(pool, "HOPE_S", 60.0)
 
     async def main() -> None:
         gate = asyncio.Event()
@@ -421,15 +427,19 @@ def test_a_request_does_not_wait_long_for_a_draining_connection(run: Run) -> Non
 
 def test_a_drain_that_ends_badly_sends_the_hopeful_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing left to hope for."""
-    monkeypatch.setattr(pool, "HOPE_S", 5.0)
+    monkeypatch.setattr(pool, "HOPE_S", 60.0)
 
     async def main() -> None:
-        async with Origin(scripts=[[chunked_head() + chunk(b"one"), 0.05, CLOSE], answer(b"two")]) as origin:
+        end = asyncio.Event()
+        async with Origin(scripts=[[chunked_head() + chunk(b"one"), end, CLOSE], answer(b"two")]) as origin:
             transport = Transport()
             endpoint = endpoint_of(origin)
             (await ask(transport, endpoint)).finish()
-            async with asyncio.timeout(3):
-                assert await answered(transport, endpoint) == b"two"
+            second = asyncio.ensure_future(answered(transport, endpoint))
+            await origin.until(lambda: counts(transport)[3] == 1)
+            end.set()
+            async with asyncio.timeout(30):
+                assert await second == b"two"
             await transport.close()
 
     run(main)
