@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import re
 from pathlib import Path
@@ -16,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from arbiter.accounting.genai import packaged
 from arbiter.cli import parser
-from arbiter.clock import now_ms
-from arbiter.config import reasoning, reference
+from arbiter.config import reasoning, reference, spoken
 from arbiter.config.decode import Decoder
 from arbiter.config.demo import DEMO
 from arbiter.config.load import parse
@@ -72,14 +72,19 @@ def test_the_example_loads_without_a_warning() -> None:
 
 
 def test_the_prices_of_the_example_are_those_of_the_release() -> None:
-    """Whoever takes the file as it is pays by the list, and not by what a model cost once."""
+    """Whoever takes the file as it is pays by the list, and not by what a model cost once.
+
+    By the list of the day on which it was last looked at: changes of days to come are a later release's.
+    """
+    as_of = datetime.datetime.combine(spoken.AS_OF, datetime.time(), datetime.UTC)
+    as_of_ms = round(as_of.timestamp() * 1000)
     snapshot = parse(EXAMPLE, str(ROOT / "arbiter.example.yaml"), ENV)
     declared = dict(snapshot.rates())
     assert set(declared) == {"anthropic/claude-sonnet-4-5", "openai/gpt-5.2"}
     for name, rate in declared.items():
         vendor, _, model = name.partition("/")
-        listed = packaged().find(vendor, model, "", now_ms() // DAY_MS)
-        assert listed is not None and rate == listed.rate(now_ms()), name
+        listed = packaged().find(vendor, model, "", as_of_ms // DAY_MS)
+        assert listed is not None and rate == listed.rate(as_of_ms), name
 
 
 def written(text: str) -> set[str]:

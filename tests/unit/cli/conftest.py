@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,14 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody says how wide lines may be."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """A port of ours on which nobody listens, and nobody else can."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        yield deaf.getsockname()[1]
 
 
 class Done(NamedTuple):

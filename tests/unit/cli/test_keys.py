@@ -93,12 +93,12 @@ def test_times_in_the_list_are_local_as_in_every_table(
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
-        new(capsys, "dev", "--expires", "2031-12-31T20:30:00Z")
+        new(capsys, "dev", "--expires", "2998-12-31T20:30:00Z")
         assert main(["keys", "list"]) == 0
         head, _, row = capsys.readouterr().out.splitlines()
-        assert "created (JST)" in head and "2032-01-01 05:30" in row and "Z" not in row
+        assert "created (JST)" in head and "2999-01-01 05:30" in row and "Z" not in row
         (one,) = listed(capsys)
-        assert one["expires"] == "2031-12-31T20:30:00Z"
+        assert one["expires"] == "2998-12-31T20:30:00Z"
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -9,7 +9,6 @@ import pytest
 
 from arbiter.ledger.schema import VERSION
 from arbiter.ledger.sqlite import SqliteStore
-from tests.fakes.gateway import free_port
 from tests.fakes.stores import Place, SqlitePlace
 from tests.unit.cli.conftest import Arbiter
 
@@ -97,8 +96,8 @@ def test_a_path_that_no_file_has_is_said_to_be_none(arbiter: Arbiter) -> None:
     assert done.code == 1 and done.err.endswith(": File name too long\n")
 
 
-def test_a_server_that_does_not_answer_is_one_line_without_its_password(arbiter: Arbiter) -> None:
-    for host in (f"127.0.0.1:{free_port()}", "no-such-host.invalid"):
+def test_a_server_that_does_not_answer_is_one_line_without_its_password(arbiter: Arbiter, deaf_port: int) -> None:
+    for host in (f"127.0.0.1:{deaf_port}", "no-such-host.invalid"):
         done = arbiter("requests", "--db", f"postgresql://u:SECRET@{host}/arbiter")
         assert (done.code, done.err.count("\n")) == (1, 1) and "SECRET" not in done.err
         assert done.err.startswith(f"arbiter: the store cannot be read: postgresql://u:***@{host}/arbiter: ")

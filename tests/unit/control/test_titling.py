@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from arbiter import own
-from arbiter.clock import now_ms
+from arbiter import clock, own
 from arbiter.config.load import parse
 from arbiter.config.rates import DAY_MS
 from arbiter.config.snapshot import Server
+from arbiter.control import door as door_module
 from arbiter.control import titling
 from arbiter.control.door import MAX_ANSWER_BYTES, Answered, Door, NoAnswer
 from arbiter.control.titling import QUEUE, WAITING, Titling, is_due
@@ -91,6 +91,14 @@ class Desk:
 
 
 @pytest.fixture
+def today(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The first moment of a day, in the middle of which all happens: no test shall meet its end."""
+    today = clock.now_ms() // DAY_MS * DAY_MS
+    monkeypatch.setattr(clock, "now_ms", lambda: today + DAY_MS // 2)
+    return today
+
+
+@pytest.fixture
 def desk(place: Place) -> Iterator[Desk]:
     desk = Desk(place)
     yield desk
@@ -137,9 +145,8 @@ def test_one_question_waits_for_each_session_and_no_more_than_there_is_room_for(
     assert "later" in str(desk.door.bodies[0]) and "later" not in str(desk.door.bodies[1])
 
 
-def test_a_day_has_so_many_questions_by_their_rows_and_by_what_has_no_row_yet(desk: Desk) -> None:
+def test_a_day_has_so_many_questions_by_their_rows_and_by_what_has_no_row_yet(today: int, desk: Desk) -> None:
     """SPEC 8.4: of all gateways on the store and over restarts; those of yesterday do not count."""
-    today = now_ms() // DAY_MS * DAY_MS
     desk.put(question(100, "title-other", today + 1), question(101, None, today - 1))
     for number in (1, 2):  # 2 and 3 of the day; the row of the second question is not stored yet
         desk.put(turn(number, f"s{number}"))
@@ -291,17 +298,29 @@ def test_a_door_answers_or_says_why_not(tmp_path: Path) -> None:
         assert failed.value.was_sent
 
 
-def test_a_door_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
+@pytest.fixture
+def hardly_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever time a door was given, it has a moment left once it is connected: to get there may take any time."""
+    connect = door_module._Connection.connect
+
+    def connected(self: door_module._Connection) -> None:
+        connect(self)
+        self._deadline._at = clock.monotonic() + 0.2
+
+    monkeypatch.setattr(door_module._Connection, "connect", connected)
+
+
+def test_a_door_waits_no_longer_than_it_was_told(tmp_path: Path, hardly_patient: None) -> None:
     hold = threading.Event()
     with answering(b"", hold) as port:
         with pytest.raises(NoAnswer, match="timed out") as failed:
-            door(port, tmp_path).post("/", b"{}", Own("summary"), timeout_s=0.2)
+            door(port, tmp_path).post("/", b"{}", Own("summary"), timeout_s=60)
         hold.set()
     assert failed.value.was_sent and titling.ANSWER_S <= 60
 
 
 @pytest.mark.parametrize("place", ["port", "socket"])
-def test_a_door_is_no_longer_open_for_somebody_who_drips(tmp_path: Path, place: str) -> None:
+def test_a_door_is_no_longer_open_for_somebody_who_drips(tmp_path: Path, hardly_patient: None, place: str) -> None:
     """The time is that of the whole exchange: each byte comes well within it, and all of them would take for ever."""
     own.make_key(tmp_path)
     path = tmp_path / "door"
@@ -323,7 +342,7 @@ def test_a_door_is_no_longer_open_for_somebody_who_drips(tmp_path: Path, place: 
     where = Server(port=listening.getsockname()[1]) if place == "port" else Server(socket=str(path))
     try:
         with pytest.raises(NoAnswer, match="timed out") as failed:
-            Door(where, tmp_path).post("/", b"{}", Own("summary"), timeout_s=0.3)
+            Door(where, tmp_path).post("/", b"{}", Own("summary"), timeout_s=60)
     finally:
         is_left.set()
         thread.join(5)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from arbiter import clock
 from arbiter.config.load import demo_snapshot
 from arbiter.control.main import aging
@@ -128,16 +126,21 @@ def test_the_recorder_has_its_turn_while_much_is_deleted(place, store, monkeypat
     monkeypatch.setattr(retention, "AT_ONCE", 50)
     store.write([row for number in range(600) for row in aged(number, 10)], AT)
     one = sweeper(place, of_rows(DAY_S))
-    thread = threading.Thread(target=one.sweep)
-    thread.start()
     impatient = place.open(busy_s=1)
     batches = 0
-    while thread.is_alive():
+
+    def others_turn(pause_s):
+        nonlocal batches
+        assert pause_s > 0
         batches += 1
         impatient.write([request_row(100_000 + batches, received_ms=clock.now_ms())], Position("k", batches))
-        thread.join(0.02)
-    assert batches > 2
-    assert len(left(store)) == min(batches, 500)
+        return False
+
+    monkeypatch.setattr(one._stopping, "wait", others_turn)
+    assert one.sweep()["requests"] == 600
+    assert batches >= 600 / 50
+    assert len(left(store)) == batches
+    impatient.close()
     impatient.close()
 
 

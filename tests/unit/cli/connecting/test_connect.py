@@ -14,7 +14,6 @@ from arbiter.cli import main
 from arbiter.cli.connecting import changes, jsonc
 from arbiter.cli.connecting.agents import AGENTS
 from arbiter.cli.connecting.tree import Named
-from tests.fakes.gateway import free_port
 from tests.fakes.homes import EXISTING, KEY, MODELS, WITH_FILES, files, lay, parsed, read
 from tests.fakes.pages import Page, Site
 
@@ -309,9 +308,9 @@ def test_folders_that_others_use_by_now_stay(home: Path, connect: Any) -> None:
 
 
 def test_without_a_url_it_is_where_the_configuration_listens(
-    config: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    config: Path, home: Path, deaf_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = free_port()
+    port = deaf_port
     for bind, url in (
         ("0.0.0.0", f"http://127.0.0.1:{port}"),
         ("::1", f"http://[::1]:{port}"),
