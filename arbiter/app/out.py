@@ -32,6 +32,7 @@ Headers = list[tuple[str, str]]
 _POLL_S = 0.008
 _STALLED_S = 300.0  # a client that takes not one byte for this long is gone
 _EVENT_LEAVES_S = 0.25
+_CLOSING = ("connection", "close")  # Granian says so only once its port is closed, and some are answered before
 _QUIET_S, _QUIET_LOOKS = 0.004, 3  # nothing moved for this long and this often: all that was sent is there
 
 
@@ -41,6 +42,13 @@ class Source(Protocol):
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...
+
+
+class Serving(Protocol):
+    """What is to be known of the worker that answers."""
+
+    @property
+    def draining(self) -> bool: ...
 
 
 class Addresses(Protocol):
@@ -68,15 +76,15 @@ class Out:
     """
 
     __slots__ = (
-        "_addresses", "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_loop", "_on_gone",
-        "_poll", "_proto", "_rest", "_source", "_stalled_since", "_stop", "_taken", "_ticket", "_transport", "_watcher",
+        "_addresses", "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_on_gone",
+        "_poll", "_proto", "_rest", "_serving", "_source", "_stalled_since", "_stop", "_taken", "_ticket", "_transport", "_watcher",
         "bytes_out", "done", "gone", "last_sent_s", "started", "status",
     )  # fmt: skip
 
     def __init__(
         self,
         proto: Any,
-        loop: asyncio.AbstractEventLoop,
+        serving: Serving,
         addresses: Addresses | None,
         watch: Watch,
         keepalive_s: float,
@@ -85,7 +93,7 @@ class Out:
     ) -> None:
         self._proto = proto
         self._ticket = ticket  # Granian's own; where nothing is answered, it says so to the client
-        self._loop = loop
+        self._serving = serving
         self._transport: Any = None
         self._watcher: Any = None
         self._on_gone: Callable[[], None] | None = None
@@ -133,6 +141,8 @@ class Out:
         if self.started or self.done:
             return
         self.status, self.done = status, True
+        if self._serving.draining:
+            headers = [*headers, _CLOSING]
         self.bytes_out = len(body)
         if body:
             self._proto.response_bytes(status, headers, body)
@@ -147,6 +157,8 @@ class Out:
         if self.started or self.done:
             return
         self.status, self.started = status, True
+        if self._serving.draining:
+            headers = [*headers, _CLOSING]
         self._transport = self._proto.response_stream(status, headers)
         self.last_sent_s = monotonic()
         if self._keepalive_s > 0 and keepalive:
@@ -275,7 +287,7 @@ class Out:
             self._source.pause()
             self._stalled_since = monotonic()
             self._taken = sock.acked(fd)
-            self._poll = self._loop.call_later(_POLL_S, self._look_again)
+            self._poll = asyncio.get_running_loop().call_later(_POLL_S, self._look_again)
 
     def _owed(self, fd: int) -> int:
         """Bytes that the client has not taken yet: in its socket's queue, or still on their way there.
@@ -311,7 +323,7 @@ class Out:
                 sock.shutdown(fd)
             self._stop(ClientGone(f"the client took nothing for {_STALLED_S:g} s"))
         else:
-            self._poll = self._loop.call_later(_POLL_S, self._look_again)
+            self._poll = asyncio.get_running_loop().call_later(_POLL_S, self._look_again)
 
 
 class Keepalive:

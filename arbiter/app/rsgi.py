@@ -42,7 +42,7 @@ class Exchange:
         services = worker.services
         snapshot = services.snapshot
         watch, keepalive_s = services.doors.watch, snapshot.server.keepalive_s
-        self.out = Out(proto, worker.loop, addresses, watch, keepalive_s, snapshot.limits, ticket)
+        self.out = Out(proto, services, addresses, watch, keepalive_s, snapshot.limits, ticket)
         self.trace_id = ""
         self.own: Own | None = None  # it is the gateway's own
 

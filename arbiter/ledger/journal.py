@@ -34,7 +34,7 @@ import msgspec
 from arbiter import clock
 from arbiter.ledger import records, slots
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.seldom import Seldom
+from arbiter.ledger.seldom import Lasting, Seldom
 from arbiter.log import Log
 from arbiter.state import environment, process
 
@@ -217,6 +217,11 @@ class Journal:
         self._closed = False
         self._taken_for_dead = Seldom(
             Log("arbiter.ledger"), "this worker was taken for dead, and what it had open for interrupted; it goes on"
+        )
+        self._slotless = Lasting(
+            Log("arbiter.ledger"),
+            "there is no room for a file of open records, they go into LMDB",
+            "there is room for a file of open records again",
         )
         self._attach()
 
@@ -482,8 +487,9 @@ class Journal:
                     above = max(self._last, *file.completed(txn, self._key), 0)
                 self._slots = slots.Slots(file.place, self._key, above)
         except (lmdb.Error, OSError) as error:
-            log.warning("there is no room for a file of open records, they go into LMDB: %s", error)
+            self._slotless.met(error)
         else:
+            self._slotless.over()
             file.env.beside.add(self._slots.descriptor)
 
     def _leave_slots(self, file: JournalFile) -> None:

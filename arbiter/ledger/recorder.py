@@ -34,7 +34,7 @@ from arbiter.ledger.database import Change
 from arbiter.ledger.journal import JournalFile
 from arbiter.ledger.reaper import reap, workers
 from arbiter.ledger.row import AttemptRow, RequestRow
-from arbiter.ledger.seldom import Seldom
+from arbiter.ledger.seldom import Lasting, Seldom
 from arbiter.ledger.store import Position, Store, StoreBusy, StoreDown, StoreRefused
 from arbiter.log import Log
 from arbiter.metrics import Metrics
@@ -155,6 +155,11 @@ class Recorder:
         self._refused = 0  # sequence number of the row that the store refused last
         self._refusals = {RequestRow: 0, AttemptRow: 0}  # given up since one was stored
         self._said: dict[str, Seldom] = {}
+        self._unheard = Lasting(
+            Log("arbiter.ledger"),
+            "workers do not hear how the recorder is: the journal cannot be written",
+            "workers hear how the recorder is again",
+        )
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -261,7 +266,9 @@ class Recorder:
             try:
                 self._file.beat(self._state.reason)
             except lmdb.Error as error:
-                log.warning("the journal cannot be written: %s", error)
+                self._unheard.met(error)
+            else:
+                self._unheard.over()
 
     def _try_step(self) -> float:
         try:

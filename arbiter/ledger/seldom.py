@@ -1,4 +1,4 @@
-"""Log lines about what may happen with every request, and is news once."""
+"""Log lines about what may happen with every request or every second, and is news once."""
 
 from __future__ import annotations
 
@@ -35,3 +35,25 @@ class Seldom:
             return 0
         times, self._times, self._next_at = self._times, 0, now + EVERY_S
         return times
+
+
+class Lasting:
+    """What is so for a while: a line when it begins and one when it has ended, however often it is met in between."""
+
+    __slots__ = ("_began", "_ended", "_log", "_lasts")
+
+    def __init__(self, log: Log, began: str, ended: str) -> None:
+        self._log = log
+        self._began = began
+        self._ended = ended
+        self._lasts = False
+
+    def met(self, error: BaseException) -> None:
+        if not self._lasts:
+            self._log.warn(f"{self._began}: {error}")
+        self._lasts = True
+
+    def over(self) -> None:
+        if self._lasts:
+            self._log.warn(self._ended)
+        self._lasts = False

@@ -64,6 +64,7 @@ def test_a_drain_lets_open_requests_finish_and_takes_no_new_ones(witness: Witnes
         answers = await asyncio.gather(*(caller.whole() for caller in [*streams, *wholes]))
         assert [answer.ending for answer in answers] == [Ending.CLEAN] * 7
         assert all(b"[DONE]" in answer.body for answer in answers[:4])
+        assert [answer.header("connection") for answer in answers[4:]] == ["close"] * 3
         # The connections are still open on our side; they do not keep the gateway.
         took_s = await ended(gateway)
         print(f"exit {took_s:.3f} s after the last answer")

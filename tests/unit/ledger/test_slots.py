@@ -261,6 +261,32 @@ def test_without_room_for_a_file_attempts_are_opened_in_lmdb(tmp_path, monkeypat
     assert "no room" in caplog.text
 
 
+def test_that_there_is_no_room_is_said_when_it_begins_and_when_it_ends(tmp_path, monkeypatch, caplog):
+    """A worker looks each second: a disk that is full over night is no thirty thousand lines."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    real = slots.Slots
+
+    def tell(pen: Journal) -> None:
+        for _ in range(3):
+            pen.look()
+        assert caplog.text.count("no room for a file of open records") == 1
+        monkeypatch.setattr(slots, "Slots", real)
+        for _ in range(3):
+            pen.look()
+        assert pen._slots is not None
+        assert caplog.text.count("there is room for a file of open records again") == 1
+        monkeypatch.setattr(slots, "Slots", full)
+        slots.remove(pen._slots.path)
+        pen.look()
+        assert caplog.text.count("no room for a file of open records") == 2
+
+    monkeypatch.setattr(slots, "Slots", full)
+    story(tmp_path, tell)
+
+
 def open_some(pen: Journal, *numbers: int) -> list[tuple]:
     opened = []
     for number in numbers:
