@@ -376,6 +376,7 @@ def main() -> int:
         parser.error(f"{options.tree} is no tree of the code")
     requests = 64 if options.smoke else 500 if options.instructions else 3_000
     workload = replace(workload, requests=options.requests or requests)
+    tools.say_smoke(options.smoke)
     busy, tree = os.getloadavg()[0], options.tree.resolve()
     if options.instructions:
         found = instructions(workload, tree, options.crossing)

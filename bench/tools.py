@@ -19,6 +19,7 @@ from types import FrameType
 from typing import IO, Any, NoReturn
 
 SOURCE = Path(__file__).with_name("loadgen")
+SMOKE = "SMOKE: run to see that everything works; no figure here means anything."
 _LOOK_S = 0.3
 _running: list[subprocess.Popen[bytes]] = []
 _measured: list[int] = []
@@ -47,6 +48,12 @@ def command(main: Callable[[], int]) -> NoReturn:
 
 def _stop(number: int, _: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
+
+
+def say_smoke(is_smoke: bool) -> None:
+    """The first line of what is printed: a table that looks like figures is copied for some."""
+    if is_smoke:
+        print(SMOKE, flush=True)
 
 
 def at_least_one(text: str) -> int:

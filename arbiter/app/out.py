@@ -76,8 +76,9 @@ class Out:
     """
 
     __slots__ = (
-        "_addresses", "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_on_gone",
-        "_poll", "_proto", "_rest", "_serving", "_source", "_stalled_since", "_stop", "_taken", "_ticket", "_transport", "_watcher",
+        "_addresses", "_alarms", "_checked", "_fd", "_keepalive", "_keepalive_s", "_limits", "_on_gone", "_poll",
+        "_proto", "_rest", "_serving", "_source", "_stalled_since", "_stop", "_taken", "_ticket", "_transport",
+        "_watcher",
         "bytes_out", "done", "gone", "last_sent_s", "started", "status",
     )  # fmt: skip
 

@@ -51,7 +51,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    snapshot = Source(arguments.config, dict(os.environ)).load()
+    # Whoever logs in need not have the keys of other providers, which another user's file may hold.
+    snapshot = Source(arguments.config, dict(os.environ)).keyless("providers", asked=[arguments.provider])
     provider = _provider(snapshot, arguments.provider)
     try:
         file = LoginFile(snapshot.data_dir, provider.name, fingerprints.key(snapshot.data_dir, make=True))

@@ -14,6 +14,7 @@ from arbiter import clock
 from arbiter.cli import CommandError, UsageError, options
 from arbiter.cli.table import Column, number, render, soft
 from arbiter.config.load import Source
+from arbiter.config.snapshot import Provider
 from arbiter.control import show
 from arbiter.ledger import audit, openrouter, reconciling
 from arbiter.ledger.reconciling import BadBill, Share
@@ -131,8 +132,8 @@ def _as_json(shares: Sequence[Share], *, applied: bool) -> dict[str, object]:
 
 
 def _ask(arguments: argparse.Namespace) -> int:
-    providers = Source(arguments.config, dict(os.environ)).load().providers
-    if not any(openrouter.is_openrouter(provider) for provider in providers.values()):
+    providers = _asked_providers(Source(arguments.config, dict(os.environ)))
+    if not providers:
         raise CommandError("no provider of the configuration is OpenRouter (https://openrouter.ai/api/v1)")
     since_ms = options.since_ms(arguments) or 0
     opened = options.writing(arguments) if arguments.apply else options.reading(arguments)
@@ -150,6 +151,13 @@ def _ask(arguments: argparse.Namespace) -> int:
     else:
         print(_clear() + _asked(outcome, applied=arguments.apply))
     return 0
+
+
+def _asked_providers(source: Source) -> dict[str, Provider]:
+    """Those that are OpenRouter, with their keys; nobody else's are wanted."""
+    names = [name for name, one in source.keyless("providers").providers.items() if openrouter.is_openrouter(one)]
+    known = source.keyless("providers", asked=names).providers if names else {}
+    return {name: known[name] for name in names}
 
 
 def _asked(outcome: openrouter.Outcome, *, applied: bool) -> str:

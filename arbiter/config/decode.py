@@ -72,13 +72,21 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 class Decoder:
     """Reads one file. `lines` maps each path it met to its line; `bare` are the paths whose values are a variable's
     name behind a `$`, which means nothing here. `only`: the sections to read; the others stay as by default. `keyless`:
-    a secret whose variable is not set is stood in for."""
+    a secret whose variable is not set is stood in for, but for those of the providers that are `asked`."""
 
     def __init__(
-        self, file: str, env: Mapping[str, str], only: frozenset[str] | None = None, *, keyless: bool = False
+        self,
+        file: str,
+        env: Mapping[str, str],
+        only: frozenset[str] | None = None,
+        *,
+        keyless: bool = False,
+        asked: Iterable[str] = (),
     ) -> None:
         self.file = file
         self.keyless = keyless
+        self.asked = frozenset(asked)
+        self._of_asked = tuple([join("providers", name) + "." for name in self.asked])
         self._only = only
         self.env = env
         self.lines: dict[str, int] = {}
@@ -219,7 +227,7 @@ class Decoder:
         try:
             text = expand(node.value, self.env, lambda message: self.error(path, message), extra.get("unset", ""))
         except ConfigError:
-            if not (self.keyless and extra.get("secret")):
+            if not (self.keyless and extra.get("secret")) or path.startswith(self._of_asked):
                 raise
             text = f"{STAND_IN}-{len(self.lines)}"
         expanded = text != node.value

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from arbiter.config import fingerprints, keyless, keyring, logins, reasoning, schema, spoken, units, vendors, vertex
-from arbiter.config.accounts import accounts
-from arbiter.config.address import data_dir, endpoint, hidden, is_loopback, passwords, state_dir, store
+from arbiter.config import fingerprints, keyring, reasoning, schema, spoken
+from arbiter.config.address import data_dir, hidden, passwords, state_dir, store
 from arbiter.config.aliases import Names
 from arbiter.config.catalog import Catalog
 from arbiter.config.clients import NO_CLIENTS, clients
@@ -27,13 +26,12 @@ from arbiter.config.decode import Decoder, join
 from arbiter.config.demo import DEMO
 from arbiter.config.local import Local
 from arbiter.config.pricing import Sources, prepaid
+from arbiter.config.providers import Providers
 from arbiter.config.rates import Known, Pricing
 from arbiter.config.redacted import redacted
 from arbiter.config.snapshot import (
     Admin,
     Auth,
-    Budgets,
-    CacheFacts,
     Capture,
     Embed,
     Limits,
@@ -41,8 +39,6 @@ from arbiter.config.snapshot import (
     Network,
     PluginSpec,
     Provider,
-    RequestLimits,
-    Retry,
     Search,
     Server,
     SessionAffinity,
@@ -55,10 +51,7 @@ from arbiter.config.snapshot import (
 from arbiter.config.source import ConfigError, read_text, variable
 from arbiter.config.whole import check_whole, doubts
 from arbiter.config.words import (
-    check_forwarded,
     check_header,
-    check_identifier,
-    check_name,
     check_pattern,
     check_secret,
 )
@@ -129,11 +122,12 @@ class Source:
         path = chosen(self.path, self.env)
         return local(read_text(path), str(path), self.env, sections)
 
-    def keyless(self, *sections: str) -> Snapshot:
-        """The configuration for who asks no provider, or these sections of it and the rest by default: credentials that
-        are not at hand are stood in for, and nobody's keys are read. Errors: ConfigError."""
+    def keyless(self, *sections: str, asked: Iterable[str] = ()) -> Snapshot:
+        """The configuration for who asks no provider but those `asked`, or these sections of it and the rest by
+        default: other credentials that are not at hand are stood in for, and nobody's keys are read. Errors:
+        ConfigError."""
         path = chosen(self.path, self.env)
-        decoder = Decoder(str(path), self.env, only=frozenset(sections) or None, keyless=True)
+        decoder = Decoder(str(path), self.env, only=frozenset(sections) or None, keyless=True, asked=asked)
         return _resolver(read_text(path), decoder, self.env, self.flags, self.look_up).snapshot()
 
     def stamp(self) -> tuple[int, int, int] | None:
@@ -235,7 +229,7 @@ class _Resolver:
         self.error = decoder.error
         self.stands = decoder.lines.__contains__  # whether a key is in the file
         self.bare = decoder.bare
-        self.keyless = decoder.keyless
+        self.keyless, self.asked = decoder.keyless, decoder.asked
         self.base = base  # relative paths of secret and certificate files start at the configuration file
         self.env = env
         self.flags = flags
@@ -246,11 +240,11 @@ class _Resolver:
         config = self.config
         if not config.providers:
             raise self.error("providers", f"at least one provider is needed; {_SMALLEST}")
-        cap_s = self._cap_s()
         affinity = self._affinity()
+        made = Providers(self.error, self.stands, self.warnings, self.base, self.env, affinity.ttl_s, self._is_unasked)
         providers = Catalog(self.error, self.stands, self.warnings).known(
             config.models,
-            {name: self._provider(name, written, cap_s, affinity.ttl_s) for name, written in config.providers.items()},
+            {name: made.known(name, written) for name, written in config.providers.items()},
             config.routing.default_provider,
         )
         data = data_dir(self.env)
@@ -306,14 +300,11 @@ class _Resolver:
             data_dir=data,
         )
 
+    def _is_unasked(self, provider: str) -> bool:
+        return self.keyless and provider not in self.asked
+
     def _reasoning_keys(self) -> tuple[bytes, ...]:
         return () if self.keyless else reasoning.configured(self.config.reasoning, self.base, self.env, self.error)
-
-    def _cap_s(self) -> float:
-        raw = self.env.get("ARBITER_PROVIDER_TIMEOUT_MS") or "0"
-        if not raw.isascii() or not raw.isdigit() or len(raw) > 12:
-            raise ConfigError("ARBITER_PROVIDER_TIMEOUT_MS: expected a whole number of milliseconds")
-        return int(raw) / 1000
 
     def _server(self) -> Server:
         written, flags, env = self.config.server, self.flags, self.env
@@ -362,148 +353,6 @@ class _Resolver:
         written = self.config.session_affinity
         check_header(written.header, "", partial(self.error, "session_affinity.header"))
         return SessionAffinity(written.header.lower(), written.ttl_s, frozenset(written.no_pin))
-
-    def _provider(self, name: str, written: schema.Provider, cap_s: float, pin_ttl_s: float) -> Provider:
-        path = join("providers", name)
-        check_name(name, partial(self.error, path))
-        if self.keyless:
-            written = keyless.provider(written)
-        has_pool = self.stands(join(path, "keys"))
-        pool = vendors.signing(written, path, self.env, self.error)
-        pool = pool or accounts(written, path, self.base, self.error, has_pool=has_pool)
-        region = vendors.region(written, path, self.env, self.error)
-        place = endpoint(written, path, self.base, self.env, self.error, region)
-        service = vertex.service(written, path, self.base, self.env, self.error)
-        takes_logins = written.auth == "passthrough"
-        oauth = logins.oauth(written, path, self.base, self.env, self.error, self.stands)
-        if takes_logins:
-            logins.check(written, path, self.error, self.stands)
-            if place.scheme == "http" and place.uds is None and not is_loopback(place.host):
-                self.warnings.append(f"{path}: its callers' logins cross the network unencrypted (http://{place.host})")
-        elif written.type == "echo":
-            for option in ("key", "key_file", "keys", "endpoint", "proxy", "host"):
-                if getattr(written, option):
-                    raise self.error(join(path, option), "the echo provider is built in and takes none")
-        elif not (oauth or service or pool[0].key or written.endpoint) and written.type != "ollama":
-            self.warnings.append(f"{path}: no key; {place.host} will refuse every request")
-        elif pool[0].key and place.scheme == "http" and place.uds is None and not is_loopback(place.host):
-            self.warnings.append(f"{path}: the key crosses the network unencrypted (http://{place.host})")
-        if written.api == "responses" and vendors.WIRES[written.type] != "openai-chat":
-            raise self.error(join(path, "api"), f"only OpenAI has two of them; {written.type} has one")
-        if vendors.WIRES[written.type] == "openai-chat" and place.path == "" and written.type != "azure":
-            self.warnings.append(
-                f"{join(path, 'endpoint')}: no path; most servers of OpenAI's format live under /v1, as in "
-                "http://localhost:8000/v1"
-            )
-        if written.auto_models == "on" and written.type not in logins.TYPES:
-            raise self.error(join(path, "auto_models"), f"no names are {written.type}'s own; declare its models")
-        vendors.check(written, path, self.error)
-        self._warn_of_idle(written, path)
-        models: dict[str, Model] = {}
-        for index, entry in enumerate(written.models):
-            here = join(join(path, "models"), index)
-            if isinstance(entry, str):
-                model = Model(entry, entry, api=vendors.api_of(written.type, entry, None))
-            else:
-                model = Model(
-                    entry.id,
-                    entry.upstream or entry.id,
-                    entry.max_output_tokens,
-                    _cache(entry.cache),
-                    vendors.api_of(written.type, entry.upstream or entry.id, entry.api),
-                )
-            for text in (model.id, model.upstream):
-                check_identifier(text, partial(self.error, here))
-            if model.id in models:
-                raise self.error(here, f'"{model.id}" is listed twice')
-            models[model.id] = model
-        timeouts = written.timeouts
-        headers_s = timeouts.headers_s if timeouts.headers_s is not None else vendors.HEADERS_S.get(written.type, 60.0)
-        written_s = {**msgspec.structs.asdict(timeouts), "headers_s": headers_s}
-        budgets = Budgets(**{phase: _capped(budget_s, cap_s) for phase, budget_s in written_s.items()})
-        headers = []
-        for header, value in written.headers.items():
-            here = join(join(path, "headers"), header)
-            check_header(header, value, partial(self.error, here))
-            headers.append((header, value))
-        for index, header in enumerate(written.forward_headers):
-            check_forwarded(header, partial(self.error, join(join(path, "forward_headers"), index)))
-        forwarded = written.forward_headers
-        if takes_logins and not self.stands(join(path, "forward_headers")):
-            forwarded = list(logins.AGENTS_HEADERS[written.type])
-        return Provider(
-            name=name,
-            type=written.type,
-            wire=vendors.WIRES[written.type],
-            api=written.api,
-            api_version=written.api_version,
-            region=region,
-            endpoint=place,
-            accounts=pool,
-            models=tuple(models.values()),
-            relay=written.relay,
-            responses_api=written.responses_api,
-            prompt_cache="client" if takes_logins else written.prompt_cache,
-            prompt_cache_ttl=written.prompt_cache_ttl,
-            attribution=written.attribution,
-            budgets=budgets,
-            max_connections=written.connections.max,
-            idle_connections=written.connections.idle,
-            idle_for_s=written.connections.idle_for_s,
-            headers=tuple(headers),
-            forward_headers=tuple(header.lower() for header in forwarded),
-            retry=self._retry(written.retry, join(path, "retry")),
-            request_limits=RequestLimits(written.limits.requests_per_minute, written.limits.requests_per_day),
-            pin_ttl_s=pin_ttl_s if written.cache_ttl_s is None else written.cache_ttl_s,
-            cache=_cache(written.cache),
-            speechless=written.speechless,
-            billing=written.billing or ("metered" if written.auth == "key" else "subscription"),
-            auth=written.auth,
-            auto_models=written.auto_models == "on" or (written.auth != "key" and written.auto_models == "auto"),
-            oauth=oauth,
-            vertex=vertex.place(written, path, self.error),
-            service=service,
-            priced_as=written.priced_as,
-        )
-
-    def _retry(self, written: schema.Retry, path: str) -> Retry:
-        if not written.base_s:
-            raise self.error(join(path, "base"), "asks a failing provider again at once; write 10ms or more")
-        if written.cap_s < written.base_s:
-            base = units.duration(written.base_s)
-            raise self.error(
-                join(path, "cap" if self.stands(join(path, "cap")) else "base"),
-                f"retry.cap ({units.duration(written.cap_s)}) is below retry.base ({base}), from which waits grow",
-            )
-        return Retry(**msgspec.structs.asdict(written))
-
-    def _warn_of_idle(self, written: schema.Provider, path: str) -> None:
-        """Warn of keys that do nothing where they stand."""
-        if written.timeouts.headers_s is not None and written.timeouts.first_event_s:
-            self.warnings.append(
-                f"{join(path, 'timeouts.headers')}: has no effect; first_event is set, and is the limit of both"
-            )
-        if written.auth != "oauth" and self.stands(join(path, "oauth")):
-            self.warnings.append(f"{join(path, 'oauth')}: has no effect without auth: oauth")
-        if vendors.WIRES[written.type] != "openai-chat" and written.responses_api != "auto":
-            self.warnings.append(
-                f"{join(path, 'responses_api')}: has no effect; only providers of OpenAI's format have a choice"
-            )
-        if vendors.WIRES[written.type] == "openai-chat":
-            for option, default in (("prompt_cache", "auto"), ("prompt_cache_ttl", "5m")):
-                if getattr(written, option) != default:
-                    self.warnings.append(
-                        f"{join(path, option)}: has no effect; only Anthropic's format has cache marks"
-                    )
-            if written.attribution == "keep":
-                self.warnings.append(
-                    f"{join(path, 'attribution')}: has no effect; the line never leaves for {written.type}"
-                )
-        elif written.prompt_cache in ("off", "client") and written.prompt_cache_ttl != "5m":
-            self.warnings.append(
-                f"{join(path, 'prompt_cache_ttl')}: has no effect; with prompt_cache: {written.prompt_cache} Arbiter "
-                "sets no marks"
-            )
 
     def _models(self, providers: dict[str, Provider]) -> dict[str, tuple[Provider, Model]]:
         """Bare names: the provider listed first wins, and the operator hears of it."""
@@ -567,16 +416,6 @@ class _Resolver:
             if not colon or not all(part.isidentifier() for part in [*module.split("."), *name.split(".")]):
                 raise self.error(join(join("plugins", index), "use"), "expected module:Class")
         return tuple(PluginSpec(written.use, written.required) for written in self.config.plugins)
-
-
-def _cache(written: schema.Cache) -> CacheFacts:
-    return CacheFacts(written.floor, written.minimum, written.ttl_s)
-
-
-def _capped(budget_s: float, cap_s: float) -> float:
-    if not cap_s:
-        return budget_s
-    return min(budget_s, cap_s) if budget_s else cap_s
 
 
 def _cores() -> int:

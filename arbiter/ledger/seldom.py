@@ -40,7 +40,7 @@ class Seldom:
 class Lasting:
     """What is so for a while: a line when it begins and one when it has ended, however often it is met in between."""
 
-    __slots__ = ("_began", "_ended", "_log", "_lasts")
+    __slots__ = ("_began", "_ended", "_lasts", "_log")
 
     def __init__(self, log: Log, began: str, ended: str) -> None:
         self._log = log

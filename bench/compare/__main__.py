@@ -140,6 +140,7 @@ def main() -> int:
             "versions": versions(),
             "rounds": options.rounds,
             "load_before": busy,
+            "smoke": options.smoke,
         },
         "peers": [
             {"name": peer.name, "version": version, "keeps": peer.keeps} for peer, version in there if peer in started

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bench import tools
+
 FLOOR, OURS = "nginx", "Arbiter"
 Record = Mapping[str, Any]
 
@@ -193,6 +195,7 @@ def report(result: Mapping[str, Any]) -> str:
     rounds = "one round" if facts["rounds"] == 1 else f"{facts['rounds']} rounds in turns"
     paced = " (two where streams are paced)" if facts["rounds"] > 2 else ""
     parts = [
+        *([[tools.SMOKE]] if facts.get("smoke") else ()),
         [
             f"Measured {facts['date']} on {facts['machine']}, load {facts['load_before']:.1f} before it began; "
             f"{facts['versions']}. Medians of {rounds}{paced}; in brackets the lowest and highest of one round.",

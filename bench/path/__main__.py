@@ -294,6 +294,7 @@ def main() -> int:
     if "crossings" in names and "arbiter" not in names:
         parser.error("crossings are of the gateway: --peers arbiter,crossings")
     light = LIGHT
+    tools.say_smoke(options.smoke)
     if options.smoke:
         workloads, light, options.rounds = [small(w) for w in workloads], small(LIGHT), 1
     cores = sorted(os.sched_getaffinity(0))

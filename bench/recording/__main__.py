@@ -104,6 +104,7 @@ def main() -> int:
     parser.add_argument("--smoke", action="store_true", help="a few seconds, every check, no figures worth keeping")
     options = parser.parse_args()
     slices, requests, late = (2, 64, 1_000) if options.smoke else (SLICES, SLICE_REQUESTS, CATCH_UP_REQUESTS)
+    tools.say_smoke(options.smoke)
     if options.smoke:
         alone.REQUESTS, alone.ROUNDS = 500, 2
     busy = os.getloadavg()[0]

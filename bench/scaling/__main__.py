@@ -233,6 +233,7 @@ def main() -> int:
     if not wanted:
         parser.error(f"no curve's name contains {options.only!r}")
     sizes, counts, open_streams, seconds, stream_s = BODIES, TURNS, STREAMS, 1.5, STREAM_S
+    tools.say_smoke(options.smoke)
     if options.smoke:
         sizes, counts, open_streams, seconds, stream_s, options.rounds = (KB, 256 * KB), (1, 50), (10, 50), 0.1, 1, 1
     cores = sorted(os.sched_getaffinity(0))

@@ -262,6 +262,7 @@ def main() -> int:
     parser.add_argument("--smoke", action="store_true", help="four slices of six seconds")
     options = parser.parse_args()
     slices, seconds = (4, 6.0) if options.smoke else (max(4, round(options.minutes * 2)), 28.0)
+    tools.say_smoke(options.smoke)
     found = Found()
     with tempfile.TemporaryDirectory(prefix="bench-soak-") as tmp, contextlib.ExitStack() as stack:
         folder = Path(tmp)

@@ -102,6 +102,14 @@ def test_a_ratio_has_as_many_decimals_as_mean_something(found: figures.Spread | 
     assert figures.times(found) == text
 
 
+def test_figures_of_a_smoke_run_say_so_before_anything_else() -> None:
+    """They look like others, and stay in a file that somebody prints later."""
+    found = result()
+    assert tools.SMOKE not in figures.report(found)
+    found["facts"]["smoke"] = True
+    assert figures.report(found).splitlines()[0] == tools.SMOKE
+
+
 def test_the_report_is_a_table_for_each_question() -> None:
     text = figures.report(result())
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]

@@ -42,7 +42,8 @@ def test_openrouter_is_asked_when_that_is_asked_for(db, config, arbiter, costs):
     with serving() as site:
         site.pages["/v1/generation"] = Page(200, b'{"data": {"total_cost": 0.25}}')
         config.write_text(
-            f"providers: {{ openai: {{ type: openai, endpoint: '{site.url}/v1', key: k, priced_as: openrouter }} }}\n"
+            f"providers: {{ openai: {{ type: openai, endpoint: '{site.url}/v1', key: k, priced_as: openrouter }},\n"
+            "  other: { type: anthropic, key: '${NOT_AT_HAND}' } }\n"
         )
         words = ("--openrouter", "--since", "2026-01-01", "--db", db)
         assert arbiter("reconcile", *words)[1] == (

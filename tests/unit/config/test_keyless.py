@@ -66,3 +66,23 @@ def test_sections_that_say_nothing_of_prices_are_not_looked_at(file: Path) -> No
     with pytest.raises(ConfigError):
         Source(file, {}).keyless()
     assert "openai" in Source(file, {}).keyless(*PRICED).providers
+
+
+def test_of_a_provider_that_is_asked_the_keys_are_wanted_and_of_no_other(file: Path, tmp_path: Path) -> None:
+    """Who logs in at one vendor need not be able to read the keys of all others."""
+    file.write_text(SEALED)
+    found = Source(file, {}).keyless("providers", asked=["echo"])
+    assert len(found.providers) == 6
+    for name in ("openai", "pool", "aws", "google", "login"):
+        with pytest.raises(ConfigError):
+            Source(file, {}).keyless("providers", asked=[name])
+    key = tmp_path / "key"
+    key.write_text("sk-read")
+    file.write_text(f"providers: {{ a: {{ type: openai, key_file: {key} }}, b: {{ type: openai, key: '${{B}}' }} }}\n")
+    providers = Source(file, {}).keyless("providers", asked=["a"]).providers
+    assert providers["a"].accounts[0].key == "sk-read" and providers["b"].accounts[0].key.startswith("withheld")
+
+
+def test_a_provider_whose_name_begins_like_that_of_one_asked_is_another(file: Path) -> None:
+    file.write_text("providers: { a: { type: openai, key: k }, ab: { type: openai, key: '${UNSET}' } }\n")
+    assert len(Source(file, {}).keyless("providers", asked=["a"]).providers) == 2
