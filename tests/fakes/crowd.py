@@ -1,10 +1,11 @@
 """Thousands of slow streams at once, cheaply: an upstream in a process of its own, and callers that count.
 
-    with Crowd(port, events=12, every_s=0.5):                  # the upstream
-        streams = asyncio.run(call_all(gateway_port, wire, 2000))
+    with Crowd(port, events=12, every_s=0.5) as crowd:         # the upstream
+        streams = asyncio.run(call_all(crowd, gateway_port, wire, 2000, look))
 
 The upstream repeats a request's marker (`<n>`, found in its body) in each event of the answer, so that a mixed-up
-stream shows. Both ends are plain protocols over uvloop: at this number, the fakes must cost less than the gateway.
+stream shows, and ends none before all were seen open, however long that takes. Both ends are plain protocols over
+uvloop: at this number, the fakes must cost less than the gateway.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ def words_of(number: int, events: int) -> list[str]:
 class _Upstream(asyncio.Protocol):
     """One connection of the upstream."""
 
-    def __init__(self, events: int, every_s: float) -> None:
-        self._events, self._every_s = events, every_s
+    def __init__(self, events: int, every_s: float, may_end: asyncio.Future[None]) -> None:
+        self._events, self._every_s, self._may_end = events, every_s, may_end
         self._data = b""
         self._transport: Any = None
         self._pieces: list[bytes] = []
+        self._is_quick = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -61,12 +63,18 @@ class _Upstream(asyncio.Protocol):
         self._pieces[0] = sse_head() + self._pieces[0]
         self._pieces[-1] += b"0\r\n\r\n"
         self._pieces.reverse()
-        self._next(0.001 if b"quick" in body else self._every_s)
+        self._is_quick = b"quick" in body
+        self._next()
 
-    def _next(self, every_s: float) -> None:
+    def _next(self, _: object = None) -> None:
+        if self._transport.is_closing():
+            return
         self._transport.write(self._pieces.pop())
-        if self._pieces:
-            self._timer = asyncio.get_running_loop().call_later(every_s, self._next, every_s)
+        if len(self._pieces) == 1 and not self._is_quick:
+            self._may_end.add_done_callback(self._next)
+        elif self._pieces:
+            every_s = 0.001 if self._is_quick else self._every_s
+            self._timer = asyncio.get_running_loop().call_later(every_s, self._next)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
@@ -81,7 +89,7 @@ class Crowd:
         self._port = port
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self._command, cwd=_ROOT)
+        self._process = subprocess.Popen(self._command, cwd=_ROOT, stdin=subprocess.PIPE)
         until(self._listens, "the upstream")
         return self
 
@@ -89,7 +97,13 @@ class Crowd:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
+        self.let_end()
         self._process.wait(10)
+
+    def let_end(self) -> None:
+        """From now on streams end with their last event."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     def _listens(self) -> bool:
         assert self._process.poll() is None
@@ -156,8 +170,10 @@ async def warm_up(port: int, wire: Wire, **members: Any) -> None:
         await asyncio.wait_for(call.ended, 20)
 
 
-async def call_all(port: int, wire: Wire, count: int, when_open: Callable[[], None], **members: Any) -> Streams:
-    """Open `count` streams; `when_open()` is called (in a thread) once each of them has begun and none has ended."""
+async def call_all(
+    crowd: Crowd, port: int, wire: Wire, count: int, when_open: Callable[[], None], **members: Any
+) -> Streams:
+    """Open `count` streams; `when_open()` is called (in a thread) once each of them has begun, and then they end."""
     loop = asyncio.get_running_loop()
     began = time.monotonic()
     calls: list[_Call] = []
@@ -175,6 +191,7 @@ async def call_all(port: int, wire: Wire, count: int, when_open: Callable[[], No
     all_open_s = time.monotonic() - began
     early = sum(call.ended.done() for call in calls)
     await asyncio.to_thread(when_open)
+    crowd.let_end()
     await asyncio.wait_for(asyncio.gather(*(call.ended for call in calls)), 60)
     assert not early, f"{early} streams ended before all had begun"
     return Streams(calls, all_open_s, time.monotonic() - began)
@@ -182,7 +199,14 @@ async def call_all(port: int, wire: Wire, count: int, when_open: Callable[[], No
 
 async def _serve(port: int, events: int, every_s: float) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Upstream(events, every_s), "127.0.0.1", port, backlog=4096)
+    may_end: asyncio.Future[None] = loop.create_future()
+
+    def told() -> None:
+        loop.remove_reader(sys.stdin)
+        may_end.set_result(None)
+
+    loop.add_reader(sys.stdin, told)
+    server = await loop.create_server(lambda: _Upstream(events, every_s, may_end), "127.0.0.1", port, backlog=4096)
     await server.serve_forever()
 
 

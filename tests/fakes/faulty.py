@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Protocol
 
 from .gateway import free_port
-from .origin import CLOSE, RESET, SILENCE, Origin, Peer, Request, Step, Steps, answer, chunk, chunked_head
+from .origin import CLOSE, RESET, SILENCE, TAKEN, Origin, Peer, Request, Step, Steps, answer, chunk, chunked_head
 from .wires import EVENT_STREAM, JSON, MESSAGES, RESPONSES, Wire, begun, sse, sse_head
 
 SAID = "all of it"
@@ -31,7 +31,6 @@ WAIT_S = 600
 """For how long a rate limit of theirs asks to stay away, in every spelling."""
 PAGE = b"<!DOCTYPE html><html><head><title>Bad Gateway</title></head><body><h1>nginx</h1></body></html>"
 
-_SETTLE_S = 0.1  # so that what was sent has passed through the gateway before the connection fails
 _DRIP_S = 0.005
 
 
@@ -54,13 +53,13 @@ class Listens(Enum):
 class Fault:
     """One way to fail. `steps` answer a request that meets it; without them it strikes before a request is read.
 
-    `is_slow`: it needs seconds and succeeds, so budgets must be long.
+    `hangs`: the budget that must end it in a stream; all others may be long.
     """
 
     name: str
     steps: Callable[[Wire, bool], Steps] | None = None
     listens: Listens = Listens.YES
-    is_slow: bool = False
+    hangs: str = ""
 
     @property
     def reads(self) -> bool:
@@ -103,7 +102,7 @@ def _half(wire: Wire, stream: bool) -> bytes:
 def _cut_chunk(wire: Wire, stream: bool) -> Steps:
     body = wire.answer(SAID)
     said = begun(*wire.opening(HALF)) if stream else chunked_head(headers=[JSON]) + chunk(body[: len(body) // 2])
-    return [said + b"3e8\r\n" + b": and the rest never came", _SETTLE_S, CLOSE]
+    return [said + b"3e8\r\n" + b": and the rest never came", TAKEN, CLOSE]
 
 
 def _dripped(wire: Wire, stream: bool) -> Steps:
@@ -175,7 +174,7 @@ def _overloaded_midway(wire: Wire, stream: bool) -> Steps:
 
 def _behind_the_opening(*steps: bytes | float | Step) -> Callable[[Wire, bool], Steps]:
     """A stream that opens, says nothing, and then does `steps`."""
-    return lambda wire, stream: [begun(*wire.opening()), _SETTLE_S, *steps]
+    return lambda wire, stream: [begun(*wire.opening()), TAKEN, *steps]
 
 
 def _overloaded_behind_the_opening(wire: Wire, stream: bool) -> Steps:
@@ -187,7 +186,7 @@ def _cut_short(status: str, *headers: tuple[str, str]) -> Callable[[Wire, bool],
     body = b'{"error":{"message":"not now, becau'
     return lambda wire, stream: [
         answer(body, status=status, headers=[JSON, *headers], length=len(body) + 99),
-        _SETTLE_S,
+        TAKEN,
         CLOSE,
     ]
 
@@ -201,22 +200,22 @@ FAULTS = {
     fault.name: fault
     for fault in (
         Fault("refuses the connection", listens=Listens.NO),
-        Fault("hangs at connect", listens=Listens.FULL),
+        Fault("hangs at connect", listens=Listens.FULL, hangs="connect"),
         Fault("reset at connect"),
-        Fault("hangs before headers", lambda wire, stream: [SILENCE]),
+        Fault("hangs before headers", lambda wire, stream: [SILENCE], hangs="first_event"),
         Fault("reset before headers", lambda wire, stream: [RESET]),
         Fault("end before headers", lambda wire, stream: [CLOSE]),
         Fault("half-close before headers", lambda wire, stream: [_half_close]),
-        Fault("end inside of the headers", lambda wire, stream: [b"HTTP/1.1 200 OK\r\ncontent-", _SETTLE_S, CLOSE]),
-        Fault("hangs after headers", lambda wire, stream: [_head(wire, stream), SILENCE]),
-        Fault("reset after headers", lambda wire, stream: [_head(wire, stream), _SETTLE_S, RESET]),
-        Fault("end after headers", lambda wire, stream: [_head(wire, stream), _SETTLE_S, CLOSE]),
-        Fault("hangs behind the opening", _behind_the_opening(SILENCE)),
+        Fault("end inside of the headers", lambda wire, stream: [b"HTTP/1.1 200 OK\r\ncontent-", TAKEN, CLOSE]),
+        Fault("hangs after headers", lambda wire, stream: [_head(wire, stream), SILENCE], hangs="first_event"),
+        Fault("reset after headers", lambda wire, stream: [_head(wire, stream), TAKEN, RESET]),
+        Fault("end after headers", lambda wire, stream: [_head(wire, stream), TAKEN, CLOSE]),
+        Fault("hangs behind the opening", _behind_the_opening(SILENCE), hangs="idle"),
         Fault("reset behind the opening", _behind_the_opening(RESET)),
         Fault("end behind the opening", _behind_the_opening(CLOSE)),
-        Fault("hangs midway", lambda wire, stream: [_half(wire, stream), SILENCE]),
-        Fault("reset midway", lambda wire, stream: [_half(wire, stream), _SETTLE_S, RESET]),
-        Fault("end midway", lambda wire, stream: [_half(wire, stream), _SETTLE_S, CLOSE]),
+        Fault("hangs midway", lambda wire, stream: [_half(wire, stream), SILENCE], hangs="idle"),
+        Fault("reset midway", lambda wire, stream: [_half(wire, stream), TAKEN, RESET]),
+        Fault("end midway", lambda wire, stream: [_half(wire, stream), TAKEN, CLOSE]),
         Fault("truncated chunk", _cut_chunk),
         Fault("429, retry-after in seconds", _limited(lambda: [("retry-after", str(WAIT_S))])),
         Fault("429, retry-after-ms", _limited(lambda: [("retry-after-ms", str(WAIT_S * 1000))])),
@@ -282,9 +281,9 @@ FAULTS = {
         Fault("overloaded inside of a 200", _overloaded),
         Fault("overloaded behind the opening", _overloaded_behind_the_opening),
         Fault("overloaded midway", _overloaded_midway),
-        Fault("garbage in place of HTTP", lambda wire, stream: [b"\x16\x03\x01\x00\xff\r\n\r\n\x00", _SETTLE_S, CLOSE]),
+        Fault("garbage in place of HTTP", lambda wire, stream: [b"\x16\x03\x01\x00\xff\r\n\r\n\x00", TAKEN, CLOSE]),
         Fault("garbage in place of the body", _garbage),
-        Fault("slow drip", _dripped, is_slow=True),
+        Fault("slow drip", _dripped),
         Fault("half-close behind the answer", _delimited_by_its_end),
     )
 }

@@ -8,8 +8,9 @@ A script is what answers one request:
 
 - `bytes`: written as they are; the connection stays open (end it with `CLOSE` or `RESET` in a list);
 - a list of steps, done in order: `bytes` (written), an `asyncio.Event` (waited for: the test says when to go on), a
-  number (seconds to wait, where time itself is the matter), `CLOSE` (orderly end), `RESET` (TCP reset), `SILENCE` (no
-  more, until the client hangs up), or a callable as below;
+  number (seconds to wait, where time itself is the matter), `TAKEN` (wait until the client has read what was sent, by
+  TCP on this machine), `CLOSE` (orderly end), `RESET` (TCP reset: what is not taken is lost), `SILENCE` (no more, until
+  the client hangs up), or a callable as below;
 - `async def script(peer: Peer, request: Request)`: anything, e.g. `await peer.send(b"...")`.
 
 `Origin([first, second], ...)` is one script; `Origin(scripts=[a, b])` answers the first request with `a`, the second
@@ -28,10 +29,12 @@ import asyncio
 import socket
 import ssl
 import struct
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -39,12 +42,13 @@ from typing import Self
 class Step(Enum):
     """Steps that are not bytes."""
 
+    TAKEN = "taken"
     CLOSE = "close"
     RESET = "reset"
     SILENCE = "silence"
 
 
-CLOSE, RESET, SILENCE = Step.CLOSE, Step.RESET, Step.SILENCE
+TAKEN, CLOSE, RESET, SILENCE = Step.TAKEN, Step.CLOSE, Step.RESET, Step.SILENCE
 
 BOUND_S = 30.0
 """How long `until` waits for what must happen soon; only a failing test waits that long."""
@@ -92,6 +96,12 @@ class Peer:
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         _abort(self.writer)
+
+    async def taken(self) -> None:
+        """Wait until the client has read all that was sent, or is gone: both ends' queues in the kernel are empty."""
+        ours, theirs = (_in_proc(self.writer.get_extra_info(name)) for name in ("sockname", "peername"))
+        while self.writer.transport.get_write_buffer_size() or _waits_in_kernel({(ours, theirs), (theirs, ours)}):
+            await asyncio.sleep(0.01)
 
     async def gone(self) -> None:
         """Wait until the client ends the connection."""
@@ -211,6 +221,8 @@ class Origin:
                 await step.wait()
             elif isinstance(step, int | float):
                 await asyncio.sleep(step)
+            elif step is TAKEN:
+                await peer.taken()
             elif step is CLOSE:
                 peer.close()
             elif step is RESET:
@@ -247,6 +259,21 @@ LAST_CHUNK = b"0\r\n\r\n"
 def chunked(*pieces: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
     """A whole chunked response."""
     return chunked_head(headers=headers) + b"".join(map(chunk, pieces)) + LAST_CHUNK
+
+
+def _in_proc(address: tuple[str, int]) -> str:
+    """An address as /proc/net/tcp spells it."""
+    return f"{int.from_bytes(socket.inet_aton(address[0]), sys.byteorder):08X}:{address[1]:04X}"
+
+
+def _waits_in_kernel(ends: set[tuple[str, str]]) -> bool:
+    """Whether there is something at one of these sockets that is not sent yet, or not read."""
+    listed = Path("/proc/net/tcp").read_text()
+    for ours, theirs in ends:
+        _, found, rest = listed.partition(f" {ours} {theirs} ")  # then its state, and both queues
+        if found and rest.split(" ", 2)[1] != "00000000:00000000":
+            return True
+    return False
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 import uvloop
 
-from arbiter.attempt.live import LONG_S
 from arbiter.ledger.sample import MAX_BYTES
 from tests.fakes.crowd import Crowd, call_all, warm_up
+from tests.fakes.gateway import until
 from tests.fakes.weighed import FOLDER, weigh
 from tests.fakes.wires import CHAT, MESSAGES, RESPONSES, Wire
 
-COUNT, EVENTS, EVERY_S = 20, 5, 1.0
+COUNT, EVENTS, EVERY_S = 20, 5, 0.5
 TEXT = "Why does it not? " * 20_000
 """Some 340 KB, and so five times what a row may want a sample of."""
 OWN_BYTES = 30_000
@@ -35,19 +34,19 @@ def test_an_open_stream_holds_a_sample_of_its_request_and_no_more(
     front = make_front(
         plugins=[{"use": "tests.fakes.weighed:Weighed", "required": True}], gateway={"env": {FOLDER: str(folder)}}
     )
-    seen: dict[str, int] = {}
+    before = 0
+
+    def holds_little() -> bool:
+        return (weigh(front.worker, folder) - before) / COUNT < MAX_BYTES + OWN_BYTES
 
     def look() -> None:
-        time.sleep(LONG_S + 0.5)
-        seen["bytes"] = weigh(front.worker, folder)
-        seen["open"] = int(front.metric("arbiter_open_streams"))
+        until(holds_little, "streams that hold little")
+        assert front.metric("arbiter_open_streams") == COUNT
 
     name = "input" if wire is RESPONSES else "messages"
     long = {name: [{"role": "user", "content": TEXT}]}
-    with Crowd(front.upstream, events=EVENTS, every_s=EVERY_S):
+    with Crowd(front.upstream, events=EVENTS, every_s=EVERY_S) as crowd:
         uvloop.run(warm_up(front.port, wire, model=theirs.model))
         before = weigh(front.worker, folder)
-        streams = uvloop.run(call_all(front.port, wire, COUNT, look, model=theirs.model, **long))
-    assert seen["open"] == COUNT
+        streams = uvloop.run(call_all(crowd, front.port, wire, COUNT, look, model=theirs.model, **long))
     assert {status for status, _, _ in streams.answers} == {200}
-    assert (seen["bytes"] - before) / COUNT < MAX_BYTES + OWN_BYTES

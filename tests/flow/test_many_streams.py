@@ -43,7 +43,7 @@ def test_slow_streams_on_one_worker_are_neither_lost_nor_mixed_up(
     """Each stream repeats its own marker; all of them are open at once, and memory grows by little for each."""
     front = make_front(provider={"connections": {"max": 4000}}, gateway={"env": {"CROWD": f"{wire} {theirs} {count}"}})
     worker = front.worker
-    with Crowd(front.upstream, events=EVENTS, every_s=EVERY_S):
+    with Crowd(front.upstream, events=EVENTS, every_s=EVERY_S) as crowd:
         # What the first requests cost (code, pools, arenas) is no stream's share.
         uvloop.run(warm_up(front.port, wire, model=theirs.model))
         before, files = rss(worker), fds(worker)
@@ -53,7 +53,7 @@ def test_slow_streams_on_one_worker_are_neither_lost_nor_mixed_up(
             seen["rss"], seen["fds"] = rss(worker), fds(worker)
             seen["open"] = int(front.metric("arbiter_open_streams"))
 
-        streams = uvloop.run(call_all(front.port, wire, count, look, model=theirs.model))
+        streams = uvloop.run(call_all(crowd, front.port, wire, count, look, model=theirs.model))
     each = (seen["rss"] - before) / count
     print(
         f"{count} {wire} streams from {theirs}: all open after {streams.all_open_s:.1f} s, "
