@@ -166,7 +166,7 @@ def has_rows(tmp_path: Path) -> bool:
 def test_a_part_that_dies_is_no_fault_of_the_gateway(tmp_path: Path, part: str, what: str) -> None:
     """Somebody ends it, or memory does: there are no figures then, and nothing to report."""
     with provider() as listener:
-        child = bench(tmp_path, listener, "openai", "--seconds", "4")
+        child = bench(tmp_path, listener, "openai", "--seconds", "60")
         until(lambda: has_rows(tmp_path), "rows of what was asked", 30)
         children = (Path("/proc") / str(child.pid) / "task" / str(child.pid) / "children").read_text().split()
         (victim,) = [int(pid) for pid in children if part in Path(f"/proc/{pid}/cmdline").read_text()]

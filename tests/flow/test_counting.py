@@ -261,6 +261,7 @@ def test_a_burst_takes_nothing_from_a_generation(make_front: MakeFront) -> None:
             await origin.until(lambda: len(origin.requests) == 2, "half of the connections")
             found = await ask(front.port, MESSAGES.path, MESSAGES.ask())
             assert found.status == 200
+            await origin.until(lambda: sum(one.done() for one in counts) == 12, "those that found no room")
             release.set()
             answers = await asyncio.gather(*counts)
         assert [one.status for one in answers] == [200] * 14

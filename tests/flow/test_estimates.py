@@ -9,6 +9,7 @@ import pytest
 
 from arbiter.ledger.tokenizer import Tokenizer
 from tests.fakes.client import ask, run
+from tests.fakes.gateway import until
 from tests.fakes.origin import CLOSE, LAST_CHUNK, Origin, answer, chunk, chunked_head
 from tests.fakes.wires import CHAT, JSON, MESSAGES, RESPONSES, WIRES, Front, Wire
 
@@ -104,7 +105,7 @@ def test_the_tools_of_a_request_have_their_price_in_tokens(front: Front, wire: W
         rows = [front.row(found.trace_id)["attempts"][-1] for found in asked]
         assert {row["tools_offered"] for row in rows} == {1}
         (hash,) = {row["tools_hash"] for row in rows}
-        (kept,) = front.select("SELECT * FROM tool_sets WHERE id = ?", hash)
+        (kept,) = until(lambda: front.select("SELECT * FROM tool_sets WHERE id = ?", hash), "the tools of all turns")
         assert list(json.loads(kept["names"])) == ["read_file"]
         assert kept["tokens"] == pytest.approx(tokens(PROMPT), rel=0.2)
         assert rows[-1]["tools_tokens"] == kept["tokens"]

@@ -186,7 +186,7 @@ def test_a_fallback_gets_the_conversation_and_not_the_login(gateway, vendors, se
 
     async def main() -> None:
         limited = {"type": "error", "error": {"type": "rate_limit_error", "message": "enough"}}
-        vendors.says["claude"] = told(limited, "429 Too Many Requests", ("retry-after", "30"))
+        vendors.says["claude"] = told(limited, "429 Too Many Requests", ("retry-after", "600"))
         got = await talk(gateway, "safe", LOGIN, ("x-opencode-session", "ses"), ("x-auth-token", "t0ken-of-ann"))
         assert got.status == 200 and got.header("x-arbiter-provider") == "spare"
         (request,) = vendors.asked("spare")
