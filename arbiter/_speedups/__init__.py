@@ -24,12 +24,13 @@ if TYPE_CHECKING:
         rows,
         sock,
         sse,
+        unpacker,
         usage,
         vectors,
     )
 
 __all__ = ["SIDE", "answers", "carry", "chain", "eventstream", "exchange", "h1", "nesting", "reduce", "rows", "sock",
-           "sse", "usage", "vectors"]  # fmt: skip
+           "sse", "unpacker", "usage", "vectors"]  # fmt: skip
 
 SIDE = "py" if os.environ.get("ARBITER_PURE") == "1" else "c"
 """Which side this process runs on: "c", or "py" under `ARBITER_PURE=1`."""

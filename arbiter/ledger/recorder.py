@@ -423,18 +423,10 @@ class Recorder:
         with file.env.read() as txn, txn.cursor(file.done) as cursor:
             if not cursor.set_range((self._position + 1).to_bytes(8, "big")):
                 return found
-            for key, value in itertools.islice(cursor, limit):
-                found.last = int.from_bytes(key, "big")
-                found.taken += 1
-                try:
-                    row = records.decode_row(value)
-                except records.Unreadable as error:
-                    found.unreadable.append((found.last, error))
-                else:
-                    if isinstance(row, AttemptRow):
-                        found.attempts.append(row)
-                    else:
-                        found.requests.append(row)
+            keys, values = zip(*itertools.islice(cursor, limit), strict=True)
+        found.last, found.taken = int.from_bytes(keys[-1], "big"), len(keys)
+        found.requests, found.attempts, unreadable = records.decode_rows(values)
+        found.unreadable = [(int.from_bytes(keys[at], "big"), error) for at, error in unreadable]
         return found
 
     def _tidy(self, file: JournalFile) -> None:

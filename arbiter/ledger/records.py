@@ -7,12 +7,12 @@ Rows are arrays there, so a field may be appended to a Struct at any time; a fie
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from arbiter._speedups import rows
+from arbiter._speedups import rows, unpacker
 from arbiter.ledger.row import AttemptRow, RequestRow
 
 VERSION = 1
@@ -45,10 +45,7 @@ _BAD_VALUE = (ValueError, TypeError, OverflowError, msgspec.MsgspecError)
 _NOTHING = b"\xc0"
 _encode = msgspec.msgpack.Encoder().encode
 _pack_attempt, _pack_request = rows.Packer(AttemptRow).pack, rows.Packer(RequestRow).pack
-_DECODE_ROW: dict[bytes, Callable[[bytes], Row]] = {
-    _REQUEST_HEAD: msgspec.msgpack.Decoder(RequestRow).decode,
-    _ATTEMPT_HEAD: msgspec.msgpack.Decoder(AttemptRow).decode,
-}
+_unpack_attempt, _unpack_request = unpacker.Unpacker(AttemptRow).unpack, unpacker.Unpacker(RequestRow).unpack
 _decode_opener = msgspec.msgpack.Decoder(_Opener).decode
 _decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 
@@ -117,15 +114,31 @@ def storable_value(value: Any) -> Any:
     return str(value)
 
 
-def decode_row(data: bytes) -> Row:
-    """The row that `encode_row` took. Errors: Unreadable."""
-    decode = _DECODE_ROW.get(data[:2])
-    if decode is None:
-        raise Unreadable(f"a record of kind {_kind(data)}, where a row was expected")
-    try:
-        return decode(data[2:])
-    except (msgspec.DecodeError, ValueError) as error:
-        raise Unreadable(str(error)) from error
+class Decoded(NamedTuple):
+    """Records, each as what it is; of those that nobody can read the position among the others, and why."""
+
+    requests: list[RequestRow]
+    attempts: list[AttemptRow]
+    unreadable: list[tuple[int, Unreadable]]
+
+
+def decode_rows(encoded: Iterable[bytes]) -> Decoded:
+    """The rows that `encode_row` took, in order."""
+    requests: list[RequestRow] = []
+    attempts: list[AttemptRow] = []
+    unreadable: list[tuple[int, Unreadable]] = []
+    for at, data in enumerate(encoded):
+        head = data[:2]
+        try:
+            if head == _ATTEMPT_HEAD:
+                attempts.append(_unpack_attempt(data, 2))
+            elif head == _REQUEST_HEAD:
+                requests.append(_unpack_request(data, 2))
+            else:
+                raise Unreadable(f"a record of kind {_kind(data)}, where a row was expected")
+        except (msgspec.DecodeError, ValueError) as error:
+            unreadable.append((at, error if isinstance(error, Unreadable) else Unreadable(str(error))))
+    return Decoded(requests, attempts, unreadable)
 
 
 def decode_open(data: bytes) -> OpenRecord:

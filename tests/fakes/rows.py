@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arbiter.ledger import records
 from arbiter.ledger.row import AttemptRow, RequestRow
 
 BEGAN_MS = 1_790_000_000_000
@@ -63,3 +64,12 @@ def attempt_row(request: RequestRow, number: int = 1, **fields: Any) -> AttemptR
         "finish_reason": "stop",
     }
     return AttemptRow(**(values | fields))
+
+
+def decoded(record: bytes) -> records.Row:
+    """The row that a record of the journal holds. Errors: records.Unreadable."""
+    requests, attempts, unreadable = records.decode_rows((record,))
+    for _, error in unreadable:
+        raise error
+    (row,) = (*requests, *attempts)
+    return row

@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Rows as MessagePack, and values moved between objects: the compiled equal of `py/rows.py`.
 
-Where a field stands in an object is what its descriptor says, which CPython made of `__slots__` and msgspec of a
-Struct's fields (both are a `PyMemberDef` of one object). A row that holds anything but None, truth values, numbers of 64
-bits, floats, texts, bytes, and lists and dictionaries of these is msgspec's to write.
+A row that holds anything but None, truth values, numbers of 64 bits, floats, texts, bytes, and lists and dictionaries of
+these is msgspec's to write.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -13,28 +12,11 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from types import MemberDescriptorType
-
 import msgspec
 
-__all__ = ["Moves", "Packer"]
+from arbiter._speedups.c.fields cimport ASCII_OF, ASCII_SIZE, IS_ASCII, field, place
 
-cdef extern from *:
-    """
-    #include <structmember.h>
-    /* Where the object is that a descriptor stands for; -1 where that is something else. */
-    static Py_ssize_t offset_of(PyObject *descriptor) {
-        PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
-        return member->type == T_OBJECT_EX ? member->offset : -1;
-    }
-    #define IS_ASCII(text) (PyUnicode_IS_READY(text) && PyUnicode_IS_COMPACT_ASCII(text))
-    #define ASCII_OF(text) ((const char *)PyUnicode_DATA(text))
-    #define ASCII_SIZE(text) PyUnicode_GET_LENGTH(text)
-    """
-    Py_ssize_t offset_of(object descriptor)
-    bint IS_ASCII(PyObject* text)
-    const char* ASCII_OF(PyObject* text)
-    Py_ssize_t ASCII_SIZE(PyObject* text)
+__all__ = ["Moves", "Packer"]
 
 cdef extern from "Python.h":
     PyObject* Py_None
@@ -207,21 +189,6 @@ cdef bint pack(Out* out, PyObject* value, int level) noexcept:
     return False
 
 
-cdef Py_ssize_t place(object kind, str name) except -1:
-    """Where a field stands in the instances of a class."""
-    cdef Py_ssize_t found = -1
-    cdef object descriptor = None
-    for base in kind.__mro__:
-        descriptor = base.__dict__.get(name)
-        if descriptor is not None:
-            break
-    if type(descriptor) is MemberDescriptorType:
-        found = offset_of(descriptor)
-    if found < 0:
-        raise TypeError(f"{kind.__name__}.{name} is no field of its instances")
-    return found
-
-
 cdef class Packer:
     cdef readonly object kind
     cdef Py_ssize_t* places
@@ -256,7 +223,7 @@ cdef class Packer:
             return head + _encode(row)
         at = self.places
         while at < end:
-            value = (<PyObject**>(<char*><void*>row + at[0]))[0]
+            value = field(row, at[0])[0]
             at += 1
             if value == nothing and out.size < out.room:  # as most are
                 out.data[out.size] = 0xC0
@@ -295,10 +262,10 @@ cdef class Moves:
         if type(source) is not self.source or type(target) is not self.target:
             raise TypeError("these are other classes")
         for i in range(0, 2 * self.count, 2):
-            value = (<PyObject**>(<char*><void*>source + self.places[i]))[0]
+            value = field(source, self.places[i])[0]
             if value == NULL:
                 raise AttributeError("a field without a value")
-            into = <PyObject**>(<char*><void*>target + self.places[i + 1])
+            into = field(target, self.places[i + 1])
             before = into[0]
             Py_INCREF(<object>value)
             into[0] = value

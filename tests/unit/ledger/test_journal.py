@@ -19,7 +19,7 @@ from arbiter.ledger import journal, records, slots
 from arbiter.ledger.journal import Journal, JournalFile, NullJournal
 from arbiter.ledger.records import OpenRecord, Row
 from arbiter.ledger.row import AttemptRow, RequestRow
-from tests.fakes.rows import attempt_row, request_row
+from tests.fakes.rows import attempt_row, decoded, request_row
 
 LIMIT = 8 << 20
 
@@ -29,7 +29,7 @@ def done(state_dir: Path) -> list[Row]:
     file = JournalFile(state_dir, LIMIT)
     try:
         with file.env.read() as txn, txn.cursor(file.done) as cursor:
-            return [records.decode_row(value) for _, value in cursor]
+            return [decoded(value) for _, value in cursor]
     finally:
         file.close()
 
@@ -542,7 +542,7 @@ def test_without_storage_everything_is_taken_and_nothing_kept():
 def test_bytes_that_are_no_record_are_told_apart(data):
     """A record of another version or half a record is one row lost and named, never a recorder that stops."""
     with pytest.raises(records.Unreadable):
-        records.decode_row(data)
+        decoded(data)
 
 
 @pytest.mark.parametrize("kind", [RequestRow, AttemptRow])
@@ -557,10 +557,10 @@ def test_a_journal_of_an_older_or_newer_gateway_is_read(kind):
     needed = max(index for index, field in enumerate(fields) if field.required) + 1
     assert len(values) == len(fields) > needed
     for length in range(needed, len(fields)):
-        older = records.decode_row(full[:2] + msgspec.msgpack.encode(values[:length]))
+        older = decoded(full[:2] + msgspec.msgpack.encode(values[:length]))
         assert older == kind(**dict(zip(kind.__struct_fields__[:length], values, strict=False)))
     newer = full[:2] + msgspec.msgpack.encode([*values, "unheard of", {"a": 1}, None])
-    assert records.decode_row(newer) == row
+    assert decoded(newer) == row
     opened = records.encode_open("w", request, attempt_row(request))
     head, worker, *rows = opened[:2], *msgspec.msgpack.decode(opened[2:])
     older = head + msgspec.msgpack.encode([worker, *(one[:-3] for one in rows)])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from arbiter.ledger import journal, reaper, records, slots
+from arbiter.ledger import journal, reaper, slots
 from arbiter.ledger.journal import Journal, JournalFile
 from arbiter.ledger.slots import FIRST_SLOTS, MOST_BYTES, SLOT_BYTES, Slots
-from tests.fakes.rows import attempt_row, request_row
+from tests.fakes.rows import attempt_row, decoded, request_row
 
 LIMIT = 8 << 20
 
@@ -96,7 +96,7 @@ def test_what_no_file_ends_is_read_as_far_as_it_goes(tmp_path):
 def rows_of(state_dir: Path) -> list[tuple[str, str]]:
     file = JournalFile(state_dir, LIMIT)
     with file.env.read() as txn, txn.cursor(file.done) as cursor:
-        found = [records.decode_row(value) for _, value in cursor]
+        found = [decoded(value) for _, value in cursor]
     file.close()
     return [(row.id, row.outcome) for row in found]
 
