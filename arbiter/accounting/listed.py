@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 
-from arbiter.config.rates import DAY_MS, Rate
+from arbiter.config.rates import Rate
 
 # A tier that a list does not name costs something else than the usual, and nobody knows what.
 _USUAL_TIERS = frozenset({"", "default", "standard", "auto", "on_demand", "scale"})
@@ -22,10 +21,6 @@ class Listed(msgspec.Struct, frozen=True):
     begins: tuple[int, ...]
     rates: tuple[Rate, ...]
     max_input: int | None = None  # tokens; None where the list does not say
-
-    def rate(self, at_ms: int) -> Rate:
-        rates = self.rates
-        return rates[0] if len(rates) == 1 else rates[bisect_right(self.begins, at_ms % DAY_MS) - 1]
 
 
 class PriceList(Protocol):

@@ -27,8 +27,9 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
     minutes; reasoning and audio cost their own price where there is one, else that of what they are a part of. A cache
     of which nothing was reported was not used, and so it is with reasoning and audio.
     """
-    read, written = usage.cache_read or 0, usage.cache_write or 0
-    hour = min(usage.cache_write_1h or 0, written)
+    read, written, hour = usage.cache_read or 0, usage.cache_write or 0, usage.cache_write_1h or 0
+    if hour > written:
+        hour = written
     if rate.tiers:
         if usage.input is None:
             return None
@@ -37,21 +38,31 @@ def cost_pd(usage: Usage, rate: Rate) -> int | None:
             if whole > above:
                 rate = tier
                 break
-    heard = _part(usage.audio_input, usage.input, rate.audio_input) if usage.audio_input else 0
-    spoken = _part(usage.audio_output, usage.output, rate.audio_output) if usage.audio_output else 0
-    thought = _part(usage.reasoning, usage.output, rate.reasoning, spoken) if usage.reasoning else 0
-    # A search whose price nobody knows adds nothing: what the tokens cost is known all the same (docs/ledger.md).
-    total = (rate.request or 0) + (usage.web_searches or 0) * (rate.web_search or 0)
-    for count, price in (
-        (usage.input and usage.input - heard, rate.input),
-        (heard, rate.audio_input),
-        (read, rate.cached_input),
-        (written - hour, rate.cache_write_5m),
-        (hour, rate.cache_write_1h),
-        (usage.output and usage.output - spoken - thought, rate.output),
-        (spoken, rate.audio_output),
-        (thought, rate.reasoning),
-    ):
+    total = rate.request or 0
+    if usage.web_searches:
+        # One whose price nobody knows adds nothing: what the tokens cost is known all the same (docs/ledger.md).
+        total += usage.web_searches * (rate.web_search or 0)
+    plain, made = usage.input, usage.output
+    apart: list[tuple[int, int | None]] = []
+    if read:
+        if rate.cached_input is None:
+            return None
+        total += read * rate.cached_input
+    if written > hour:
+        if rate.cache_write_5m is None:
+            return None
+        total += (written - hour) * rate.cache_write_5m
+    if hour:
+        if rate.cache_write_1h is None:
+            return None
+        total += hour * rate.cache_write_1h
+    if usage.audio_input or usage.audio_output or usage.reasoning:
+        heard = _part(usage.audio_input, plain, rate.audio_input)
+        spoken = _part(usage.audio_output, made, rate.audio_output)
+        thought = _part(usage.reasoning, made, rate.reasoning, spoken)
+        plain, made = plain and plain - heard, made and made - spoken - thought
+        apart += ((heard, rate.audio_input), (spoken, rate.audio_output), (thought, rate.reasoning))
+    for count, price in ((plain, rate.input), (made, rate.output), *apart):
         if count and price:
             total += count * price
         elif count != 0 and price != 0:  # one of them is unknown

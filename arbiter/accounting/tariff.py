@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -23,8 +24,7 @@ from arbiter.model import Usage
 
 # Names come from clients where a provider takes any.
 _MOST_KNOWN = 4096
-_UNASKED: Final = (Listed("", (), ()), "")
-_FREE = Rate(
+_FREE: Final = Rate(
     input=0, cached_input=0, cache_write_5m=0, cache_write_1h=0, output=0, reasoning=0, audio_input=0, audio_output=0
 )
 
@@ -35,6 +35,11 @@ class Quote(msgspec.Struct, frozen=True):
     rate: Rate
     source: CostSource
     label: str
+
+
+_Day = tuple[tuple[int, ...], tuple[Quote, ...]]
+"""When the prices of a model on one day begin, in milliseconds of it, and what they are; none where nobody knows."""
+_UNKNOWN: Final[_Day] = ((), ())
 
 
 class Metered(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +84,7 @@ class Tariff:
         self._lists = lists
         self._vendor_at = vendor_at
         self._vendors: dict[str, str | None] = {}
-        self._listed: dict[tuple[str, str, str, int], tuple[Listed, str] | None] = {}
+        self._days: dict[tuple[str, str, str | None, int], _Day] = {}
 
     def rate(self, provider: str, model: str, at_ms: int) -> Rate | None:
         """What the model cost at that moment, at the usual tier; None where nobody knows."""
@@ -88,10 +93,15 @@ class Tariff:
 
     def find(self, provider: str, models: Iterable[str], at_ms: int, service_tier: str | None = None) -> Quote | None:
         """The price that held then. Of several names of a model the first that has a price counts."""
-        tier = plain_tier(service_tier)
+        day, ms = divmod(at_ms, DAY_MS)
         for model in models:
-            quote = self._quote(provider, model, at_ms, tier)
-            override = self._override(provider, model, at_ms, tier) if self._overrides else None
+            key = (provider, model, service_tier, day)
+            begins, quotes = self._days.get(key) or self._day(*key)
+            if len(quotes) > 1:
+                quote: Quote | None = quotes[bisect_right(begins, ms) - 1]
+            else:
+                quote = quotes[0] if quotes else None
+            override = self._override(provider, model, at_ms, service_tier) if self._overrides else None
             if override is not None and (quote is not None or override.prices != Rate()):
                 return _laid_over(override, quote)
             if quote is not None:
@@ -101,7 +111,7 @@ class Tariff:
     def window(self, provider: str, model: str, at_ms: int) -> int | None:
         """How many tokens of input the lists say that the model takes; None where they do not."""
         vendor = self.vendor(provider)
-        found = self._listing(vendor, model, "", at_ms) if vendor is not None else None
+        found = self._look_up(vendor, model, "", at_ms // DAY_MS) if vendor is not None else None
         return found[0].max_input if found is not None else None
 
     def price(self, metered: Metered) -> Priced:
@@ -112,7 +122,8 @@ class Tariff:
         if theirs is not None and not 0 <= theirs <= MAX_PD:
             theirs = None
         is_known = quote is not None
-        if self._is_subscription(metered.provider):
+        known = self._providers.get(metered.provider)
+        if known is not None and known.billing == "subscription":
             label = quote.label if quote is not None and cost is not None else None
             return Priced(0, "subscription", label, cost, is_known)
         if quote is not None and cost is not None and (quote.source != "catalog" or theirs is None):
@@ -139,11 +150,8 @@ class Tariff:
             return provider.priced_as
         return self._vendor_at(provider.endpoint.url) if is_listed(provider) else None
 
-    def _is_subscription(self, provider: str) -> bool:
-        known = self._providers.get(provider)
-        return known is not None and known.billing == "subscription"
-
-    def _override(self, provider: str, model: str, at_ms: int, tier: str) -> Override | None:
+    def _override(self, provider: str, model: str, at_ms: int, service_tier: str | None) -> Override | None:
+        tier = plain_tier(service_tier)
         for one in self._overrides:
             if (
                 _is_for(one, provider, model)
@@ -154,28 +162,25 @@ class Tariff:
                 return one
         return None
 
-    def _quote(self, provider: str, model: str, at_ms: int, tier: str) -> Quote | None:
+    def _day(self, provider: str, model: str, service_tier: str | None, day: int) -> _Day:
+        if len(self._days) >= _MOST_KNOWN:
+            self._days.clear()
+        found = self._days[provider, model, service_tier, day] = self._quotes(provider, model, service_tier, day)
+        return found
+
+    def _quotes(self, provider: str, model: str, service_tier: str | None, day: int) -> _Day:
         known = self._providers.get(provider)
         declared = known.rates.get(model) if known is not None else None
         if declared is not None:
-            return Quote(declared, "model_config", "models")
+            return (0,), (Quote(declared, "model_config", "models"),)
         vendor = self.vendor(provider)
         if known is not None and known.type == "echo" and vendor is None:
-            return Quote(_FREE, "echo", "the built-in echo provider")
-        found = self._listing(vendor, model, tier, at_ms) if vendor is not None else None
+            return (0,), (Quote(_FREE, "echo", "the built-in echo provider"),)
+        found = self._look_up(vendor, model, plain_tier(service_tier), day) if vendor is not None else None
         if found is None:
-            return None
+            return _UNKNOWN
         listed, label = found
-        return Quote(listed.rate(at_ms), "catalog", label)
-
-    def _listing(self, vendor: str, model: str, tier: str, at_ms: int) -> tuple[Listed, str] | None:
-        key = (vendor, model, tier, at_ms // DAY_MS)
-        found = self._listed.get(key, _UNASKED)
-        if found is _UNASKED:
-            if len(self._listed) >= _MOST_KNOWN:
-                self._listed.clear()
-            found = self._listed[key] = self._look_up(*key)
-        return found
+        return listed.begins, tuple([Quote(rate, "catalog", label) for rate in listed.rates])
 
     def _look_up(self, vendor: str, model: str, tier: str, day: int) -> tuple[Listed, str] | None:
         names = list(spellings(model))

@@ -47,17 +47,23 @@ class Pricing:
         costs: dict[str, dict[str, Costs]] = {}
         for row in batch.attempts:
             price(row, tariff)
-            costs.setdefault(row.request_id, {})[row.id] = row.cost_pd, row.cost_source
+            cost = row.cost_pd, row.cost_source
+            known = costs.get(row.request_id)
+            if known is None:
+                costs[row.request_id] = {row.id: cost}
+            else:
+                known[row.id] = cost
         # Attempts come before their request, and nearly always with it.
-        early = [row.id for row in batch.requests if len(costs.get(row.id, ())) < row.attempts]
+        early = [row.id for row in batch.requests if row.attempts and len(costs.get(row.id, ())) < row.attempts]
         if early:
             for request_id, attempt_id, cost_pd, source in store.read(lambda db: costs_of(db, early)):
                 costs.setdefault(request_id, {}).setdefault(attempt_id, (cost_pd, source))
         for request in batch.requests:
             request.cost_pd = together(costs.get(request.id, {}).values())
         # One that was taken for interrupted, and ended well, may come after its request.
-        here = {request.id for request in batch.requests}
-        late = {row.request_id for row in batch.attempts if row.cost_source is not None} - here
+        late = costs.keys() - {request.id for request in batch.requests}
+        if late:
+            late = {row.request_id for row in batch.attempts if row.cost_source is not None} & late
         if late:
             batch.also.append(partial(settle, request_ids=late))
 
@@ -67,9 +73,13 @@ class Pricing:
             self._missing(without)
         if self._metrics is None:
             return
+        sums: dict[str, int] = {}
         for row in batch.attempts:
             if row.cost_pd is not None:
-                self._metrics.count("arbiter_cost_usd_total", (row.cost_source or "",), row.cost_pd / 10**12)
+                source = row.cost_source or ""
+                sums[source] = sums.get(source, 0) + row.cost_pd
+        for source, cost_pd in sums.items():
+            self._metrics.count("arbiter_cost_usd_total", (source,), cost_pd / 10**12)
         self._metrics.flush()
 
     def forget(self) -> None:

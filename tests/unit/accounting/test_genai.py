@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from bisect import bisect_right
 from decimal import Decimal
 
 import genai_prices
@@ -22,7 +23,7 @@ AT_MS = int(AT.timestamp() * 1000)
 def rate(vendor: str, model: str, tier: str = "", at: datetime.datetime = AT) -> Rate | None:
     at_ms = int(at.timestamp() * 1000)
     listed = genai.packaged().find(vendor, model, tier, at_ms // DAY_MS)
-    return None if listed is None else listed.rate(at_ms)
+    return None if listed is None else listed.rates[bisect_right(listed.begins, at_ms % DAY_MS) - 1]
 
 
 COUNTS = st.integers(0, 400_000)

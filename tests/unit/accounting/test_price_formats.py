@@ -31,7 +31,7 @@ SONNET = {
 def rates(found: Any, vendor: str, model: str, tier: str = "") -> Rate | None:
     """What the list says of a model."""
     listed = parse(json.dumps(found).encode(), "x")[1].find(vendor, model, tier, 0)
-    return None if listed is None else listed.rate(0)
+    return None if listed is None else listed.rates[0]
 
 
 def test_litellms_prices_are_those_of_one_token() -> None:

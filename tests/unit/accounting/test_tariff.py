@@ -183,7 +183,7 @@ def test_a_flood_of_names_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
     for number in range(50):
         assert priced(found, model=f"no-{number}")[1] == "unpriced"
         assert priced(found)[0] == 2000
-    assert len(found._listed) <= 10
+    assert len(found._days) <= 10
 
 
 @pytest.mark.parametrize(
