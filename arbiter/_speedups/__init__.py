@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         answers,
         carry,
         chain,
+        columns,
         eventstream,
         exchange,
         h1,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
         vectors,
     )
 
-__all__ = ["SIDE", "answers", "carry", "chain", "eventstream", "exchange", "h1", "nesting", "reduce", "rows", "sock",
-           "sse", "unpacker", "usage", "vectors"]  # fmt: skip
+__all__ = ["SIDE", "answers", "carry", "chain", "columns", "eventstream", "exchange", "h1", "nesting", "reduce", "rows",
+           "sock", "sse", "unpacker", "usage", "vectors"]  # fmt: skip
 
 SIDE = "py" if os.environ.get("ARBITER_PURE") == "1" else "c"
 """Which side this process runs on: "c", or "py" under `ARBITER_PURE=1`."""

@@ -26,7 +26,7 @@ class Columns(Sequence[Values]):
 
     __slots__ = ("columns",)
 
-    def __init__(self, columns: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, columns: Sequence[list[Any]]) -> None:
         self.columns = columns
 
     def __iter__(self) -> Iterator[Values]:

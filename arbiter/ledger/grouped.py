@@ -8,11 +8,11 @@ makes a statement of its own, which costs what some fifteen rows do where it is 
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 from collections.abc import Sequence
 from typing import Final
 
+from arbiter._speedups import columns
 from arbiter.ledger.database import Columns, Statement
 
 AT_ONCE: Final = 10
@@ -31,15 +31,8 @@ def statements(statement: Statement) -> Sequence[Statement]:
         return (statement,)
     table, names = statement.into
     whole = len(rows) - len(rows) % AT_ONCE
-    varies = tuple(
-        [not _SHARES or values[0] != values[-1] or values.count(values[0]) < len(values) for values in rows.columns]
-    )
-    firsts = zip(*[values[:whole:AT_ONCE] for values in rows.columns], strict=True)
-    varying = list(zip(*itertools.compress(rows.columns, varies), strict=True))
-    together = [
-        (*first, *itertools.chain.from_iterable(varying[at + 1 : at + AT_ONCE]))
-        for at, first in zip(range(0, whole, AT_ONCE), firsts, strict=True)
-    ]
+    varies = tuple([not _SHARES or columns.varies(values) for values in rows.columns])
+    together = columns.together(rows.columns, varies, whole, AT_ONCE)
     first = Statement(_insert(table, tuple(names), varies), together)
     return (first, Statement(statement.sql, rows[whole:])) if whole < len(rows) else (first,)
 

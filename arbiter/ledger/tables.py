@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
 
+from arbiter._speedups import columns
 from arbiter.ledger import schema
 from arbiter.ledger.blocks import BlockRow, HeadersRow, UseRow
 from arbiter.ledger.database import Columns, Statement, Values
@@ -34,8 +34,7 @@ class Table:
         self._into = f"INSERT INTO {name} ({names}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET "
         self.upsert = self._into + _sets(self._new)
         self.names = tuple(column.name for column in self.columns)
-        # Of a row's fields, those that are stored; as a tuple, because no table has one column only.
-        self._stored = itemgetter(*(row.__struct_fields__.index(name) for name in self.names))
+        self._take = columns.Taker(row, self.names).take
         self._json = {column.name for column in self.columns if column.kind == "json"}
         self._booleans = {column.name for column in self.columns if column.kind == "boolean"}
         self._has_blobs = any(column.kind == "blob" for column in self.columns)
@@ -46,10 +45,9 @@ class Table:
 
         Only columns that some row has a value for are named: to bind a NULL costs a driver more than to bind a number.
         """
-        columns = self._by_column(rows)
-        used = [name for name, values in columns.items() if values[0] is not None or values.count(None) < len(values)]
-        names = tuple(used or self.names)
-        bound = Columns([self._bound(name, columns.get(name, ())) for name in names])
+        used = {name: values for name, values in zip(self.names, self._take(rows), strict=True) if values is not None}
+        names = tuple(used) or self.names
+        bound = Columns([self._bound(name, used.get(name) or [None] * len(rows)) for name in names])
         return Statement(self._insert(names), bound, None if self._has_blobs else (self.name, names))
 
     def upserts(self, rows: Sequence[msgspec.Struct]) -> Statement:
@@ -67,18 +65,14 @@ class Table:
 
     def bound(self, rows: Sequence[msgspec.Struct]) -> list[Values]:
         """The rows' values as a driver takes them."""
-        return list(zip(*(self._bound(*column) for column in self._by_column(rows).items()), strict=True))
+        taken = zip(self.names, self._take(rows), strict=True)
+        return list(zip(*[self._bound(name, values or [None] * len(rows)) for name, values in taken], strict=True))
 
-    def _by_column(self, rows: Sequence[msgspec.Struct]) -> dict[str, Sequence[Any]]:
-        """What the rows have in each column. So it costs a third of what it does row by row."""
-        fields = tuple(zip(*map(msgspec.structs.astuple, rows), strict=True))
-        return dict(zip(self.names, self._stored(fields), strict=True)) if fields else {}
-
-    def _bound(self, name: str, values: Sequence[Any]) -> Sequence[Any]:
+    def _bound(self, name: str, values: list[Any]) -> list[Any]:
         if name in self._json:
             return [value if value is None else _encode(value).decode() for value in values]
         if name in self._booleans:
-            if values and values.count(values[0]) == len(values):  # as they mostly are
+            if values and not columns.varies(values):  # as they mostly do not
                 return [value if value is None else int(value) for value in values[:1]] * len(values)
             return [value if value is None else int(value) for value in values]
         return values
