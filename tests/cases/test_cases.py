@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import pytest
 import yaml
 
 from tests.cases.adapter import arbiter_config
+from tests.fakes.gateway import STARTS_S, STOPS_S, free_port
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -28,14 +28,8 @@ CASES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(HERE.
 ARBITER = [sys.executable, "-m", "arbiter"]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def wait_until_ready(base_url: str, gateway: subprocess.Popen[bytes], log: Path) -> None:
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + STARTS_S
     while time.monotonic() < give_up:
         if gateway.poll() is not None:
             break
@@ -104,7 +98,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         finally:
             gateway.send_signal(signal.SIGTERM)
             try:
-                gateway.wait(40)
+                gateway.wait(STOPS_S)
             except subprocess.TimeoutExpired:
                 gateway.kill()
                 gateway.wait(5)

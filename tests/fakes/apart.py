@@ -44,11 +44,11 @@ class Apart:
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         process.stdin.close()  # it ends with us, also when we are killed
-        process.wait(10)
+        process.wait(30)
         process.stdout.close()
 
     def _ask(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as told:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as told:
             return json.load(told)
 
 

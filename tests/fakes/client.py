@@ -28,7 +28,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Self
 
-WAIT_S = 20.0
+WAIT_S = 45.0
 """The longest that any one wait of a caller may take."""
 
 TEST_S = 100.0

@@ -42,10 +42,10 @@ ROOT = Path(__file__).parent.parent.parent
 ARBITER = [sys.executable, "-c", "import sys; from arbiter.cli import main; sys.exit(main())"]
 ADMIN_TOKEN = "admin-token-of-the-tests"
 
-STARTS_S = 30.0
-STOPS_S = 40.0
-BOUND_S = 15.0
-"""How long `until` waits for what must happen soon; only a failing test waits that long."""
+STARTS_S = 60.0
+STOPS_S = 60.0
+BOUND_S = 45.0
+"""How long `until` waits for what must happen soon; only a failing test waits that long, and no machine is too slow."""
 
 ADMIN = {"authorization": f"Bearer {ADMIN_TOKEN}"}
 
@@ -158,11 +158,14 @@ class Gateway:
         self.stop(check=error is None)
 
     def start(self) -> None:
-        """Start it (again, on the same data and port), and return once it is ready."""
+        """Start it (again, on the same data and port), and return once it is ready, and all of its processes listen."""
         self.launch()
         assert self.process is not None
         try:
             self.until_ready()
+            # Ready is who answers: the others may be a moment behind.
+            count = self.config["server"]["workers"]
+            until(lambda: self.control is not None and len(self.workers) >= count, "all processes", STARTS_S)
         except BaseException:
             self.process.kill()
             self.process.wait(10)
@@ -295,7 +298,7 @@ class Gateway:
         method: str = "GET",
         headers: dict[str, str] | None = None,
         body: bytes | None = None,
-        timeout_s: float = 10,
+        timeout_s: float = 30,
     ) -> Reply:
         """One request on a connection of its own, from this thread; for what is no model call.
 

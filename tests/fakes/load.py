@@ -92,7 +92,7 @@ class Load:
     async def more(self, count: int = 20) -> None:
         """Wait until so many more were answered whole."""
         target = self.whole() + count
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while self.whole() < target:
                 await asyncio.sleep(0.01)
 

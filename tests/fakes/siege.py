@@ -86,7 +86,7 @@ class Siege:
             assert process.stdout is not None
             said += json.load(process.stdout)
             process.stdout.close()
-            process.wait(30)
+            process.wait(60)
         self._processes = []
         return [Asked(**one) for one in said]
 

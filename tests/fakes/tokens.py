@@ -5,6 +5,7 @@
 
 A refresh token that comes a second time ends the whole family, as vendors do. `refreshes` are those that came; `hold`
 (an asyncio.Event) keeps answers to them back, after the rotation has happened; `says` is sent in place of the next.
+With `keeps` an access token stays good when there is a newer one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class TokenVendor:
         self.number = 0
         self.current = ""  # the one refresh token that is good
         self.access: set[str] = set()
+        self.keeps = False
         self.used: set[str] = set()
         self.refreshes: list[str] = []
         self.asked: list[Request] = []  # of the API
@@ -46,7 +48,7 @@ class TokenVendor:
         self.number += 1
         self.current = f"refresh-{self.number:04}-of-the-tests"
         access = f"access-{self.number:04}-of-the-tests"
-        self.access = {access}
+        self.access = {access, *(self.access if self.keeps else ())}
         return {"access_token": access, "refresh_token": self.current, "expires_in": self.lives_s}
 
     async def _serve(self, peer: Peer, request: Request) -> None:

@@ -5,8 +5,9 @@
         assert witness.seen() == {"id-1": 1}
 
 A request names itself in `user` and chooses its answer in `play`: `wait_s` before the head, `events` and `every_s` of a
-stream, `fail` for a stream that is cut after its events, `status` for an error. `headers_seen()` has what came with
-the requests. It knows nothing of the gateway, and imports nothing of it.
+stream, `held` for one that goes no further than its first event before `release()`, `fail` for a stream that is cut
+after its events, `status` for an error. `headers_seen()` has what came with the requests. It knows nothing of the
+gateway, and imports nothing of it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class Witness(Apart):
         """How often each request was seen, by its `user`."""
         return Counter(name for name, _ in self._ask("/seen"))
 
+    def release(self) -> None:
+        """From now on nothing is held, nor what comes later."""
+        self._ask("/release")
+
     def headers_seen(self, name: str) -> dict[str, str]:
         """The headers of the last request called `name`."""
         return dict(next(headers for known, headers in reversed(self._ask("/seen")) if known == name))
@@ -40,6 +45,7 @@ class Witness(Apart):
 # --- the process itself -----------------------------------------------------------------------------------------------
 
 _seen: list[tuple[str, dict[str, str]]] = []
+_released = asyncio.Event()
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -51,6 +57,9 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             if head[0].startswith("GET /seen"):
                 _answer(writer, "200 OK", json.dumps(_seen).encode())
+            elif head[0].startswith("GET /release"):
+                _released.set()
+                _answer(writer, "200 OK", b"null")
             else:
                 asked = json.loads(body)
                 _seen.append((asked["user"], headers))
@@ -91,6 +100,8 @@ async def _play(writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
     for number in range(play.get("events", 3)):
         send({"choices": [{"index": 0, "delta": {"content": f"{number} "}, "finish_reason": None}]})
         await writer.drain()
+        if play.get("held"):
+            await _released.wait()
         await asyncio.sleep(play.get("every_s", 0))
     if play.get("fail"):
         writer.transport.abort()

@@ -108,7 +108,7 @@ def test_a_limited_key_rests_alone_and_its_conversations_move(gateway, keys, ser
     """SPEC 4.4: the others serve on; nobody asks the limited one again before its time."""
 
     async def main() -> None:
-        keys.says["one"] = (429, "retry-after: 30\r\n")
+        keys.says["one"] = (429, "retry-after: 300\r\n")
         answers = [await say(gateway, f"limited-{number}") for number in range(20)]
         assert {answer.status for answer in answers} == {200} and keys.used["one"] == 1
         (rest,) = state(gateway)["cooldowns"]
@@ -127,9 +127,7 @@ def test_a_refused_key_is_left_alone_once_another_was_let_in(gateway, keys, serv
         assert {answer.status for answer in answers} == {200} and keys.used["two"] == 1
         (refused,) = state(gateway)["refused"]
         assert (refused["provider"], refused["account"]) == ("pool", "two")
-        assert gateway.metric("arbiter_keys_refused") == 1 or until(
-            lambda: gateway.metric("arbiter_keys_refused") == 1, "the metric"
-        )
+        until(lambda: gateway.metric("arbiter_keys_refused") == 1, "the metric")
         assert any("a key was refused" in line["message"] and line["account"] == "two" for line in gateway.lines())
 
     served(main)
@@ -159,14 +157,14 @@ def test_a_pool_that_is_all_limited_tells_the_shortest_wait_or_falls_back(gatewa
     """SPEC 4.4, 4.8."""
 
     async def main() -> None:
-        for label, seconds in zip(LABELS, (40, 20, 30), strict=True):
+        for label, seconds in zip(LABELS, (4000, 2000, 3000), strict=True):
             keys.says[label] = (429, f"retry-after: {seconds}\r\n")
         answer = await say(gateway, "shortest")
         assert answer.status == 429 and answer.header("x-arbiter-attempts") == "3"
-        assert 18 <= int(answer.header("retry-after") or 0) <= 20
+        assert 1900 <= int(answer.header("retry-after") or 0) <= 2000
         again = await say(gateway, "shortest")
         assert again.status == 429 and again.header("x-arbiter-attempts") == "0" and sum(keys.used.values()) == 3
-        assert 15 <= int(again.header("retry-after") or 0) <= 20
+        assert 1900 <= int(again.header("retry-after") or 0) <= 2000
         safe = await say(gateway, "shortest", "safe")
         assert safe.status == 200 and safe.header("x-arbiter-provider") == "spare"
 
@@ -189,7 +187,7 @@ def test_a_pool_with_a_limited_key_is_limited_in_whatever_order_its_keys_were_as
     """One key wrong and one resting: the fallback serves, for every conversation alike."""
 
     async def main() -> None:
-        keys.says = {"one": (401, ""), "two": (429, "retry-after: 30\r\n"), "three": (401, "")}
+        keys.says = {"one": (401, ""), "two": (429, "retry-after: 300\r\n"), "three": (401, "")}
         for number in range(6):
             answer = await say(gateway, f"mixed-{number}", "safe")
             assert answer.status == 200 and answer.header("x-arbiter-provider") == "spare"
@@ -244,7 +242,7 @@ def test_an_error_whose_words_never_come_is_what_its_status_says(keys, gateway):
             key = (request.header("authorization") or "").removeprefix("Bearer sk-key-")
             keys.used[key] += 1
             if len(keys.used) == 1:
-                await peer.send(b"HTTP/1.1 429 x\r\nretry-after: 30\r\ncontent-length: 99\r\n\r\n{")
+                await peer.send(b"HTTP/1.1 429 x\r\nretry-after: 300\r\ncontent-length: 99\r\n\r\n{")
                 await peer.gone()
             else:
                 keys.says.clear()
@@ -255,7 +253,7 @@ def test_an_error_whose_words_never_come_is_what_its_status_says(keys, gateway):
             answer = await say(gateway, "stalled")
             assert answer.status == 200 and answer.header("x-arbiter-attempts") == "2"
             (rest,) = state(gateway)["cooldowns"]
-            assert rest["told"] and rest["seconds_left"] > 20
+            assert rest["told"] and rest["seconds_left"] > 200
 
     run(main)
     gateway.get("/admin/cooldowns/clear", method="POST", headers=ADMIN)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.gateway import Gateway
+from tests.fakes.gateway import Gateway, until
 from tests.fakes.notary import Notary
 from tests.fakes.siege import Siege, reckon
 from tests.fakes.wires import config
@@ -28,6 +28,7 @@ def test_whoever_is_killed_and_when_the_books_equal_what_the_upstream_saw(tmp_pa
         gateway = Gateway(config(notary.port, provider=RETRY), tmp_path, workers=3)
         with gateway, Siege(gateway, seed=SEED) as siege:
             siege.kill_at_random(KILLS)
+            until(lambda: sum(row["outcome"] == "ok" for row in gateway.requests()) > 10 * KILLS, "some to reckon with")
             asked = siege.end()
             books = reckon(gateway, notary, asked)
             print(f"\n{dict(siege.killed)} killed; {len(asked)} asked: {dict(Counter(one.kind for one in asked))}")

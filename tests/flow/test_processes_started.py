@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -259,12 +258,10 @@ MARKING = """
 def test_a_plugin_starts_and_stops_once_in_each_worker(tmp_path: Path) -> None:
     """Its `shutdown` runs where its `startup` did; a killed process has none."""
     with gateway_with(tmp_path, plugged(tmp_path, MARKING), workers=2) as gateway:
-        # Ready is who answers; the other one may be a moment behind.
-        first = until(lambda: len(found := gateway.workers) == 2 and found, "both workers")
+        first = gateway.workers
         assert sorted(tmp_path.glob("up-*")) == sorted(tmp_path / f"up-{pid}" for pid in first)
         os.kill(first[0], signal.SIGKILL)
-        until(lambda: len(gateway.workers) == 2 and first[0] not in gateway.workers, "a new worker")
-        last = gateway.workers
+        last = until(lambda: len(now := gateway.workers) == 2 and first[0] not in now and now, "a new worker")
     assert {path.name for path in tmp_path.glob("up-*")} == {f"up-{pid}" for pid in {*first, *last}}
     assert {path.name for path in tmp_path.glob("down-*")} == {f"down-{pid}" for pid in last}
 
@@ -282,12 +279,11 @@ def test_a_required_plugin_that_fails_keeps_the_gateway_from_serving(
 ) -> None:
     """One clear reason per worker, and the end: at the very first start, trying again would change nothing."""
     gateway = gateway_with(tmp_path, plugged(tmp_path, body, use=use), workers=2, expected_errors=[why, "Giving up"])
-    began = time.monotonic()
     gateway.refuses()
-    assert time.monotonic() - began < 15
     gateway.check()
     assert gateway.stray_lines() == []
-    assert why in gateway.log and '"serving"' not in gateway.log
+    assert 1 <= sum(line["level"] == "error" and why in str(line) for line in gateway.lines()) <= 2
+    assert '"serving"' not in gateway.log
 
 
 def test_an_optional_plugin_that_fails_is_left_out_with_a_warning(tmp_path: Path) -> None:
@@ -383,7 +379,7 @@ def test_the_command_line_decides_how_many_workers_serve_and_where(tmp_path: Pat
     gateway.arguments = ["--workers", "2", "--port", str(port), "--bind", "127.0.0.1"]
     gateway.config["server"]["port"] = 1  # what the file says, the flag overrules
     with gateway:
-        assert len(gateway.workers) == 2
+        until(lambda: len(gateway.workers) == 2, "two workers")
         before = gateway.metric("arbiter_requests_total")
         for _ in range(12):
             assert ask_once(gateway) == 200

@@ -196,17 +196,13 @@ def test_ten_thousand_requests_on_one_connection_leave_nothing_behind(front: Fro
                     await caller.exchange(data)
                 worker = front.worker
                 memory, open_files = rss(worker), fds(worker)
-                loop = asyncio.get_running_loop()
-                began = loop.time()
                 for _ in range(10_000):
                     found = await caller.exchange(data)
-                took_s = loop.time() - began
                 assert found.status == 200
                 grown = rss(worker) - memory
-                print(f"10,000 requests in {took_s:.1f} s, {grown / 1024:.0f} KB more")
+                print(f"10,000 requests, {grown / 1024:.0f} KB more")
                 assert fds(worker) <= open_files
                 assert grown < 4 << 20
-                assert took_s < 40  # 5 s on an idle machine
 
     run(main)
 
@@ -424,7 +420,7 @@ def test_a_slow_sender_is_refused_in_time(make_front: Any, wire: Wire) -> None:
                 start = chunk(b'{"model":') if headers else b'{"model":'
                 await caller.send(request(wire.path, b"", headers=headers, length=1000) + start)
                 refused(front, wire, await caller.whole(), 408, "bad_request", "0.4")
-        assert front.in_flight() == 0
+        await asyncio.to_thread(until, lambda: front.in_flight() == 0, "the end of each")
 
     run(main)
 

@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from tests.fakes.circles import FOUND
-from tests.fakes.client import Answer, Caller, Ending, ask, exchange, request, run
+from tests.fakes.client import WAIT_S, Answer, Caller, Ending, ask, exchange, request, run
 from tests.fakes.gateway import until
 from tests.fakes.origin import CLOSE, LAST_CHUNK, RESET, Origin, Peer, Request, Steps, chunk, chunked_head
 from tests.fakes.wires import CHAT, EVENT_STREAM, JSON, MESSAGES, WIRES, Front, Wire, begun, sse, sse_head
@@ -409,19 +409,16 @@ def test_without_a_garbage_collector_every_ending_still_closes_the_client(make_f
                 if words:
                     await caller.until_seen(b"hi")
                 caller.leave()
-                await asyncio.wait_for(left.wait(), 10)
+                await asyncio.wait_for(left.wait(), WAIT_S)
 
     async def main() -> None:
         for wire, theirs in [*((wire, wire) for wire in WIRES), (CHAT, MESSAGES), (MESSAGES, CHAT)]:
             for what, (script, stream) in endings(theirs).items():
                 async with Origin(script, port=front.upstream):
-                    loop = asyncio.get_running_loop()
-                    began = loop.time()
                     # `connection: close`: the client sees the end of the connection, not only that of the answer
                     asked = wire.ask(stream=stream) | {"model": theirs.model}
                     answer = await ask(front.port, wire.path, asked, headers=[("connection", "close")])
                     assert answer.ending in (Ending.CLEAN, Ending.CUT), what
-                    assert loop.time() - began < 5, what
             await leave(wire)
         async with Origin(b"HTTP/1.1 503 X\r\ncontent-length: 2\r\n\r\n{}", port=front.upstream):
             counted = await ask(front.port, f"{MESSAGES.path}/count_tokens", MESSAGES.ask())

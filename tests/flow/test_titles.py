@@ -102,6 +102,10 @@ def until_asked(gateway: Gateway, namer: Namer, name: str) -> None:
     titled(gateway, name, "At the end")
 
 
+def state_of_titles(gateway: Gateway) -> dict[str, Any]:
+    return dict(gateway.get("/admin/api/state", headers=ADMIN).json["titles"])
+
+
 def arbiter(gateway: Gateway, *arguments: str) -> str:
     done = subprocess.run(
         [*ARBITER, *arguments],
@@ -233,14 +237,14 @@ def test_an_answer_that_is_none_costs_a_session_its_title_and_nothing_else(
     own(gateway, name)
 
     def told() -> bool:
-        return said in (gateway.get("/admin/api/state", headers=ADMIN).json["titles"]["error"] or "")
+        return said in (state_of_titles(gateway)["error"] or "")
 
     until(told, f"the state to say {said!r}")
     assert session(gateway, name)["title"] is None
     namer.answer = lambda asked: "Well again"
     say(gateway, f"{name}-next", "hello there")
     titled(gateway, f"{name}-next", "Well again")
-    assert gateway.get("/admin/api/state", headers=ADMIN).json["titles"]["error"] is None
+    until(lambda: state_of_titles(gateway)["error"] is None, "the state to say nothing")
 
 
 def test_a_slow_alias_keeps_nobody_waiting(gateway: Gateway, namer: Namer) -> None:
@@ -250,7 +254,8 @@ def test_a_slow_alias_keeps_nobody_waiting(gateway: Gateway, namer: Namer) -> No
     until(lambda: len(namer.asked) == 1, "the question")
     for number in range(5):
         assert say(gateway, f"meanwhile-{number}", "hello there")["turn_index"] == 1
-    assert len(namer.asked) == 1 and gateway.get("/admin/api/state", headers=ADMIN).json["titles"]["waiting"] == 5
+    until(lambda: state_of_titles(gateway)["waiting"] == 5, "five that wait")
+    assert len(namer.asked) == 1
     assert session(gateway, "slow")["title"] is None
     namer.held.set()
     titled(gateway, "slow", "Fix the flaky login test")
@@ -341,9 +346,7 @@ def test_a_day_has_so_many_questions_whatever_starts_anew(namer: Namer, tmp_path
                 titled(gateway, f"s{number}", "Fix the flaky login test")
 
         def is_told() -> bool:
-            return "today's 2 questions" in (
-                gateway.get("/admin/api/state", headers=ADMIN).json["titles"]["error"] or ""
-            )
+            return "today's 2 questions" in (state_of_titles(gateway)["error"] or "")
 
         until(is_told, "the day's end")
     with gateway:

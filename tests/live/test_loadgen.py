@@ -211,7 +211,7 @@ def test_a_duration_ends_a_run_and_every_answer_is_still_read(port: int) -> None
 def test_a_limit_ends_what_is_not_over(port: int) -> None:
     """A stream that goes on is told as not over, one that was over is good, and nothing begins any more."""
     url = f"http://127.0.0.1:{port}{PATHS['chat']}"
-    options = ["--connections", 2, "--requests", 50, "--limit", 0.5]
+    options = ["--connections", 2, "--requests", 50, "--limit", 1.5]
     report = tools.load(url, "s60000-50", *options, timeout_s=20)
     assert report["errors_by_kind"] == {"stalled": 2} and report["requests"] == 2 and report["events"] > 2
     assert tools.load(url, "s3-0", *options, timeout_s=20)["errors"] == 0
