@@ -6,6 +6,7 @@ kernel's start time (clock ticks since boot) tells two owners of one pid apart, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -30,30 +31,43 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
 
 def current() -> Identity:
     """This process."""
-    pid = os.getpid()
-    return Identity(pid, _start_ticks(pid) or 0, boot_id())
+    pid, ticks = os.getpid(), None
+    with contextlib.suppress(OSError):
+        ticks = _start_ticks(pid)
+    return Identity(pid, ticks or 0, boot_id())
 
 
 def is_alive(identity: Identity) -> bool:
     """Whether that very process still runs. A zombie does not: it will write nothing more."""
-    if identity.boot != boot_id():
-        return False
-    return _start_ticks(identity.pid) == identity.start_ticks
+    try:
+        return identity.boot == _boot_id() and identity.start_ticks == _start_ticks(identity.pid)
+    except OSError:
+        # We have no descriptor left to look with: that says nothing of others, and whoever is taken for dead has what
+        # it does written down as interrupted.
+        return True
 
 
 def boot_id() -> str:
-    """The kernel's random id of this boot; empty where there is no /proc."""
+    """The kernel's random id of this boot; empty where it cannot be read."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return _boot_id()
     except OSError:
         return ""
 
 
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
 def _start_ticks(pid: int) -> int | None:
-    """Start time of a running process; None when there is none, or only its zombie."""
+    """Start time of a running process; None when there is none, or only its zombie. Errors: OSError, where nobody can
+    look."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field is the command in parentheses and may itself hold spaces and parentheses: count from its end.
     fields = stat[stat.rindex(b")") + 2 :].split()

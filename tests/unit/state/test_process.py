@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from arbiter.state import process
 
@@ -38,3 +40,15 @@ def test_a_killed_process_is_dead_also_before_its_parent_looked():
         child.kill()
         child.communicate()
     assert not process.is_alive(identity)
+
+
+@pytest.mark.parametrize("read", ["read_text", "read_bytes"])
+def test_where_nobody_can_look_nobody_is_dead(monkeypatch, read):
+    """Whoever has no descriptor left would take all workers for dead, and write down as interrupted what they do."""
+    me = process.current()
+
+    def none_left(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    monkeypatch.setattr(Path, read, none_left)
+    assert process.is_alive(me)
