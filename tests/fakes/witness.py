@@ -5,7 +5,7 @@
         assert witness.seen() == {"id-1": 1}
 
 A request names itself in `user` and chooses its answer in `play`: `wait_s` before the head, `events` and `every_s` of a
-stream, `held` for one that goes no further than its first event before `release()`, `fail` for a stream that is cut
+stream, `held` for what goes no further than the first event before `release()`, `fail` for a stream that is cut
 after its events, `status` for an error. `headers_seen()` has what came with the requests. It knows nothing of the
 gateway, and imports nothing of it.
 """
@@ -85,6 +85,8 @@ async def _play(writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
         _answer(writer, f"{play['status']} Failed", b'{"error":{"message":"as the test wants","type":"server_error"}}')
         return
     if not asked.get("stream"):
+        if play.get("held"):
+            await _released.wait()
         message = {"role": "assistant", "content": "hello"}
         choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
         whole = {**named, "object": "chat.completion", "choices": choices, "usage": usage}

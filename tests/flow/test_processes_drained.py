@@ -65,7 +65,7 @@ def test_a_drain_lets_open_requests_finish_and_takes_no_new_ones(witness: Witnes
         idle = await Caller.connect(gateway.port)
         assert (await idle.exchange(call(new_name(), stream=False))).status == 200
         streams = [await opened(gateway, call(new_name(), events=30, held=True), b'"0 "') for _ in range(4)]
-        wholes = [await opened(gateway, call(new_name(), stream=False, wait_s=1.0)) for _ in range(3)]
+        wholes = [await opened(gateway, call(new_name(), stream=False, held=True)) for _ in range(3)]
         await until_upstream_saw(witness, 8)
         os.kill(gateway.pid, signal.SIGTERM)
         await until_nobody_listens(gateway)
