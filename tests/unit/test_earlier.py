@@ -87,7 +87,8 @@ def test_what_was_said_before_comes_first(tmp_path: Path, members: dict[str, Any
     assert control.asked == [earlier.PATH + TRACE]
 
 
-def test_what_is_late_is_asked_for_again(tmp_path: Path) -> None:
+def test_what_is_late_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(earlier, "WAIT_S", 60.0)
     control = Says({"why": "not yet", "is_late": True}, {"why": "not yet", "is_late": True}, {"items": []})
     run(heard(tmp_path, control, asked(previous_response_id=IDENT)))
     assert len(control.asked) == 3

@@ -74,7 +74,7 @@ def relay(upstream: Upstream) -> StreamRelay:
 
 async def ended(stream: StreamRelay, client: Client, strike: Callable[[], None]) -> ArbiterError | None:
     asyncio.get_running_loop().call_soon(strike)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return await stream.flow(client, client.hold_less)  # type: ignore[arg-type]
 
 
@@ -125,7 +125,7 @@ def test_a_bug_before_the_first_event_fails_the_attempt() -> None:
         stream.course = Broken(stream.course, KeyError("bug"))  # type: ignore[assignment]
         asyncio.get_running_loop().call_soon(stream.on_data, HELLO)
         with pytest.raises(InternalError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await stream.first()
 
     asyncio.run(main())

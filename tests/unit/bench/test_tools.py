@@ -54,7 +54,7 @@ def test_what_was_started_is_stopped(tmp_path: Path, number: signal.Signals) -> 
     while not (tmp_path / "started").exists():
         time.sleep(0.01)
     child.send_signal(number)
-    out, err = child.communicate(timeout=20)
+    out, err = child.communicate(timeout=60)
     assert (child.returncode, out, err) == (128 + number, "", "")
     assert not (tmp_path / "started").exists()
 
@@ -68,7 +68,7 @@ def test_what_was_started_is_stopped(tmp_path: Path, number: signal.Signals) -> 
 )
 def test_what_is_wrong_is_told_in_a_line(tmp_path: Path, body: str, said: str) -> None:
     child = run(tmp_path, body)
-    assert child.communicate(timeout=20) == ("", said)
+    assert child.communicate(timeout=60) == ("", said)
     assert child.returncode == 1
 
 

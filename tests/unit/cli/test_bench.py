@@ -182,7 +182,7 @@ def test_any_cut_of_an_answer_is_read_alike(is_messages: bool, streams: bool) ->
         client.data_received(there.written[:cut])
         if cut < len(there.written):
             client.data_received(there.written[cut:])
-        answer = await asyncio.wait_for(asking, 5)
+        answer = await asyncio.wait_for(asking, 30)
         return answer.fault, len(there.written)
 
     async def all_cuts() -> set[str | None]:
@@ -201,7 +201,7 @@ def test_an_answer_that_breaks_off_and_a_refusal_are_faults() -> None:
         client.data_received(data)
         if closes:
             client.connection_lost(None)
-        return (await asyncio.wait_for(asking, 5)).fault
+        return (await asyncio.wait_for(asking, 30)).fault
 
     refused = b"HTTP/1.1 503 Busy\r\ncontent-length: 2\r\n\r\nno"
     assert asyncio.run(read(refused)) == "answered 503: no"

@@ -38,7 +38,7 @@ class Supervisor:
 
     async def hears(self) -> list[Any]:
         """What control says next."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not (found := [message for message, _ in self.line.receive()]):
                 await asyncio.sleep(0)
             return found
@@ -53,7 +53,7 @@ def run(main: Callable[[Supervisor], Awaitable[None]]) -> None:
         supervisor = Supervisor()
         supervisor.listen()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await supervisor.hears() == [Serving()]
                 await main(supervisor)
         finally:

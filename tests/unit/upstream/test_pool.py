@@ -8,6 +8,7 @@ import time
 import pytest
 
 from arbiter.errors import TimedOut
+from arbiter.upstream import pool
 from arbiter.upstream.pool import Origin, Pool
 
 
@@ -152,8 +153,9 @@ def test_waiting_ends_with_the_budget() -> None:
     asyncio.run(main())
 
 
-def test_hoping_is_for_as_many_as_there_is_hope() -> None:
+def test_hoping_is_for_as_many_as_there_is_hope(monkeypatch: pytest.MonkeyPatch) -> None:
     """One draining connection holds up one request, not a crowd."""
+    monkeypatch.setattr(pool, "HOPE_S", 60.0)
 
     async def main() -> None:
         there = origin(cap=9)
@@ -163,7 +165,9 @@ def test_hoping_is_for_as_many_as_there_is_hope() -> None:
         hopeful = asyncio.ensure_future(there.acquire(0))
         await turns()
         assert not hopeful.done()
-        assert await asyncio.wait_for(there.acquire(0), 0.02) is None
+        another = asyncio.ensure_future(there.acquire(0))
+        await turns()
+        assert another.done() and another.result() is None
         there.keep(one)
         assert await hopeful is one
         assert there.draining == {}
@@ -171,8 +175,9 @@ def test_hoping_is_for_as_many_as_there_is_hope() -> None:
     asyncio.run(main())
 
 
-def test_a_cancelled_hope_hands_the_connection_on() -> None:
+def test_a_cancelled_hope_hands_the_connection_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had just been given one."""
+    monkeypatch.setattr(pool, "HOPE_S", 60.0)
 
     async def main() -> None:
         there = origin(cap=9)
@@ -216,23 +221,30 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_connections() -> None:
     """O(1) in and out: a thousand idle and a thousand in use change nothing to speak of (ARCHITECTURE 3)."""
 
     async def main() -> None:
-        async def cost(connections: int) -> float:
+        async def crowded(connections: int) -> Origin:
             there = origin(cap=2 * connections, idle=connections)
             for _ in range(2 * connections):
                 await there.acquire(0)
             for _ in range(connections):
                 there.keep(Connection())
-            best = float("inf")
-            for _ in range(5):
-                began = time.process_time()
-                for _ in range(2000):
-                    one = there.try_acquire()
-                    assert one is not None
-                    there.keep(one)
-                best = min(best, time.process_time() - began)
-            return best
+            return there
 
-        assert await cost(2000) < 3 * await cost(1)
+        def cost(there: Origin) -> float:
+            began = time.process_time()
+            for _ in range(2000):
+                one = there.try_acquire()
+                assert one is not None
+                there.keep(one)
+            return time.process_time() - began
+
+        crowd, alone = await crowded(2000), await crowded(1)
+        best_of_crowd = best_alone = float("inf")
+        # A neighbour on the same core may make any round dear, and none cheap: in the end the cheapest are compared.
+        for _ in range(200):
+            best_of_crowd, best_alone = min(best_of_crowd, cost(crowd)), min(best_alone, cost(alone))
+            if best_of_crowd < 3 * best_alone:
+                return
+        pytest.fail(f"{best_of_crowd} s are more than thrice {best_alone} s")
 
     asyncio.run(main())
 
