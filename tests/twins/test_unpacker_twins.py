@@ -87,7 +87,8 @@ def test_what_is_damaged_is_refused_as_msgspec_refuses_it(before, row, data):
         for module in (reference, compiled):
             unpack = module.Unpacker(Row).unpack
             assert read(unpack, msgspec.msgpack.encode(before)) == read_by_msgspec(msgspec.msgpack.encode(before))
-            assert read(unpack, bad) == read_by_msgspec(bad)
+            # As it is written: a changed byte may make a number none (NaN), which equals nothing.
+            assert repr(read(unpack, bad)) == repr(read_by_msgspec(bad))
             assert read(unpack, whole) == read_by_msgspec(whole)
 
 
