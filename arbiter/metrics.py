@@ -60,8 +60,23 @@ BUCKETS_S = (
 TOKENS = ("input", "cached", "cache_write", "output")
 """Kinds of tokens, as `arbiter_tokens_total` names them."""
 
-_Attempts = tuple[Labels, list[float], list[Labels]]
-_Requests = tuple[Labels, list[float], list[float] | None]
+class _Attempts(msgspec.Struct, gc=False):
+    """Attempts that ended alike: where they are counted, and what of them is not counted there yet."""
+
+    labels: Labels
+    provider: str
+    took: list[float]
+    ended: int = 0
+    tokens: list[int] = msgspec.field(default_factory=lambda: [0] * len(TOKENS))
+
+
+class _Requests(msgspec.Struct, gc=False):
+    """The same of requests; `own` is there once one of them told its overhead."""
+
+    labels: Labels
+    took: list[float]
+    own: list[float] | None = None
+    ended: int = 0
 
 
 class _Numbers(msgspec.Struct, array_like=True):
@@ -119,48 +134,61 @@ class Metrics:
         known = self._attempts.get(ended)
         if known is None:
             known = self._attempts[ended] = self._of_attempts(*ended)
-        labels, took, kinds = known
-        self._attempts_total[labels] += 1.0
+        known.ended += 1
         if total_us is not None:
-            seconds = total_us / 1e6
+            seconds, took = total_us / 1e6, known.took
             took[bisect_left(BUCKETS_S, seconds)] += 1
             took[-1] += seconds
+        sums = known.tokens
         input, cached, written, output = tokens
         if input:
-            self._tokens_total[kinds[0]] += input
+            sums[0] += input
         if cached:
-            self._tokens_total[kinds[1]] += cached
+            sums[1] += cached
         if written:
-            self._tokens_total[kinds[2]] += written
+            sums[2] += written
         if output:
-            self._tokens_total[kinds[3]] += output
+            sums[3] += output
 
     def settled(self, ended: tuple[str, str, str, int | None], total_us: int, overhead_us: int | None) -> None:
         """Count one request that `ended` so (endpoint, format, outcome, status)."""
         known = self._requests.get(ended)
         if known is None:
             known = self._requests[ended] = self._of_requests(*ended)
-        labels, took, own = known
-        self._requests_total[labels] += 1.0
-        seconds = total_us / 1e6
+        known.ended += 1
+        seconds, took = total_us / 1e6, known.took
         took[bisect_left(BUCKETS_S, seconds)] += 1
         took[-1] += seconds
         if overhead_us is not None:
+            own = known.own
             if own is None:
-                own = self._row("arbiter_overhead_seconds", labels[:1])
-                self._requests[ended] = labels, took, own
+                own = known.own = self._row("arbiter_overhead_seconds", known.labels[:1])
             seconds = overhead_us / 1e6
             own[bisect_left(BUCKETS_S, seconds)] += 1
             own[-1] += seconds
 
     def _of_attempts(self, provider: str, outcome: str, error_class: str | None, phase: str | None) -> _Attempts:
-        labels = provider, outcome, error_class or "", phase or ""
         took = self._row("arbiter_upstream_attempt_duration_seconds", (provider,))
-        return labels, took, [(provider, kind) for kind in TOKENS]
+        return _Attempts((provider, outcome, error_class or "", phase or ""), provider, took)
 
     def _of_requests(self, endpoint: str, format_in: str, outcome: str, status: int | None) -> _Requests:
         labels = endpoint, format_in, outcome, str(status or "")
-        return labels, self._row("arbiter_request_duration_seconds", (endpoint,)), None
+        return _Requests(labels, self._row("arbiter_request_duration_seconds", (endpoint,)))
+
+    def _add_up(self) -> None:
+        """Count what ended since the last time: to find a counter takes longer than to add to a number at hand."""
+        for attempts in self._attempts.values():
+            if attempts.ended:
+                self._attempts_total[attempts.labels] += attempts.ended
+                attempts.ended = 0
+                for at, (kind, tokens) in enumerate(zip(TOKENS, attempts.tokens, strict=True)):
+                    if tokens:
+                        self._tokens_total[attempts.provider, kind] += tokens
+                        attempts.tokens[at] = 0
+        for requests in self._requests.values():
+            if requests.ended:
+                self._requests_total[requests.labels] += requests.ended
+                requests.ended = 0
 
     def _row(self, name: str, labels: Labels) -> list[float]:
         series = self._histograms[name]
@@ -177,6 +205,7 @@ class Metrics:
         """Write the numbers to the file if they changed. A full disk costs freshness, nothing else."""
         if self._file is None:
             return
+        self._add_up()
         numbers = _encode(self._numbers)
         if numbers == self._written:
             return

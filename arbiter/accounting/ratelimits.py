@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from arbiter import moments
+from arbiter._speedups import h1
 
 MAX_HEADERS = 48
 """Of one answer; the longest list in use, a subscription's with limits per model, has some 30."""
@@ -25,6 +26,9 @@ MAX_CHARS = 256
 
 _PREFIXES = ("retry-after", "x-ratelimit-", "ratelimit", "anthropic-ratelimit-", "x-codex-")
 _STATE = ("x-codex-turn-", "x-codex-window-")  # what a conversation carries, and no limit
+
+_REMEMBERED = 1024
+_told: dict[str, bool] = {}  # what was decided per header name; upstreams use few
 
 _PLAIN = re.compile(r"(?:x-)?ratelimit(?:bysize)?-(limit|remaining|reset)(?:-(.+))?")
 _ANTHROPIC = re.compile(r"anthropic-ratelimit-(?!unified-)(.+)-(limit|remaining|reset)")
@@ -75,13 +79,26 @@ def snapshot(headers: Sequence[tuple[str, str]], blot: Callable[[str], str] | No
 
     Shapes: names are in lower case; of a name that comes twice the first value counts. At most `MAX_HEADERS`.
     """
-    kept: dict[str, str] = {}
-    for name, value in headers:
-        if not name.startswith(_PREFIXES):
-            continue
-        if name not in kept and len(kept) < MAX_HEADERS and len(name) <= MAX_CHARS and not name.startswith(_STATE):
+    found, _ = h1.chosen(headers, _told, _tells)
+    if not found:
+        return None
+    kept = dict(found)
+    text = "".join(kept.values())
+    if len(kept) == len(found) <= MAX_HEADERS and len(text) <= MAX_CHARS and (blot is None or blot(text) is text):
+        return kept  # nearly always: numbers and spans, each of them once
+    kept = {}
+    for name, value in found:
+        if name not in kept and len(kept) < MAX_HEADERS:
             kept[name] = (blot(value) if blot is not None else value)[:MAX_CHARS]
-    return kept or None
+    return kept
+
+
+def _tells(name: str) -> bool:
+    """Whether a header of this name speaks of limits."""
+    tells = name.startswith(_PREFIXES) and len(name) <= MAX_CHARS and not name.startswith(_STATE)
+    if len(_told) < _REMEMBERED:
+        _told[name] = tells
+    return tells
 
 
 def read(kept: Mapping[str, str], at_ms: int) -> Told:

@@ -293,19 +293,12 @@ _RETRY_AFTER_DIGITS = 6  # more is over a week, which no client would wait
 
 def to_client(headers: Iterable[tuple[str, str]]) -> Pairs:
     """The upstream's headers that the client gets; `retry-after` leaves as whole seconds: all Claude Code reads."""
-    out: Pairs = []
-    size, asks_wait = 0, False
-    for pair in headers:
-        name, value = pair
-        crosses = _crosses.get(name)
-        if _may_cross(name) if crosses is None else crosses:
-            out.append(pair)
-            size += len(name) + len(value) + 4
-            asks_wait = asks_wait or name == "retry-after"
+    out, size = h1.chosen(headers, _crosses, _may_cross)
     if len(out) > TO_CLIENT_PAIRS or size > TO_CLIENT_BYTES:
         out = _most_wanted(out)
-    if asks_wait:
-        out = [(name, _whole_seconds(value) if name == "retry-after" else value) for name, value in out]
+    for at, (name, value) in enumerate(out):
+        if name == "retry-after":
+            out[at] = name, _whole_seconds(value)
     return out
 
 

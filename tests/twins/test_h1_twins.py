@@ -466,3 +466,42 @@ def test_repeated_fields_are_joined(h1: ModuleType, items: list[tuple[str, str]]
 def test_what_is_no_field_is_an_error(h1: ModuleType, items: list[object]) -> None:
     with pytest.raises((TypeError, ValueError)):
         h1.fields(items)
+
+
+def test_fields_are_chosen_by_what_was_decided_of_their_names(h1: ModuleType) -> None:
+    """In the order in which they came, the very pairs; who decides is asked of what is not known, each time."""
+    asked: list[str] = []
+
+    def decide(name: str) -> bool:
+        asked.append(name)
+        return name.startswith("x-")
+
+    pairs = [("a", "1"), ("x-b", "22"), ("c", ""), ("x-b", "3"), ("x-d", "\u20ac"), ("a", "4")]
+    found, size = h1.chosen(iter(pairs), {"a": True, "c": False}, decide)
+    assert found == [pairs[0], pairs[1], pairs[3], pairs[4], pairs[5]] and found[1] is pairs[1]
+    assert size == sum(len(name) + len(value) + 4 for name, value in found)
+    assert asked == ["x-b", "x-b", "x-d"]
+    assert h1.chosen((), {}, decide) == ([], 0)
+
+
+@pytest.mark.parametrize("pair", [("a",), ("a", "b", "c"), 1, None])
+def test_what_is_no_field_is_not_chosen_from(h1: ModuleType, pair: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        h1.chosen([pair], {"a": True}, bool)
+
+
+def test_a_field_is_not_chosen_where_that_cannot_be_decided(h1: ModuleType) -> None:
+    def decide(name: str) -> bool:
+        raise KeyError(name)
+
+    with pytest.raises(KeyError):
+        h1.chosen([("a", "1")], {}, decide)
+
+
+def test_a_name_is_itself_however_many_were_met_before(h1: ModuleType) -> None:
+    """Names are kept for the next answer, and one takes the place of another."""
+    names = [f"X-{n % 97:x}-{'y' * (n % 13)}-{n:x}" for n in range(3000)]
+    for start in [*range(0, len(names), 200), *range(0, len(names), 200)]:
+        some = names[start : start + 200]
+        head = "HTTP/1.1 204 No Content\r\n" + "".join(f"{name}: {name}\r\n" for name in some) + "\r\n"
+        assert read(h1, [head.encode()])[2] == [(name.lower(), name) for name in some]

@@ -16,6 +16,7 @@ from arbiter.errors import ArbiterError, Cut, Garbled
 
 cdef extern from "Python.h":
     Py_buffer *PyMemoryView_GET_BUFFER(object view)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
 
 cdef enum:
     IN_HEAD = 0
@@ -56,10 +57,11 @@ cdef class ExchangeCore:
         self._active = active
         self._limit = -1
 
-    def header(self, str name, default=None):
+    def header(self, str name not None, default=None):
         cdef tuple pair
+        cdef Py_ssize_t size = PyUnicode_GET_LENGTH(name)
         for pair in self.headers:
-            if <str>pair[0] == name:
+            if PyUnicode_GET_LENGTH(pair[0]) == size and <str>pair[0] == name:
                 return pair[1]
         return default
 

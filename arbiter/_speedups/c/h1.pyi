@@ -7,4 +7,5 @@ from arbiter._speedups.py.h1 import MAX_HEAD_BYTES as MAX_HEAD_BYTES
 from arbiter._speedups.py.h1 import MAX_SIZE_LINE_BYTES as MAX_SIZE_LINE_BYTES
 from arbiter._speedups.py.h1 import MAX_TRAILER_BYTES as MAX_TRAILER_BYTES
 from arbiter._speedups.py.h1 import H1Core as H1Core
+from arbiter._speedups.py.h1 import chosen as chosen
 from arbiter._speedups.py.h1 import fields as fields

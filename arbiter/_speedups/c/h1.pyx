@@ -16,6 +16,11 @@ from libc.string cimport memchr, memcmp, memcpy
 cdef extern from "Python.h":
     PyObject *PyDict_SetDefault(dict found, object key, object value) except NULL
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t newsize) except -1
+    PyObject *PyDict_GetItemWithError(dict found, object key) except? NULL
+    PyObject *PyList_GET_ITEM(list items, Py_ssize_t at)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    const void *PyUnicode_DATA(object text)
+    PyObject *Py_True
     PyObject *PyBytes_FromStringAndSizeRaw "PyBytes_FromStringAndSize"(const char *v, Py_ssize_t len) except NULL
 
 HEAD, BODY, DONE, FAILED = 0, 1, 2, 3
@@ -39,6 +44,21 @@ cdef enum:
     CRLF = 4
     TRAILER = 5
     NOTHING = 6
+
+cdef enum:
+    NAMES = 256
+
+cdef list _names = [""] * NAMES  # of headers that were met, each in the place that its letters say: the last one there
+
+
+cdef str known_name(const unsigned char *small, Py_ssize_t size, unsigned int place):
+    """A header's name as the text that it was when it was met before: made once, and hashed once."""
+    cdef str name = <str>PyList_GET_ITEM(_names, place % NAMES)
+    if PyUnicode_GET_LENGTH(name) != size or memcmp(PyUnicode_DATA(name), small, size) != 0:
+        name = PyUnicode_DecodeASCII(<char *>small, size, NULL)
+        _names[place % NAMES] = name
+    return name
+
 
 cdef enum:
     HEAD_LIMIT = 256 << 10
@@ -281,6 +301,7 @@ cdef class H1Core:
         cdef:
             Py_ssize_t i, colon = 0, start, stop
             unsigned char small[NAME_LIMIT]
+            unsigned int letters = 0
             long long length
             str name, value
         if self._fields == FIELD_LIMIT:
@@ -302,6 +323,7 @@ cdef class H1Core:
         if colon <= NAME_LIMIT:
             for i in range(colon):
                 small[i] = LOWER[line[i]]
+                letters = letters * 31 + small[i]
             if colon == 14 and memcmp(small, b"content-length", 14) == 0:
                 if self._step == TRAILER or self.length >= 0 or not 1 <= stop - start <= 18:
                     return self._fail("the Content-Length is not one plain number")
@@ -317,7 +339,7 @@ cdef class H1Core:
                 self._chunked = True
             if self._step == TRAILER:
                 return True
-            name = PyUnicode_DecodeASCII(<char *>small, colon, NULL)
+            name = known_name(small, colon, letters ^ letters >> 8)
         elif self._step == TRAILER:
             return True
         else:
@@ -440,4 +462,29 @@ def fields(items):
             found[name] = f"{<str>known}, {value}"
         else:
             count += 1
+    return found, size
+
+
+def chosen(pairs, dict decided not None, decide):
+    cdef list found = []
+    cdef Py_ssize_t size = 0
+    cdef PyObject* known
+    cdef str name
+    cdef str value
+    cdef tuple pair
+    cdef bint is_chosen
+    for pair in pairs:
+        if pair is None or len(pair) != 2:
+            raise TypeError("a header is a name and a value")
+        name, value = <object>pair[0], <object>pair[1]
+        if name is None or value is None:
+            raise TypeError("a header field is text")
+        known = PyDict_GetItemWithError(decided, name)
+        if known != NULL:
+            is_chosen = known == Py_True
+        else:
+            is_chosen = decide(name)
+        if is_chosen:
+            found.append(pair)
+            size += len(name) + len(value) + 4
     return found, size

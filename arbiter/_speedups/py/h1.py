@@ -29,7 +29,7 @@ chunked wins and the connection is not kept. A bare LF may end a line of the hea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 HEAD, BODY, DONE, FAILED = 0, 1, 2, 3
 
@@ -315,4 +315,20 @@ def fields(items: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int]:
     for name, value in items:
         size += len(name) + len(value) + 4
         found[name] = value if name not in found else f"{found[name]}, {value}"
+    return found, size
+
+
+def chosen(
+    pairs: Iterable[tuple[str, str]], decided: dict[str, bool], decide: Callable[[str], bool]
+) -> tuple[list[tuple[str, str]], int]:
+    """Those header fields whose names were `decided` for, and how many bytes these take as RFC 9112 writes them; of a
+    name that is not among them `decide` is asked."""
+    found = []
+    size = 0
+    for pair in pairs:
+        name, value = pair
+        is_chosen = decided.get(name)
+        if decide(name) if is_chosen is None else is_chosen:
+            found.append(pair)
+            size += len(name) + len(value) + 4
     return found, size
