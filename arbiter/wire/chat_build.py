@@ -7,12 +7,14 @@ request would change its meaning, refused. What a server of this format takes di
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
 
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import OutputShape, Request, Target, Tool
+from arbiter.wire import toolbox
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.chat_messages import build_messages
 from arbiter.wire.chat_parse import FORMAT
@@ -36,6 +38,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     request = request.elsewhere()
+    asked_tools = request.tools
     takes = taken(request.model, target.server, moved=target.moved)
     if not takes.free_text:
         request = as_functions(request)
@@ -43,9 +46,9 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         raise ProtocolUnsupported(f"{request.model} takes at most {takes.stops} stop sequences", param="stop")
     messages = without_attribution(request.messages)
     body: dict[str, Any] = {"model": request.model, "messages": build_messages(messages, takes)}
-    tools = _build_tools(request)
+    tools = toolbox.encoded(asked_tools, (FORMAT, takes.free_text), partial(_build_tools, request))
     if tools:
-        body["tools"] = tools
+        body["tools"] = Raw(tools)
     body.update(_build_choice(request, takes, tools=bool(tools)))
     if request.max_output is not None:
         body[takes.limit] = _limit(request.max_output, target.max_output or takes.cap)
@@ -61,8 +64,15 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
 
 def disguised(request: Request) -> Disguises:
     """Return the tools that are sent under another name, or as functions although they take free text."""
+    if not request.tools:
+        return {}
+    free_text = dialect(request.model).free_text
+    return toolbox.made(request.tools, ("disguised", free_text), partial(_disguised, request, free_text=free_text))
+
+
+def _disguised(request: Request, *, free_text: bool) -> Disguises:
     shortened = renamed(request)
-    if not request.tools or dialect(request.model).free_text:
+    if free_text:
         return shortened
     free = {sent_name(tool.name): tool for tool in request.tools if isinstance(tool, Tool) and tool.is_free}
     return {**shortened, **free}
@@ -123,8 +133,6 @@ def _add_rest(body: dict[str, Any], request: Request, takes: Dialect, effort: st
 
 def _build_tools(request: Request) -> list[Any]:
     built: list[Any] = []
-    if not request.tools:
-        return built
     renamed(request)  # refuses what could not be told apart
     for i, tool in enumerate(request.tools):
         if isinstance(tool, Tool):
@@ -148,10 +156,10 @@ def _build_choice(request: Request, takes: Dialect, *, tools: bool) -> dict[str,
             raise BadRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
         return {}
     built: dict[str, Any] = {}
-    free = {tool.name for tool in request.tools if isinstance(tool, Tool) and tool.is_free}
     if choice is not None and choice.mode == "tool":
-        built["tool_choice"] = _named(choice.name or "", free)
+        built["tool_choice"] = _named(choice.name or "", _free(request))
     elif choice is not None and choice.allowed:
+        free = _free(request)
         allowed = {"mode": choice.mode, "tools": [_named(name, free) for name in choice.allowed]}
         built["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
     elif choice is not None:
@@ -159,6 +167,10 @@ def _build_choice(request: Request, takes: Dialect, *, tools: bool) -> dict[str,
     if request.parallel_tools is not None and takes.parallel:
         built["parallel_tool_calls"] = request.parallel_tools
     return built
+
+
+def _free(request: Request) -> set[str]:
+    return {tool.name for tool in request.tools if isinstance(tool, Tool) and tool.is_free}
 
 
 def _named(name: str, free: set[str]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
-from arbiter.wire import chat_proofs
+from arbiter.wire import chat_proofs, toolbox
 from arbiter.wire.chat_parts import FORMAT as FORMAT
 from arbiter.wire.chat_parts import CacheControl, ContentPart, known_part, parse_part
 from arbiter.wire.json import ABSENT, blame, check_text, decode, decode_sliced, encode, present
@@ -210,32 +210,41 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
 
     Errors: BadRequest naming the path of the fault.
     """
+    raw_tools = members.get("tools")
+    tools = toolbox.known(FORMAT, raw_tools)
+    if tools is not None:
+        members = toolbox.without(members)
     body = encode(members)
     check_text(body)
     # Decoded in one go as long as every part, call and tool is of a type that we know and nothing is wrong.
     try:
         sliced = decode_sliced(members, "messages", _REQUEST, _TURNS)
         if sliced is None:
-            return _parse(_REQUEST.decode(body))
+            return _parse(_REQUEST.decode(body), tools, raw_tools)
         sliced[0].messages = sliced[1]
-        return _parse(sliced[0])
+        return _parse(sliced[0], tools, raw_tools)
     except (msgspec.DecodeError, RecursionError, BadRequest, _Strange):
         loose = decode_sliced(members, "messages", _LOOSE_REQUEST, _LOOSE_TURNS)
         if loose is None:
-            return _parse(decode(_LOOSE_REQUEST, body))
+            return _parse(decode(_LOOSE_REQUEST, body), tools, raw_tools)
         loose[0].messages = loose[1]
-        return _parse(loose[0])
+        return _parse(loose[0], tools, raw_tools)
 
 
-def _parse(body: _Request[Any, Any, Any]) -> Request:
+def _parse(body: _Request[Any, Any, Any], tools: toolbox.Tools | None, raw_tools: Raw | None) -> Request:
+    """`tools` are None where they are not known; `raw_tools` is what they are then read of. Errors: BadRequest;
+    _Strange."""
     shape = body.response_format
-    tools = [_parse_tool(one, f"tools[{i}].") for i, one in enumerate(body.tools or ())]
-    tools += [_parse_function(one, None, f"functions[{i}].") for i, one in enumerate(body.functions or ())]
+    if tools is None:
+        read = tuple([_parse_tool(one, f"tools[{i}].") for i, one in enumerate(body.tools or ())])
+        tools = toolbox.keep(FORMAT, raw_tools, read)
+    if body.functions:
+        tools += tuple([_parse_function(one, None, f"functions[{i}].") for i, one in enumerate(body.functions)])
     # In two calls: with more than fifteen keywords the interpreter makes a dictionary first, which costs more.
     request = Request(
         model=body.model,
         messages=_parse_messages(body.messages),
-        tools=tuple(tools),
+        tools=tools,
         tool_choice=_parse_choice(body.tool_choice if body.tool_choice is not None else body.function_call),
         parallel_tools=body.parallel_tool_calls,
         max_output=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,

@@ -8,12 +8,14 @@ request would change its meaning, refused.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
 
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import OpaqueTool, OutputShape, Request, Target, Tool
+from arbiter.wire import toolbox
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import as_functions
 from arbiter.wire.gemini_models import abilities_of, thinking
@@ -39,6 +41,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     disguised(request)  # refuses what could not be told apart
+    asked_tools = request.tools
     request = as_functions(request.elsewhere(is_googles=True))
     stops = [one for one in request.stop if one]
     if len(stops) > MAX_STOPS:
@@ -48,9 +51,9 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if system:
         body["systemInstruction"] = {"parts": system}
     body["contents"] = contents
-    tools = _tools(request)
+    tools = toolbox.encoded(asked_tools, (FORMAT, _allowed(request)), partial(_tools, request))
     if tools:
-        body["tools"] = tools
+        body["tools"] = Raw(tools)
     calling = _calling(request, tools=bool(tools))
     if calling is not None:
         body["toolConfig"] = {"functionCallingConfig": calling}
@@ -85,10 +88,14 @@ def _conversation(request: Request) -> tuple[list[Any], list[dict[str, Any]]]:
     return system, turns_of(rest, wants_signatures=abilities_of(request.model).wants_signatures)
 
 
-def _tools(request: Request) -> list[Any]:
+def _allowed(request: Request) -> frozenset[str]:
+    """Which tools may be called is only said of calls that must be made: else the others are left out."""
     choice = request.tool_choice
-    # Which tools may be called is only said of calls that must be made: else the others are left out.
-    allowed = frozenset(choice.allowed) if choice is not None and choice.mode == "auto" else frozenset()
+    return frozenset(choice.allowed) if choice is not None and choice.mode == "auto" else frozenset()
+
+
+def _tools(request: Request) -> list[Any]:
+    allowed = _allowed(request)
     declared: list[Any] = []
     own: list[Any] = []
     for i, tool in enumerate(request.tools):

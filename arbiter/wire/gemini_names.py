@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from msgspec import Raw
 from arbiter._speedups import nesting
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Request, Tool
+from arbiter.wire import toolbox
 from arbiter.wire.disguises import Disguises
 from arbiter.wire.json import encode
 
@@ -158,9 +160,13 @@ def disguised(request: Request) -> Disguises:
 
     Errors: ProtocolUnsupported where two could not be told apart.
     """
+    return toolbox.made(request.tools, "disguised for Google", partial(_disguised, request.tools))
+
+
+def _disguised(tools: toolbox.Tools) -> Disguises:
     found: dict[str, Tool] = {}
     seen: set[str] = set()
-    for i, tool in enumerate(request.tools):
+    for i, tool in enumerate(tools):
         if not isinstance(tool, Tool):
             continue
         sent = sent_name(tool.name)

@@ -35,6 +35,7 @@ from arbiter.model import (
     ToolResult,
 )
 from arbiter.wire import gemini_parts as parts
+from arbiter.wire import toolbox
 from arbiter.wire.gemini_models import level_of
 from arbiter.wire.gemini_names import REQUEST, camel
 from arbiter.wire.gemini_parts import FORMAT
@@ -169,22 +170,26 @@ _DECLARATION = msgspec.json.Decoder(_Declaration)
 
 def parse_request(members: Mapping[str, Raw]) -> Request:
     """Return the request in neutral words. Errors: BadRequest naming the path of the fault."""
+    raw_tools = members.get("tools")
+    tools = toolbox.known(FORMAT, raw_tools)
+    if tools is not None:
+        members = toolbox.without(members)
     body = encode(members)
     check_text(body)
     addressed = decode(_ADDRESSED, encode({name: members[name] for name in _ADDRESS if name in members}))
     try:
-        return _parse(addressed, _ONE_SPELLING.decode(body))
+        return _parse(addressed, _ONE_SPELLING.decode(body), tools, raw_tools)
     except (msgspec.DecodeError, RecursionError, BadRequest, parts.Strange):
-        return _parse(addressed, decode(_REQUEST, camel(body, REQUEST)))
+        return _parse(addressed, decode(_REQUEST, camel(body, REQUEST)), tools, raw_tools)
 
 
-def _parse(addressed: _Addressed, found: _Request) -> Request:
+def _parse(addressed: _Addressed, found: _Request, tools: toolbox.Tools | None, raw_tools: Raw | None) -> Request:
     config = found.generation_config or _NO_CONFIG
     # In two calls: with more than fifteen keywords the interpreter makes a dictionary first, which costs more.
     request = Request(
         model=addressed.model,
         messages=_messages(found),
-        tools=_tools(found.tools) if found.tools else (),
+        tools=tools if tools is not None else toolbox.keep(FORMAT, raw_tools, _tools(found.tools or [])),
         tool_choice=_choice(found.tool_config),
         max_output=config.max_output_tokens,
         temperature=config.temperature,

@@ -9,16 +9,18 @@ way then, in `messages_thinking`.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
 
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import Message, OpaqueTool, OutputShape, Request, Target, Tool, ToolChoice
+from arbiter.wire import toolbox
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import Disguises, as_functions
 from arbiter.wire.instructions import apart
-from arbiter.wire.json import encode_sliced, type_of
+from arbiter.wire.json import encode, encode_sliced, type_of
 from arbiter.wire.messages_blocks import blocks_of, mark, opened
 from arbiter.wire.messages_marks import owner, place
 from arbiter.wire.messages_models import UNKNOWN_MAX_OUTPUT, Abilities, abilities_of
@@ -41,7 +43,14 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
 
     Errors: as `members_of`.
     """
-    return encode_sliced(members_of(request, target), "messages")
+    body = members_of(request, target)
+    tools = body.get("tools")
+    if tools:
+        marked = [(i, one) for i, one in enumerate(tools) if isinstance(one, dict) and "cache_control" in one]
+        marks = tuple([(i, encode(one["cache_control"])) for i, one in marked])
+        key = (*_tools_key(request, abilities_of(request.model)), marks)
+        body["tools"] = Raw(toolbox.encoded(request.tools, key, lambda: tools))
+    return encode_sliced(body, "messages")
 
 
 def members_of(request: Request, target: Target = _NOBODY, *, blocks: bool = False) -> dict[str, Any]:
@@ -54,6 +63,7 @@ def members_of(request: Request, target: Target = _NOBODY, *, blocks: bool = Fal
     """
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
+    asked_tools = request.tools
     request = as_functions(request.elsewhere())
     can = abilities_of(request.model)
     max_tokens = _max_tokens(request, target, can)
@@ -61,10 +71,12 @@ def members_of(request: Request, target: Target = _NOBODY, *, blocks: bool = Fal
     whose = owner(request, target)
     system, messages = _build_conversation(request, target, blocks=blocks)
     body: dict[str, Any] = {"model": request.model, "max_tokens": max_tokens}
-    tools = _build_tools(request, can)
-    if tools:
-        body["tools"] = tools
-    choice = _build_choice(settled.choice, request.parallel_tools, tools=bool(tools))
+    if asked_tools:
+        built = toolbox.made(asked_tools, _tools_key(request, can), partial(_build_tools, request, can))
+        tools = [dict(one) if isinstance(one, dict) else one for one in built]  # each of them may yet be marked
+        if tools:
+            body["tools"] = tools
+    choice = _build_choice(settled.choice, request.parallel_tools, tools="tools" in body)
     if choice is not None:
         body["tool_choice"] = choice
     if system:
@@ -134,12 +146,19 @@ def _build_system(messages: tuple[Message, ...], *, blocks: bool) -> str | list[
     return blocks_of(part for message in messages for part in message.parts())
 
 
-def _build_tools(request: Request, can: Abilities | None) -> list[Any]:
-    if not request.tools:
-        return []
+def _allowed(request: Request) -> frozenset[str]:
+    """Which tools may be called is not said elsewhere here: the others are left out."""
     choice = request.tool_choice
-    # Which tools may be called is not said elsewhere here: the others are left out.
-    allowed = frozenset(choice.allowed) if choice is not None and choice.mode != "tool" else frozenset()
+    return frozenset(choice.allowed) if choice is not None and choice.mode != "tool" else frozenset()
+
+
+def _tools_key(request: Request, can: Abilities | None) -> tuple[object, ...]:
+    """What the tools that are sent depend on, beside those that the client has."""
+    return FORMAT, can is not None, can is not None and can.shapes, _allowed(request)
+
+
+def _build_tools(request: Request, can: Abilities | None) -> list[Any]:
+    allowed = _allowed(request)
     strict = sum(1 for tool in request.tools if isinstance(tool, Tool) and tool.strict)
     takes_strict = can is None or (can.shapes and strict <= MAX_STRICT_TOOLS)
     built: list[Any] = []

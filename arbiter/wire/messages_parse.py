@@ -10,7 +10,7 @@ user message with whatever the user added, become messages of role `tool`, one e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -37,6 +37,7 @@ from arbiter.model import (
     ToolChoice,
     ToolResult,
 )
+from arbiter.wire import toolbox
 from arbiter.wire.json import ABSENT, LONG_BYTES, blame, check_text, decode, decode_sliced, encode, present
 from arbiter.wire.messages_opaque import is_needless, told
 from arbiter.wire.vault import UNSIGNED, is_sealed
@@ -170,6 +171,10 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
 
     Errors: BadRequest naming the path of the fault.
     """
+    raw_tools = members.get("tools")
+    tools = toolbox.known(FORMAT, raw_tools)
+    if tools is not None:
+        members = toolbox.without(members)
     body = encode(members)
     check_text(body)
     # Long conversations are decoded in one go, in half the time, as long as every block is of a type that we know and
@@ -181,18 +186,15 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
         else:
             typed, typed.messages = sliced
         messages = _conversation(typed)
-        tools = list(map(_tool, typed.tools)) if typed.tools else []
-        if None in tools:
-            return _parse(typed, messages, _loose_tools(_RAWS.decode(members["tools"])))
-        return _parse(typed, messages, tools)
+        return _parse(typed, messages, tools or _tools(typed.tools or [], raw_tools))
     except (msgspec.DecodeError, RecursionError, _Strange):
         loose = decode(_LOOSE_REQUEST, body)
         messages = _loose_conversation(loose)
-        return _parse(loose, messages, _loose_tools(loose.tools or []))
+        return _parse(loose, messages, tools or _loose_tools(loose.tools or [], raw_tools))
 
 
 def _parse(
-    body: _Request[_Block, _Tool] | _Request[Raw, Raw], messages: list[Message], tools: Sequence[Any]
+    body: _Request[_Block, _Tool] | _Request[Raw, Raw], messages: list[Message], tools: toolbox.Tools
 ) -> Request:
     choice, config = body.tool_choice, body.output_config or _NO_CONFIG
     shape = config.format if config.format is not None else body.output_format
@@ -201,7 +203,7 @@ def _parse(
     request = Request(
         model=body.model,
         messages=tuple(messages),
-        tools=tuple(tools),
+        tools=tools,
         tool_choice=_parse_choice(choice) if choice is not None else None,
         parallel_tools=not disabled if disabled is not None else None,
         max_output=body.max_tokens,
@@ -363,8 +365,19 @@ def _parse_document(source: _Source, title: str | None, cache: CacheMark | None)
     return None
 
 
-def _loose_tools(raws: list[Raw]) -> list[Tool | OpaqueTool]:
-    return [_parse_tool(raw, f"tools[{i}].") for i, raw in enumerate(raws)]
+def _tools(decoded: list[_Tool], raw: Raw | None) -> toolbox.Tools:
+    """Return the tools of a request; `raw` is what they were decoded from, which is wanted where one is unknown."""
+    found: list[Tool | OpaqueTool] = []
+    for one in decoded:
+        tool = _tool(one)
+        if tool is None:
+            return _loose_tools(_RAWS.decode(raw or b"[]"), raw)
+        found.append(tool)
+    return toolbox.keep(FORMAT, raw, tuple(found))
+
+
+def _loose_tools(raws: list[Raw], raw: Raw | None) -> toolbox.Tools:
+    return toolbox.keep(FORMAT, raw, tuple([_parse_tool(one, f"tools[{i}].") for i, one in enumerate(raws)]))
 
 
 def _parse_tool(raw: Raw, path: str) -> Tool | OpaqueTool:

@@ -10,6 +10,7 @@ and arguments are held to their schema. So both are always said.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +18,7 @@ from msgspec import Raw
 
 from arbiter.errors import BadRequest, ProtocolUnsupported
 from arbiter.model import OpaqueTool, OutputShape, Request, Target, Tool
+from arbiter.wire import toolbox
 from arbiter.wire.attribution import without_attribution
 from arbiter.wire.disguises import Disguises
 from arbiter.wire.json import encode_sliced, type_of
@@ -47,9 +49,9 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if instructions:
         body["instructions"] = instructions
     body["input"] = items
-    tools = _tools(request)
+    tools = toolbox.encoded(request.tools, FORMAT, partial(_tools, request))
     if tools:
-        body["tools"] = tools
+        body["tools"] = Raw(tools)
     body.update(_choice(request, takes, tools=bool(tools)))
     word = effort(request.reasoning, takes, tools=False)
     sampling = takes.sampling or word == "none"
@@ -77,7 +79,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
 
 def disguised(request: Request) -> Disguises:
     """Return the tools that are sent under another name."""
-    return renamed(request)
+    return toolbox.made(request.tools, "renamed", partial(renamed, request))
 
 
 def _tools(request: Request) -> list[Any]:
@@ -126,7 +128,8 @@ def _choice(request: Request, takes: Dialect, *, tools: bool) -> dict[str, Any]:
             raise BadRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
         return {}
     built: dict[str, Any] = {}
-    known = {tool.name: tool for tool in request.tools if isinstance(tool, Tool)}
+    is_named = choice is not None and (choice.mode == "tool" or bool(choice.allowed))
+    known = {tool.name: tool for tool in request.tools if isinstance(tool, Tool)} if is_named else {}
 
     def named(name: str) -> dict[str, str]:
         tool = known.get(name)

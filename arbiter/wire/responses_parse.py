@@ -28,6 +28,7 @@ from arbiter.model import (
     Tool,
     ToolChoice,
 )
+from arbiter.wire import toolbox
 from arbiter.wire.json import ABSENT, Members, blame, check_text, decode, encode, present
 from arbiter.wire.responses_items import FORMAT as FORMAT
 from arbiter.wire.responses_items import full_name, messages_of
@@ -142,12 +143,16 @@ def parse_request(members: Members) -> Request:
 
     Errors: BadRequest naming the path of the fault; ProtocolUnsupported for what only OpenAI keeps or does.
     """
+    raw_tools = members.get("tools")
+    tools = toolbox.known(FORMAT, raw_tools)
+    if tools is not None:
+        members = toolbox.without(members)
     body = encode(members)
     check_text(body)
-    return _parse(decode(_REQUEST, body))
+    return _parse(decode(_REQUEST, body), tools, raw_tools)
 
 
-def _parse(body: _Request) -> Request:
+def _parse(body: _Request, tools: toolbox.Tools | None, raw_tools: Raw | None) -> Request:
     _refuse_stored(body)
     if body.input is None:
         also = "; `messages` belong to /v1/chat/completions" if present(body.messages) is not None else ""
@@ -156,8 +161,10 @@ def _parse(body: _Request) -> Request:
     messages = tuple(messages_of(body.input))
     if body.instructions:
         messages = (Message("system", body.instructions), *messages)
-    tools = tuple(_tools(body.tools or [], "tools"))
-    _check_names(tools)
+    if tools is None:
+        tools = tuple(_tools(body.tools or [], "tools"))
+        _check_names(tools)
+        tools = toolbox.keep(FORMAT, raw_tools, tools)
     # In two calls: with more than fifteen keywords the interpreter makes a dictionary first, which costs more.
     request = Request(
         model=body.model,
