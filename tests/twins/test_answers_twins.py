@@ -21,7 +21,8 @@ from arbiter.wire.format import FORMATS
 from tests.fakes import vectors
 
 FOLDER = Path(__file__).parents[1] / "vectors"
-READ = {"openai-chat": "chat", "anthropic-messages": "messages", "openai-responses": "responses"}
+READ = {"openai-chat": "chat", "anthropic-messages": "messages", "openai-responses": "responses",
+        "google-gemini": "gemini"}  # fmt: skip
 CASES = [path for name in READ for path in sorted((FOLDER / name).iterdir()) if path.is_dir()]
 WHOLE = [
     (vector["format"], vector["answer"])
@@ -69,7 +70,27 @@ RESPONSE: dict[str, Any] = {
     ],
     "usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3},
 }  # fmt: skip
-USUAL = [("openai-chat", CHAT), ("anthropic-messages", MESSAGES), ("openai-responses", RESPONSE)]
+GEMINI: dict[str, Any] = {
+    "candidates": [
+        {
+            "content": {
+                "parts": [
+                    {"text": "hmm", "thought": True}, {"text": "é\n!", "thoughtSignature": "s"},
+                    {"text": "?", "thought": False}, {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+                ],
+                "role": "model",
+            },
+            "finishReason": "STOP", "index": 0, "safetyRatings": [],
+        },
+        {"content": {"role": "model"}, "finishReason": "MAX_TOKENS"},
+    ],
+    "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 3, "thoughtsTokenCount": 2},
+    "modelVersion": "m", "responseId": "r", "createTime": "2026-12-01T00:00:00Z",
+}  # fmt: skip
+USUAL = [("openai-chat", CHAT), ("anthropic-messages", MESSAGES), ("openai-responses", RESPONSE),
+         ("google-gemini", GEMINI)]  # fmt: skip
+CALLS = {"openai-chat", "anthropic-messages", "openai-responses"}
+"""Whose calls are read in one pass as well: Gemini's have objects for arguments."""
 
 
 def compact(answer: object) -> bytes:
@@ -118,7 +139,8 @@ def test_what_is_usual_is_read_in_one_pass(monkeypatch: pytest.MonkeyPatch, form
     with_more = {**answer, "more": [{}, [], {"a": [None, True, "é"]}]}
     bodies = [compact(answer), json.dumps(answer, indent=1).encode(), compact(with_more)]
     said = [getattr(py_answers, read)(body) for body in bodies]
-    assert all(one[8][0] == "run" and one[6] and one[7] for one in said)
+    assert all(one[0] and one[1] and one[3] and one[5] and one[6] and one[7] for one in said)
+    assert all(one[8][:1] == (("run",) if format in CALLS else ()) for one in said)
     with monkeypatch.context() as patch:
         patch.setattr(py_answers, read, None)
         assert [getattr(c_answers, read)(body) for body in bodies] == said
@@ -168,6 +190,30 @@ def test_a_long_answer_is_told_as_a_short_one(answers: ModuleType) -> None:
         ("openai-responses", b'{"output":[{"type":"function_call","name":""}]}'),
         ("openai-responses", b'{"output":[{"type":"compaction","encrypted_content":"abc"}]}'),
         ("openai-responses", b'{"output":[{"type":"message","content":"text"}]}'),
+        ("google-gemini", b'{"candidates":[]}'),
+        ("google-gemini", b'{"candidates":null,"usageMetadata":{"totalTokenCount":1}}'),
+        ("google-gemini", b'{"candidates":[{"content":null,"finishReason":""}],"modelVersion":"","responseId":""}'),
+        ("google-gemini", b'{"candidates":[{"finishReason":"FINISH_REASON_UNSPECIFIED"}]}'),
+        ("google-gemini", b'{"candidates":[{"finishReason":""},{"finishReason":"STOP"}]}'),
+        ("google-gemini", b'{"candidates":[{"finishReason":"A","index":1},{"finishReason":"B","index":0}]}'),
+        ("google-gemini", b'{"candidates":[{"finishReason":"A","index":null},{"finishReason":"B","index":-0}]}'),
+        ("google-gemini", b'{"candidates":[],"usageMetadata":{ }}'),
+        ("google-gemini", b'{"candidates":[],"usageMetadata":{    }}'),
+        ("google-gemini", b'{"candidates":[],"usageMetadata":[{"a":1}]}'),
+        ("google-gemini", b'{"candidates":[],"usageMetadata": {"a":1.0} }'),
+        ("google-gemini", b'{"candidates":[],"error":{"message":"no"}}'),
+        ("google-gemini", b'{"candidates":[],"type":"error"}'),
+        ("google-gemini", b'{"candidates":[],"type":"ping"}'),
+        ("google-gemini", b'{"error":{"code":400,"message":"no"}}'),
+        ("google-gemini", b'{"promptFeedback":{"blockReason":"SAFETY"}}'),
+        ("google-gemini", b'{"candidates":[],"promptFeedback":{"blockReason":"SAFETY"}}'),
+        ("google-gemini", b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a": 1}}}]}}]}'),
+        ("google-gemini", b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f"}},{"text":"a"}]}}]}'),
+        ("google-gemini", b'{"candidates":[{"content":{"parts":[{"text":"a","thought":null}]}}]}'),
+        ("google-gemini", b'{"candidates":[{"content":{"parts":[{"text":"a","thought":"true"}]}}]}'),
+        ("google-gemini", b'{"candidates":[{"content":{"parts":[{"text":"\\ud83d","thought":true}]}}]}'),
+        ("google-gemini", b'[{"candidates":[{"content":{"parts":[{"text":"a"}]}}]},{"candidates":[]}]'),
+        ("google-gemini", b'[]'),
     ],
 )  # fmt: skip
 def test_what_is_odd_is_said_alike(format: str, body: bytes) -> None:

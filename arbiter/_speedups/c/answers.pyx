@@ -15,7 +15,7 @@ from arbiter._speedups.c.plain cimport once
 from arbiter._speedups.c.utf8 cimport malformed
 
 from arbiter._speedups.py import answers as reference
-from arbiter._speedups.py.answers import SHORT_BYTES, gemini, is_error, text, word
+from arbiter._speedups.py.answers import SHORT_BYTES, is_error, text, word
 
 Said = tuple
 
@@ -50,6 +50,9 @@ cdef enum:  # members that were met
     INPUT = 1048576
     SUMMARY = 2097152
     CODE = 4194304
+    PARTS = 8388608
+    THOUGHT = 16777216
+    INDEX = 33554432
 
 
 cdef struct Told:
@@ -391,6 +394,108 @@ cdef const char* response(const char* p, const char* end, Told* told) noexcept n
     return p
 
 
+# --- Gemini ----------------------------------------------------------------------------------------------------------
+
+
+cdef const char* of_gemini_part(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"text", 4):
+        return spoken(p, end, &here.text) if once(&here.met, TEXT) else NULL
+    if called(key, b"thought", 7):
+        if not once(&here.met, THOUGHT) or p >= end:
+            return NULL
+        here.given = p[0] == c't'
+        return js.word(p, end, b"true", 4) if here.given else js.word(p, end, b"false", 5)
+    # Arguments are an object here, whose size is that of a text which nobody wrote.
+    return NULL if called(key, b"functionCall", 12) else passed(p, end)
+
+
+cdef const char* gemini_part(const char* p, const char* end, Told* told) noexcept nogil:
+    cdef Here here
+    p = members(p, end, &here, told, of_gemini_part)
+    if here.given:
+        told.thinking += here.text
+    else:
+        told.output += here.text
+    return p
+
+
+cdef const char* gemini_parts(const char* p, const char* end, Told* told) noexcept nogil:
+    return each(p, end, told, gemini_part)
+
+
+cdef const char* of_content(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    if called(key, b"parts", 5):
+        return given(p, end, told, gemini_parts) if once(&here.met, PARTS) else NULL
+    return passed(p, end)
+
+
+cdef const char* content(const char* p, const char* end, Told* told) noexcept nogil:
+    cdef Here here
+    return members(p, end, &here, told, of_content)
+
+
+cdef const char* of_candidate(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    cdef long long index
+    if called(key, b"content", 7):
+        return given(p, end, told, content) if once(&here.met, CONTENT) else NULL
+    if called(key, b"finishReason", 12):
+        return named(p, end, &here.name) if once(&here.met, FINISH) else NULL
+    if not called(key, b"index", 5):
+        return passed(p, end)
+    if not once(&here.met, INDEX):
+        return NULL
+    p = js.integer(p, end, &index)
+    return p if index == 0 else NULL  # the first one's reason is told
+
+
+cdef const char* candidate(const char* p, const char* end, Told* told) noexcept nogil:
+    cdef Here here
+    p = members(p, end, &here, told, of_candidate)
+    if told.finish.at == NULL or told.finish.raw == 0:
+        told.finish = here.name
+    return p
+
+
+cdef const char* of_gemini(const char* p, const char* end, const Text* key, Here* here, Told* told) noexcept nogil:
+    cdef const char* begin = p
+    if called(key, b"candidates", 10):
+        return each(p, end, told, candidate) if once(&here.met, CONTENT) else NULL
+    if called(key, b"responseId", 10):
+        return named(p, end, &told.id) if once(&here.met, ID) else NULL
+    if called(key, b"modelVersion", 12):
+        return named(p, end, &told.model) if once(&here.met, MODEL) else NULL
+    if called(key, b"promptFeedback", 14) or called(key, b"error", 5):
+        return NULL
+    if called(key, b"object", 6) or called(key, b"type", 4):
+        return NULL  # errors have these
+    p = passed(p, end)
+    if called(key, b"usageMetadata", 13):
+        if not once(&here.met, USAGE) or p == NULL or begin[0] != c'{' or js.blank(begin + 1, end)[0] == c'}':
+            return NULL  # one without members counts nothing
+        told.usage = begin
+        told.usage_size = p - begin
+    return p
+
+
+cdef inline void unless_empty(Text* text) noexcept nogil:
+    """An empty word says nothing."""
+    if text.at != NULL and text.raw == 0:
+        text.at = NULL
+
+
+cdef const char* gemini_answer(const char* p, const char* end, Told* told) noexcept nogil:
+    cdef Here here
+    p = members(p, end, &here, told, of_gemini)
+    if not here.met & CONTENT:
+        return NULL
+    unless_empty(&told.id)
+    unless_empty(&told.model)
+    unless_empty(&told.finish)
+    if told.finish.at != NULL and called(&told.finish, b"FINISH_REASON_UNSPECIFIED", 25):
+        return NULL
+    return p
+
+
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
@@ -438,3 +543,8 @@ def messages(bytes body not None):
 def responses(bytes body not None):
     cdef Told told
     return said(&told) if is_read(body, response, &told) else reference.responses(body)
+
+
+def gemini(bytes body not None):
+    cdef Told told
+    return said(&told) if is_read(body, gemini_answer, &told) else reference.gemini(body)
