@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
 import msgspec
 from msgspec import Raw
@@ -22,7 +23,7 @@ from arbiter.fold import collect, unfold
 from arbiter.model import NOT_KEPT_ITEM, Answer, Event, Thinking, ToolCall
 from arbiter.routing.plan import Rung
 from arbiter.routing.undeclared import betas_of
-from arbiter.wire import bedrock_converse, bound_responses, native
+from arbiter.wire import bedrock_converse, bound_responses, dialects, native
 from arbiter.wire.converse_marks import as_marks
 from arbiter.wire.course import Course
 from arbiter.wire.dialects import Changes, dialect_of
@@ -46,6 +47,36 @@ _UNSEALED = {
 """Between which formats, the client's first, no reasoning is sealed."""
 
 
+class _Way(msgspec.Struct, frozen=True):
+    """What is so for every request that one rung is asked in one format: the name that tells what the model takes, and
+    what that is where it is a chat's; who signs there; the dialect, where it changes bodies. `targets` are by whether
+    the answer streams."""
+
+    telling: str
+    takes: Dialect | None
+    home: bytes
+    claude: str
+    changing: dialects.Dialect | None
+    targets: dict[bool, str]
+
+
+def _way_of(rung: Rung, format: Upstream) -> _Way:
+    """Worked out for the first request, and kept with the rung."""
+    key = ("translated", format.name)
+    known = rung.ways.get(key)
+    if known is None:
+        telling, spoken_by = telling_name(rung, format.name), dialect_of(rung.provider)
+        known = rung.ways[key] = _Way(
+            telling,
+            taken(telling, rung.target.server) if format.name == native.CHAT else None,
+            home_of(rung.url),
+            claude_of(rung) or "",
+            spoken_by if type(spoken_by).changes is not dialects.Dialect.changes else None,
+            {},
+        )
+    return cast(_Way, known)
+
+
 class TranslatedLane:
     """The request is built anew in the upstream's format, the answer in the client's."""
 
@@ -53,13 +84,13 @@ class TranslatedLane:
     kind: str | None = EVENTS
     format: Upstream
     __slots__ = (
+        "_account",
         "_ask",
         "_disguises",
         "_model",
-        "_origin",
         "_ours",
         "_rung",
-        "_telling",
+        "_way",
         "body",
         "edited",
         "fidelity",
@@ -75,25 +106,27 @@ class TranslatedLane:
         self.format = self._ours if wire == "any" else UPSTREAMS[wire]
         self.fidelity = "rebuilt" if self.format is self._ours else "translated"
         self.edited: Mapping[str, Raw] | None = ask.opened.members if ask.edits else None
-        self._origin = Origin(self.format.name, home_of(rung.url), account, rung.model, claude_of(rung) or "")
-        self._telling = telling_name(rung, self.format.name)
-        takes = self._takes()
+        self._account = account
+        self._way = way = _way_of(rung, self.format)
+        takes = way.takes
         asked, self.left_out = ask.request(), 0
         if ask.seems_sealed:
             takes_text = takes is None or takes.reasoning is not None
-            asked, self.left_out = ask.handed_along().told_to(self._origin, takes_text=takes_text)
+            asked, self.left_out = ask.handed_along().told_to(self._origin(), takes_text=takes_text)
         self.left_out += lost(asked, self.format.name, takes)
         request = msgspec.structs.replace(
             asked,
-            model=self._telling,
+            model=way.telling,
             stream=ask.stream,
             include_usage=ask.stream,  # SPEC 2.5; the writer knows what the client asked for
         )
         try:
-            changes = dialect_of(rung.provider).changes(self.format.name, ask.incoming.fields, betas_of(ask.window))
+            changes = None
+            if way.changing is not None:
+                changes = way.changing.changes(self.format.name, ask.incoming.fields, betas_of(ask.window))
             target = msgspec.structs.replace(rung.target, moved=True) if moved else rung.target
             body = self.format.build_request(request, target)
-            if self._telling != rung.model and self.format.name in FORMATS:
+            if way.telling != rung.model and self.format.name in FORMATS:
                 body = Changes({"model": Raw(msgspec.json.encode(rung.model))}).in_body(body)
             self.body = changes.in_body(body) if changes is not None else body
             self._disguises = self.format.disguised(request)
@@ -107,7 +140,11 @@ class TranslatedLane:
 
     def target(self) -> str:
         # The query string is the client's format's own (`?beta=true`).
-        return target_of(self._rung, self.format, self._ask, self.format.path)
+        targets, stream = self._way.targets, self._ask.stream
+        target = targets.get(stream)
+        if target is None:
+            target = targets[stream] = target_of(self._rung, self.format, self._ask, self.format.path)
+        return target
 
     def course(self) -> TranslatedStream:
         reader = self.format.reader(self._ask.limits.event)
@@ -118,14 +155,14 @@ class TranslatedLane:
         ask = self._ask
         if ask.vault is None or (self._ours.name, self.format.name) in _UNSEALED:
             return None
-        takes = self._takes()
+        takes = self._way.takes
         if takes is not None and takes.reasoning is None and not takes.signs:
             return None
-        return Sealer(ask.vault, self._origin, ask.client)
+        return Sealer(ask.vault, self._origin(), ask.client)
 
-    def _takes(self) -> Dialect | None:
-        """What the server takes where it is one of OpenAI Chat; else None."""
-        return taken(self._telling, self._rung.target.server) if self.format.name == native.CHAT else None
+    def _origin(self) -> Origin:
+        way = self._way
+        return Origin(self.format.name, way.home, self._account, self._rung.model, way.claude)
 
     def _writer(self) -> Writer:
         ask = self._ask

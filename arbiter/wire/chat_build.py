@@ -38,7 +38,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     request = request.elsewhere()
-    asked_tools = request.tools
+    asked = request.tools
     takes = taken(request.model, target.server, moved=target.moved)
     if not takes.free_text:
         request = as_functions(request)
@@ -46,7 +46,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
         raise ProtocolUnsupported(f"{request.model} takes at most {takes.stops} stop sequences", param="stop")
     messages = without_attribution(request.messages)
     body: dict[str, Any] = {"model": request.model, "messages": build_messages(messages, takes)}
-    tools = toolbox.encoded(asked_tools, (FORMAT, takes.free_text), partial(_build_tools, request))
+    tools = toolbox.encoded(asked, (FORMAT, takes.free_text), partial(_build_tools, request)) if asked else b""
     if tools:
         body["tools"] = Raw(tools)
     body.update(_build_choice(request, takes, tools=bool(tools)))

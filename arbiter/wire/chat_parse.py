@@ -211,7 +211,7 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     Errors: BadRequest naming the path of the fault.
     """
     raw_tools = members.get("tools")
-    tools = toolbox.known(FORMAT, raw_tools)
+    tools = toolbox.known(FORMAT, raw_tools) if raw_tools is not None else None
     if tools is not None:
         members = toolbox.without(members)
     body = encode(members)
@@ -235,7 +235,9 @@ def _parse(body: _Request[Any, Any, Any], tools: toolbox.Tools | None, raw_tools
     """`tools` are None where they are not known; `raw_tools` is what they are then read of. Errors: BadRequest;
     _Strange."""
     shape = body.response_format
-    if tools is None:
+    if tools is None and not body.tools:
+        tools = ()
+    elif tools is None:
         read = tuple([_parse_tool(one, f"tools[{i}].") for i, one in enumerate(body.tools or ())])
         tools = toolbox.keep(FORMAT, raw_tools, read)
     if body.functions:

@@ -41,7 +41,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if (request.choices or 1) > 1:
         raise ProtocolUnsupported("n: where a request is translated or rebuilt there is one choice", param="n")
     disguised(request)  # refuses what could not be told apart
-    asked_tools = request.tools
+    asked = request.tools
     request = as_functions(request.elsewhere(is_googles=True))
     stops = [one for one in request.stop if one]
     if len(stops) > MAX_STOPS:
@@ -51,7 +51,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if system:
         body["systemInstruction"] = {"parts": system}
     body["contents"] = contents
-    tools = toolbox.encoded(asked_tools, (FORMAT, _allowed(request)), partial(_tools, request))
+    tools = toolbox.encoded(asked, (FORMAT, _allowed(request)), partial(_tools, request)) if asked else b""
     if tools:
         body["tools"] = Raw(tools)
     calling = _calling(request, tools=bool(tools))

@@ -160,7 +160,8 @@ def disguised(request: Request) -> Disguises:
 
     Errors: ProtocolUnsupported where two could not be told apart.
     """
-    return toolbox.made(request.tools, "disguised for Google", partial(_disguised, request.tools))
+    tools = request.tools
+    return toolbox.made(tools, "disguised for Google", partial(_disguised, tools)) if tools else {}
 
 
 def _disguised(tools: toolbox.Tools) -> Disguises:

@@ -171,7 +171,7 @@ _DECLARATION = msgspec.json.Decoder(_Declaration)
 def parse_request(members: Mapping[str, Raw]) -> Request:
     """Return the request in neutral words. Errors: BadRequest naming the path of the fault."""
     raw_tools = members.get("tools")
-    tools = toolbox.known(FORMAT, raw_tools)
+    tools = toolbox.known(FORMAT, raw_tools) if raw_tools is not None else None
     if tools is not None:
         members = toolbox.without(members)
     body = encode(members)
@@ -189,7 +189,7 @@ def _parse(addressed: _Addressed, found: _Request, tools: toolbox.Tools | None, 
     request = Request(
         model=addressed.model,
         messages=_messages(found),
-        tools=tools if tools is not None else toolbox.keep(FORMAT, raw_tools, _tools(found.tools or [])),
+        tools=tools or (toolbox.keep(FORMAT, raw_tools, _tools(found.tools)) if found.tools else ()),
         tool_choice=_choice(found.tool_config),
         max_output=config.max_output_tokens,
         temperature=config.temperature,

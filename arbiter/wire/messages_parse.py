@@ -172,7 +172,7 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     Errors: BadRequest naming the path of the fault.
     """
     raw_tools = members.get("tools")
-    tools = toolbox.known(FORMAT, raw_tools)
+    tools = toolbox.known(FORMAT, raw_tools) if raw_tools is not None else None
     if tools is not None:
         members = toolbox.without(members)
     body = encode(members)
@@ -367,6 +367,8 @@ def _parse_document(source: _Source, title: str | None, cache: CacheMark | None)
 
 def _tools(decoded: list[_Tool], raw: Raw | None) -> toolbox.Tools:
     """Return the tools of a request; `raw` is what they were decoded from, which is wanted where one is unknown."""
+    if not decoded:
+        return ()
     found: list[Tool | OpaqueTool] = []
     for one in decoded:
         tool = _tool(one)

@@ -49,7 +49,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
     if instructions:
         body["instructions"] = instructions
     body["input"] = items
-    tools = toolbox.encoded(request.tools, FORMAT, partial(_tools, request))
+    tools = toolbox.encoded(request.tools, FORMAT, partial(_tools, request)) if request.tools else b""
     if tools:
         body["tools"] = Raw(tools)
     body.update(_choice(request, takes, tools=bool(tools)))
@@ -79,7 +79,7 @@ def build_request(request: Request, target: Target = _NOBODY) -> bytes:
 
 def disguised(request: Request) -> Disguises:
     """Return the tools that are sent under another name."""
-    return toolbox.made(request.tools, "renamed", partial(renamed, request))
+    return toolbox.made(request.tools, "renamed", partial(renamed, request)) if request.tools else {}
 
 
 def _tools(request: Request) -> list[Any]:

@@ -144,7 +144,7 @@ def parse_request(members: Members) -> Request:
     Errors: BadRequest naming the path of the fault; ProtocolUnsupported for what only OpenAI keeps or does.
     """
     raw_tools = members.get("tools")
-    tools = toolbox.known(FORMAT, raw_tools)
+    tools = toolbox.known(FORMAT, raw_tools) if raw_tools is not None else None
     if tools is not None:
         members = toolbox.without(members)
     body = encode(members)
@@ -161,7 +161,9 @@ def _parse(body: _Request, tools: toolbox.Tools | None, raw_tools: Raw | None) -
     messages = tuple(messages_of(body.input))
     if body.instructions:
         messages = (Message("system", body.instructions), *messages)
-    if tools is None:
+    if tools is None and not body.tools:
+        tools = ()
+    elif tools is None:
         tools = tuple(_tools(body.tools or [], "tools"))
         _check_names(tools)
         tools = toolbox.keep(FORMAT, raw_tools, tools)

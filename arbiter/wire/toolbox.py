@@ -50,9 +50,9 @@ class Toolbox:
         self._old: dict[_Key, tuple[bytes, Kept]] = {}
         self._young_bytes = 0
 
-    def known(self, format: str, raw: Raw | None) -> Kept | None:
+    def known(self, format: str, raw: Raw) -> Kept | None:
         """Return what was read of this list of tools when it came in `format`, None where it is not known."""
-        if raw is None or len(memoryview(raw)) < LEAST_BYTES:
+        if len(memoryview(raw)) < LEAST_BYTES:
             return None
         text = bytes(raw)
         key = _key(format, text)
@@ -95,7 +95,7 @@ class Toolbox:
             built = build()
             return encode(built) if built else b""
 
-        return self.made(tools, what, make) if tools else b""
+        return self.made(tools, what, make)
 
     def _add(self, key: _Key, text: bytes, tools: Kept) -> None:
         if self._young_bytes > MOST_BYTES // 2:
