@@ -207,6 +207,15 @@ def test_a_translated_request_is_for_the_rungs_model_and_streams_as_the_client_d
         assert body.get("stream_options") == ({"include_usage": True} if stream else None)
 
 
+def test_one_target_is_asked_for_a_stream_and_for_a_whole_answer_by_turns() -> None:
+    """What is kept with it of the one is not said of the other, nor of another client's format."""
+    target = rung("google-gemini", "served")
+    for stream in (True, False, True, False):
+        for wire in (CHAT, MESSAGES):
+            path = choose(ask(wire, HELLO | {"stream": stream}), target).target()
+            assert ("streamGenerateContent" in path) is stream
+
+
 def test_what_the_catalog_says_bounds_an_answer_without_a_limit() -> None:
     """Anthropic must have `max_tokens`; the operator's figure for the model goes before our own table."""
 
