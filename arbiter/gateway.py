@@ -431,8 +431,11 @@ async def _tell(call: Call, out: ClientEnd, error: ArbiterError) -> None:
 
 
 async def _end_failed(call: Call, out: ClientEnd, event: bytes) -> None:
-    how = call.snapshot.server.stream_failure
-    await out.fail_stream(b"" if how == "abort" else event, abrupt=how != "event")
+    server = call.snapshot.server
+    how = server.stream_failure
+    # On a unix socket nothing can be cut (`app.out`): there the event alone tells the end from that of a whole answer.
+    is_silent = how == "abort" and server.socket is None
+    await out.fail_stream(b"" if is_silent else event, abrupt=how != "event")
 
 
 def _is_json(error: UpstreamStatus) -> bool:

@@ -55,6 +55,25 @@ def test_a_stream_that_dies_is_told_over_a_unix_socket_too(make_front: Any, path
 
 
 @each_wire
+def test_a_stream_that_dies_is_told_where_its_connection_was_to_be_cut_and_cannot_be(
+    make_front: Any, path: str, wire: Wire
+) -> None:
+    """`abort` sends no event and cuts the connection. Here that would leave the clean end of a whole answer."""
+    path += "-abort"
+    front = make_front(server={"socket": path, "stream_failure": "abort"})
+
+    async def main() -> None:
+        opening = wire.opening("some")
+        async with Origin([begun(*opening), CLOSE], port=front.upstream), await Caller.connect(path) as caller:
+            found = await caller.exchange(request(wire.path, wire.ask(stream=True)))
+        assert found.body.startswith(b"".join(opening))
+        assert wire.told(found)
+        assert wire.terminal not in found.body
+
+    run(main)
+
+
+@each_wire
 def test_a_stream_over_a_unix_socket_is_bounded_by_its_bytes(make_front: Any, path: str, wire: Wire) -> None:
     """Nobody can tell how much the client has taken, so `limits.answer` is where it ends, and the client is told."""
     path += "-small"
