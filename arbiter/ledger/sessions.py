@@ -4,8 +4,9 @@ Theory of operation. A batch brings requests that are over. Each is added to its
 stores it, as a change of what stands there and never as a whole new row: what an operator writes into the same row
 meanwhile is not lost. Nothing is remembered between two batches, so that a batch that comes again, or another control
 process, finds what the store has. A request that the store has already changes nothing; one that was taken for
-interrupted, and tells now how it ended, counts as that and not once more. Turns are numbered by what is there before
-the transaction, and numbered anew within it where another gateway's came in between.
+interrupted, and tells now how it ended, counts as that and not once more. Turns are numbered in the order in which they
+ended, by what is there before the transaction, and numbered anew within it where another gateway's came in between, or
+where later ones are stored already: each worker writes its rows down in its own time.
 
 What a client asks without naming a session is one session for as long as it is not silent for `sessions.idle_timeout`:
 it is named after the client and the second in which it began. Sessions that were told are closed by the same silence.
@@ -15,7 +16,7 @@ Closing is a note and no gate: a call that comes later opens them again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -45,6 +46,7 @@ class _Before(NamedTuple):
     parent: str | None
     turns: int
     ended_ms: int | None
+    last_ms: int
 
 
 def key_of(client: str | None, session: str) -> str:
@@ -86,7 +88,7 @@ class Sessions:
         for row in found.values():
             row.session = known[row.id].session
         _follow(batch, groups | {key: row for key, row in found.items() if row.session is not None})
-        told = [row for row in (*fresh, *mended) if row.session is not None]
+        told = sorted((row for row in (*fresh, *mended) if row.session is not None), key=_ended)
         if not told and not titles.concerns(fresh):
             return
         ids = {key_of(row.client, row.session) for row in told if row.session is not None}
@@ -99,7 +101,7 @@ class Sessions:
             _add(row, changes, present, is_told=is_told, is_counted=is_counted)
         batch.also.append(partial(_change, batch=batch, fresh=fresh, changes=changes, present=present))
         if turns := [row for row in told if row.turn_index is not None]:
-            batch.also.append(partial(_number, turns=turns))
+            batch.also.append(partial(_number, turns=turns, late=_late(turns, present)))
 
     def stored(self, batch: Batch) -> None:
         """Nothing is remembered."""
@@ -197,8 +199,11 @@ def _present(db: Database, ids: Iterable[str]) -> dict[str, _Before]:
     wanted = sorted(ids)
     if not wanted:
         return {}
-    sql = f"SELECT id, parent, turns, ended_ms FROM sessions WHERE id IN ({', '.join('?' * len(wanted))})"
-    return {key: _Before(parent, turns or 0, ended_ms) for key, parent, turns, ended_ms in db.rows(sql, wanted)}
+    sql = f"SELECT id, parent, turns, ended_ms, last_ms FROM sessions WHERE id IN ({', '.join('?' * len(wanted))})"
+    return {
+        key: _Before(parent, turns or 0, ended_ms, last_ms or 0)
+        for key, parent, turns, ended_ms, last_ms in db.rows(sql, wanted)
+    }
 
 
 def _last_groups(db: Database, clients: Iterable[str]) -> dict[str, SessionRow | None]:
@@ -218,6 +223,21 @@ def _generates(row: RequestRow) -> bool:
 
 def _over_ms(row: RequestRow) -> int:
     return row.finished_ms or row.received_ms
+
+
+def _ended(row: RequestRow) -> tuple[int, str]:
+    return _over_ms(row), row.id
+
+
+def _late(turns: Sequence[RequestRow], present: Mapping[str, _Before]) -> set[str]:
+    """The sessions of which something is stored that ended later than one of their `turns`."""
+    late = set()
+    for row in turns:
+        assert row.session is not None
+        key = key_of(row.client, row.session)
+        if key in present and present[key].last_ms > _over_ms(row):
+            late.add(key)
+    return late
 
 
 def _follow(batch: Batch, groups: dict[str, RequestRow]) -> None:
@@ -303,10 +323,11 @@ def _statements(changes: Mapping[str, SessionRow], present: Mapping[str, _Before
     return statements
 
 
-def _number(db: Database, *, turns: Sequence[RequestRow]) -> None:
+def _number(db: Database, *, turns: Sequence[RequestRow], late: Collection[str]) -> None:
     """Number `turns` by what their sessions count now, which nobody else can change before we are done.
 
-    They mostly are: only another gateway, on the same store, may have added turns since `take` looked.
+    They mostly are: only another gateway, on the same store, may have added turns since `take` looked. Where one has,
+    and of the sessions in `late`, later turns may be stored already; they move up.
     """
     by_session: defaultdict[str, list[RequestRow]] = defaultdict(list)
     for row in turns:
@@ -316,11 +337,29 @@ def _number(db: Database, *, turns: Sequence[RequestRow]) -> None:
     moved = []
     for key, count in db.rows(f"SELECT id, turns FROM sessions WHERE id IN ({marks})", list(by_session)):
         rows = by_session[key]
-        for number, row in enumerate(rows, count - len(rows) + 1):
-            if row.turn_index != number:
-                row.turn_index = number
-                moved.append((number, row.id))
+        if key in late or rows[-1].turn_index != count:
+            moved += _in_order(db, rows, count)
     db.run_many(Statement("UPDATE requests SET turn_index = ? WHERE id = ?", moved))
+
+
+def _in_order(db: Database, rows: Sequence[RequestRow], count: int) -> list[tuple[int, str]]:
+    """The turns of a session whose numbers are others now that `rows` are among them; `count` is how many it has had.
+
+    Those that are no longer stored were the first.
+    """
+    sql = (
+        "SELECT id, turn_index FROM requests WHERE session = ? AND COALESCE(client, '') = ? AND turn_index IS NOT NULL"
+        " ORDER BY COALESCE(finished_ms, received_ms), id"
+    )
+    found = db.rows(sql, (rows[0].session, rows[0].client or ""))
+    ours = {row.id: row for row in rows}
+    moved = []
+    for number, (id, known) in enumerate(found, count - len(found) + 1):
+        if id in ours:
+            ours[id].turn_index = number
+        if known != number:
+            moved.append((number, id))
+    return moved
 
 
 def _sql() -> str:

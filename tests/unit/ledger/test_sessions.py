@@ -103,6 +103,22 @@ def test_a_batch_that_comes_again_counts_once(books: Books) -> None:
     assert (row.requests, row.turns) == (3, 3) and books.turns() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("client", ["ci", None])
+def test_turns_are_numbered_as_they_ended_whichever_worker_told_of_them_first(books: Books, client: str | None) -> None:
+    """Of two workers that take turns in a session, one may write its rows down after the other's next ones."""
+    one, two, three, four, five, six = (asked(number, client=client) for number in range(1, 7))
+    books.put(asked(9, "t", client=client))
+    books.put(two, one)
+    assert books.turns() == [1, 2, 1]
+    books.put(five, asked(9, "t", client=client))
+    batch = books.put(six, three)
+    assert books.turns() == [1, 2, 3, 4, 5, 1] and [row.turn_index for row in batch.requests] == [5, 3]
+    books.put(four)
+    assert books.turns() == [1, 2, 3, 4, 5, 6, 1] and books.get("s", client).turns == 6
+    books.put(four)
+    assert books.turns() == [1, 2, 3, 4, 5, 6, 1]
+
+
 def test_another_control_process_goes_on_where_the_store_is(books: Books) -> None:
     for number in range(1, 5):
         books.put(asked(number))
