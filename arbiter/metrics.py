@@ -60,6 +60,7 @@ BUCKETS_S = (
 TOKENS = ("input", "cached", "cache_write", "output")
 """Kinds of tokens, as `arbiter_tokens_total` names them."""
 
+
 class _Attempts(msgspec.Struct, gc=False):
     """Attempts that ended alike: where they are counted, and what of them is not counted there yet."""
 

@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import re
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_the_prices_of_the_example_are_those_of_the_release() -> None:
     for name, rate in declared.items():
         vendor, _, model = name.partition("/")
         listed = packaged().find(vendor, model, "", as_of_ms // DAY_MS)
-        assert listed is not None and rate == listed.rate(as_of_ms), name
+        assert listed is not None and rate == listed.rates[bisect_right(listed.begins, as_of_ms % DAY_MS) - 1], name
 
 
 def written(text: str) -> set[str]:
