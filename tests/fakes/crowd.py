@@ -136,6 +136,9 @@ class _Call(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._finish()
 
+    def leave(self) -> None:
+        self._transport.abort()
+
     def _finish(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
@@ -186,13 +189,17 @@ async def call_all(
     calls = [None] * count  # type: ignore[list-item]
     for start in range(0, count, 50):
         await asyncio.gather(*(open_one(number) for number in range(start, min(count, start + 50))))
-    while not all(call.begun for call in calls):
-        await asyncio.sleep(0.02)
-    all_open_s = time.monotonic() - began
-    early = sum(call.ended.done() for call in calls)
-    await asyncio.to_thread(when_open)
-    crowd.let_end()
-    await asyncio.wait_for(asyncio.gather(*(call.ended for call in calls)), 60)
+    try:
+        while not all(call.begun or call.ended.done() for call in calls):
+            await asyncio.sleep(0.02)
+        all_open_s = time.monotonic() - began
+        early = sum(call.ended.done() for call in calls)
+        await asyncio.to_thread(when_open)
+        crowd.let_end()
+        await asyncio.wait_for(asyncio.gather(*(call.ended for call in calls)), 60)
+    finally:
+        for call in calls:
+            call.leave()  # uvloop's loop does not close before they are closed
     assert not early, f"{early} streams ended before all had begun"
     return Streams(calls, all_open_s, time.monotonic() - began)
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes import grammar
 from tests.fakes.client import Answer, ask, run
-from tests.fakes.gateway import Gateway, free_port, until
+from tests.fakes.gateway import Gateway, free_port, run_dir, until
 from tests.fakes.origin import Origin, Peer, Request
 from tests.fakes.wires import CHAT, EVENT_STREAM, JSON, MESSAGES, RESPONSES, Front, Wire
 
@@ -34,6 +34,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     folder = tmp_path_factory.mktemp("earlier")
     storage = {"url": f"sqlite:///{folder / 'data' / 'arbiter.db'}", "capture": {"content": True}}
     with Front(folder, storage=storage, gateway={"workers": 2}, **KEYS) as made:
+        run_dir(made)  # control is there: it reads what was said before, and who goes on does not wait for ever
         yield made
 
 
