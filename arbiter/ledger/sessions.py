@@ -345,13 +345,13 @@ def _number(db: Database, *, turns: Sequence[RequestRow], late: Collection[str])
 def _in_order(db: Database, rows: Sequence[RequestRow], count: int) -> list[tuple[int, str]]:
     """The turns of a session whose numbers are others now that `rows` are among them; `count` is how many it has had.
 
-    Those that are no longer stored were the first.
+    What ended before all of them keeps its number, and need not be stored any more.
     """
     sql = (
         "SELECT id, turn_index FROM requests WHERE session = ? AND COALESCE(client, '') = ? AND turn_index IS NOT NULL"
-        " ORDER BY COALESCE(finished_ms, received_ms), id"
+        " AND COALESCE(finished_ms, received_ms) >= ? ORDER BY COALESCE(finished_ms, received_ms), id"
     )
-    found = db.rows(sql, (rows[0].session, rows[0].client or ""))
+    found = db.rows(sql, (rows[0].session, rows[0].client or "", min(map(_over_ms, rows))))
     ours = {row.id: row for row in rows}
     moved = []
     for number, (id, known) in enumerate(found, count - len(found) + 1):
