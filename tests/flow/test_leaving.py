@@ -22,7 +22,7 @@ each_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
 _numbers = itertools.count()
 ROUNDS = 7
 CLOSED_WITHIN_S = 20.0
-"""No budget ends anything so soon. SPEC 3.4 says 100 ms (350 ms for a unary call), on a machine that is quiet."""
+"""No budget ends anything so soon. What SPEC 3.4 says, 100 ms, is measured by `bench.leaving`."""
 
 
 class Witness:
