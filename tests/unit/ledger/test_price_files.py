@@ -25,7 +25,7 @@ def raw(price: float = 1e-06) -> bytes:
 def find(pricing: Pricing) -> list[int | None]:
     """What each list asks for the model, in their order."""
     found = [prices.find("openai", "m", "", 0) for prices in price_files.load(pricing)]
-    return [listed.rate(0).input if listed is not None else None for listed in found]
+    return [listed.rates[0].input if listed is not None else None for listed in found]
 
 
 def test_what_is_kept_is_asked_before_the_releases_own(tmp_path):
