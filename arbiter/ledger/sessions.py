@@ -101,7 +101,8 @@ class Sessions:
             _add(row, changes, present, is_told=is_told, is_counted=is_counted)
         batch.also.append(partial(_change, batch=batch, fresh=fresh, changes=changes, present=present))
         if turns := [row for row in told if row.turn_index is not None]:
-            batch.also.append(partial(_number, turns=turns, late=_late(turns, present)))
+            counts = {key_of(row.client, row.session): row.turn_index for row in turns if row.session is not None}
+            batch.also.append(partial(_number, turns=turns, counts=counts, late=_late(turns, present)))
 
     def stored(self, batch: Batch) -> None:
         """Nothing is remembered."""
@@ -323,11 +324,14 @@ def _statements(changes: Mapping[str, SessionRow], present: Mapping[str, _Before
     return statements
 
 
-def _number(db: Database, *, turns: Sequence[RequestRow], late: Collection[str]) -> None:
+def _number(
+    db: Database, *, turns: Sequence[RequestRow], counts: Mapping[str, int | None], late: Collection[str]
+) -> None:
     """Number `turns` by what their sessions count now, which nobody else can change before we are done.
 
-    They mostly are: only another gateway, on the same store, may have added turns since `take` looked. Where one has,
-    and of the sessions in `late`, later turns may be stored already; they move up.
+    They mostly are: only another gateway, on the same store, may have added turns since `take` looked, after which
+    there were `counts`; the rows themselves have other numbers since, where this is done again. Where one has, and of
+    the sessions in `late`, later turns may be stored already; they move up.
     """
     by_session: defaultdict[str, list[RequestRow]] = defaultdict(list)
     for row in turns:
@@ -336,9 +340,8 @@ def _number(db: Database, *, turns: Sequence[RequestRow], late: Collection[str])
     marks = ", ".join("?" * len(by_session))
     moved = []
     for key, count in db.rows(f"SELECT id, turns FROM sessions WHERE id IN ({marks})", list(by_session)):
-        rows = by_session[key]
-        if key in late or rows[-1].turn_index != count:
-            moved += _in_order(db, rows, count)
+        if key in late or counts[key] != count:
+            moved += _in_order(db, by_session[key], count)
     db.run_many(Statement("UPDATE requests SET turn_index = ? WHERE id = ?", moved))
 
 

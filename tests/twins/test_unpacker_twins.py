@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Annotated, Any
 
@@ -25,6 +26,21 @@ class Row(msgspec.Struct, array_like=True, gc=False):
     raw: Annotated[bytes | None, Meta(extra={"a": 1})] = None
     small: Annotated[int, Meta(lt=100)] = 0
     any: Any = None
+
+
+class Plain(msgspec.Struct, array_like=True, gc=False):
+    """A row of which every field is read here; a `Row` always has some that are msgspec's, who then reads all of it."""
+
+    text: str
+    number: int | None = None
+    truth: bool = False
+    texts: list[str] | None = None
+    pairs: dict[str, str] | None = None
+    raw: Annotated[bytes | None, Meta(extra={"a": 1})] = None
+
+
+def plain(row):
+    return Plain(*[getattr(row, name) for name in Plain.__struct_fields__])
 
 
 @pytest.fixture(params=[reference, compiled], ids=["py", "c"])
@@ -70,11 +86,12 @@ def read(unpack, data, at=0):
 @given(st.lists(ROWS, max_size=8), st.binary(max_size=3))
 def test_rows_are_read_as_msgspec_reads_them_whatever_came_before(rows, head):
     """What a row has in common with the one before is the same; what it has not is its own."""
-    packed = [msgspec.msgpack.encode(row) for row in rows]
-    expected = [read_by_msgspec(data) for data in packed]
-    for module in (reference, compiled):
-        unpack = module.Unpacker(Row).unpack
-        assert [read(unpack, head + data, len(head)) for data in packed] == expected
+    for kind, some in ((Row, rows), (Plain, [plain(row) for row in rows])):
+        packed = [msgspec.msgpack.encode(row) for row in some]
+        expected = [read_by_msgspec(data, kind) for data in packed]
+        for module in (reference, compiled):
+            unpack = module.Unpacker(kind).unpack
+            assert [read(unpack, head + data, len(head)) for data in packed] == expected
 
 
 @settings(deadline=None, max_examples=200)
@@ -142,24 +159,49 @@ def test_rows_of_the_ledger_come_back(unpacker):
 
 def test_no_two_rows_share_what_can_be_changed(unpacker):
     """Whoever changes a row's list or dictionary changes no other's, nor what is read next."""
-    unpack = unpacker.Unpacker(Row).unpack
-    data = msgspec.msgpack.encode(Row("a", texts=["b", "c"], pairs={"d": "e"}))
+    unpack = unpacker.Unpacker(Plain).unpack
+    data = msgspec.msgpack.encode(Plain("a", texts=["b", "c"], pairs={"d": "e"}))
     first, second = unpack(data), unpack(data)
     assert second.texts is not None and second.pairs is not None
     second.texts[0], second.pairs["d"] = 5, 6
     second.texts.clear()
     second.pairs[7] = 8
-    assert first == unpack(data) == Row("a", texts=["b", "c"], pairs={"d": "e"})
+    assert first == unpack(data) == Plain("a", texts=["b", "c"], pairs={"d": "e"})
+
+
+def test_a_list_that_is_emptied_while_the_next_row_is_read_is_not_looked_into(unpacker):
+    """To make a list may collect garbage, and have Python run that has the row before."""
+    unpack = unpacker.Unpacker(Plain).unpack
+    data = msgspec.msgpack.encode(Plain("a", texts=[f"text {number}" for number in range(5000)]))
+    rows, lengths = [unpack(data)], []
+
+    def empty(phase, info):
+        for row in rows:
+            row.texts.clear()
+
+    kept = [[] for _ in range(500)]  # the interpreter keeps some freed lists at hand, and collects nothing for those
+    before = gc.get_threshold()
+    gc.callbacks.append(empty)
+    gc.set_threshold(1)
+    try:
+        for _ in range(20):
+            row = unpack(data)
+            lengths.append(len(row.texts))
+            rows.append(row)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(empty)
+    assert kept and lengths == [5000] * 20
 
 
 def test_owners_are_counted(unpacker):
     """Nothing is let go of twice, and nothing kept but what the last row had."""
-    unpack = unpacker.Unpacker(Row).unpack
-    data = msgspec.msgpack.encode(Row("some text", 12345, texts=["another text"]))
+    unpack = unpacker.Unpacker(Plain).unpack
+    data = msgspec.msgpack.encode(Plain("some text", 12345, texts=["another text"]))
     rows = [unpack(data) for _ in range(100)]
     text, number = rows[0].text, rows[0].number
     for other in range(100):
-        unpack(msgspec.msgpack.encode(Row(f"other {other}", other, texts=[f"{other}"])))
+        unpack(msgspec.msgpack.encode(Plain(f"other {other}", other, texts=[f"{other}"])))
     del rows
     assert (sys.getrefcount(text), sys.getrefcount(number)) == (2, 2)
 

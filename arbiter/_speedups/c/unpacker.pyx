@@ -194,8 +194,9 @@ cdef PyObject* number(In* src, PyObject* before) noexcept:
 
 cdef PyObject* texts(In* src, PyObject* before) noexcept:
     """A new list of the texts that come, those of `before` where they are the same. NULL: not for here."""
-    cdef Py_ssize_t size, i, known = 0
+    cdef Py_ssize_t size, i
     cdef int code = src.at[0]
+    cdef bint is_known = PyList_CheckExact(before)
     cdef PyObject* made
     cdef PyObject* item
     src.at += 1
@@ -203,14 +204,13 @@ cdef PyObject* texts(In* src, PyObject* before) noexcept:
         size = code & 0x0F
     elif code != 0xDC or not sized(src, 2, &size) or size > src.end - src.at:
         return NULL
-    if PyList_CheckExact(before):
-        known = PyList_GET_SIZE(before)
     made = PyList_New(size)
     if made == NULL:
         PyErr_Clear()
         return NULL
     for i in range(size):
-        item = text(src, PyList_GET_ITEM(before, i) if i < known else NULL)
+        # Looked at again each time: `before` is a receiver's too, and a list made anew may have garbage collected first.
+        item = text(src, PyList_GET_ITEM(before, i) if is_known and i < PyList_GET_SIZE(before) else NULL)
         if item == NULL:
             _less(made)
             return NULL

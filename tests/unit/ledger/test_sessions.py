@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from arbiter.ledger import titles
+from arbiter.ledger.database import Statement
 from arbiter.ledger.recorder import Batch
 from arbiter.ledger.row import AttemptRow, RequestRow
 from arbiter.ledger.session_rows import KINDS, SessionRow
@@ -157,6 +158,19 @@ def test_two_gateways_give_no_turn_of_a_session_twice(fleet: list[Books], begun:
     assert one.turns() == [1] * begun + [first + 1, 1, first + 2, 2, first + 3, first + 4]
     assert [row.turn_index for row in late.requests] == [2, first + 3, first + 4], "its rows know it too"
     assert (one.get("s").turns, one.get("t").turns) == (first + 4, 2)
+
+
+def test_what_is_numbered_twice_because_a_value_had_to_be_made_storable_counts_every_turn_once(
+    fleet: list[Books],
+) -> None:
+    """The first try of the transaction did not hold, and had told the rows their numbers."""
+    one, other, _ = fleet
+    one.put(asked(1))
+    batch = one.take(asked(2), asked(4))
+    other.put(asked(3))
+    batch.also.append(Statement("UPDATE requests SET message = ? WHERE id = ?", [("\ud800", "r00000002")]))
+    one.write(batch)
+    assert one.turns() == [1, 2, 3, 4] and one.get("s").turns == 4
 
 
 def test_gateways_that_write_at_once_number_every_turn_once(fleet: list[Books]) -> None:
