@@ -53,13 +53,15 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_.:-]")
 _BEGINS = re.compile(r"[a-zA-Z_]")
 
 
-def camel(body: bytes, shape: Shape) -> bytes:
+def camel(body: bytes, shape: Shape, beside: bytes = b"") -> bytes:
     """Return a JSON object with its members, and those inside of them that `shape` names, in one spelling.
 
-    Shapes: the very same bytes where nothing is spelled with an underscore. What a model or a tool wrote is a leaf.
+    Shapes: the very same bytes where nothing is spelled with an underscore, nor in what else came with it, `beside`.
+    What a model or a tool wrote is a leaf.
     Errors: msgspec's for what is no JSON.
     """
-    return bytes(_renamed(Raw(body), shape)) if nesting.underscored(body) else body
+    is_spelled = nesting.underscored(body) or nesting.underscored(beside)
+    return bytes(_renamed(Raw(body), shape)) if is_spelled else body
 
 
 def _renamed(raw: Raw, shape: Shape) -> Raw:

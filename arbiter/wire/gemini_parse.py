@@ -180,7 +180,8 @@ def parse_request(members: Mapping[str, Raw]) -> Request:
     try:
         return _parse(addressed, _ONE_SPELLING.decode(body), tools, raw_tools)
     except (msgspec.DecodeError, RecursionError, BadRequest, parts.Strange):
-        return _parse(addressed, decode(_REQUEST, camel(body, REQUEST)), tools, raw_tools)
+        beside = bytes(raw_tools) if tools is not None and raw_tools is not None else b""  # as if they were in there
+        return _parse(addressed, decode(_REQUEST, camel(body, REQUEST, beside)), tools, raw_tools)
 
 
 def _parse(addressed: _Addressed, found: _Request, tools: toolbox.Tools | None, raw_tools: Raw | None) -> Request:

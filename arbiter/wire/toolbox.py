@@ -26,6 +26,8 @@ LEAST_BYTES = 1 << 10
 MOST_BYTES = 4 << 20
 """Of all lists in a worker, what was read and made of them included: some twenty of Claude Code's, which are 60 KB."""
 MOST_OF_ONE_BYTES = MOST_BYTES // 8
+EACH_BYTES = 256
+"""What a tool takes, or a name, beside its text: a list of short ones is much larger once it is read."""
 MOST_MADE = 8
 """Of what is made of one list: a client's tools go to few kinds of upstream."""
 
@@ -70,6 +72,8 @@ class Toolbox:
         if raw is None or not LEAST_BYTES <= len(memoryview(raw)) <= MOST_OF_ONE_BYTES:
             return tools
         text = bytes(raw)
+        if _size_of(text, tools) > MOST_BYTES // 2:
+            return tools
         kept = Kept(tools)
         kept.made = {}
         self._add(_key(format, text), text, kept)
@@ -83,9 +87,11 @@ class Toolbox:
         found: T | None = tools.made.get(what)
         if found is None:
             found = make()
-            if len(tools.made) < MOST_MADE:
+            size = _weight(found) + _weight(what)
+            if len(tools.made) < MOST_MADE and size <= MOST_OF_ONE_BYTES:
                 tools.made[what] = found
-                self._young_bytes += _size_of(found)
+                self._young_bytes += size
+                self._age()  # what is made of lists that are here may be more than they are
         return found
 
     def encoded(self, tools: Tools, what: object, build: Callable[[], list[Any]]) -> bytes:
@@ -98,18 +104,35 @@ class Toolbox:
         return self.made(tools, what, make)
 
     def _add(self, key: _Key, text: bytes, tools: Kept) -> None:
+        self._age()
+        self._young[key] = text, tools
+        made = sum(_weight(what) + _weight(found) for what, found in tuple(tools.made.items()))
+        self._young_bytes += _size_of(text, tools) + made
+
+    def _age(self) -> None:
         if self._young_bytes > MOST_BYTES // 2:
             self._old, self._young, self._young_bytes = self._young, {}, 0
-        self._young[key] = text, tools
-        self._young_bytes += 2 * len(text) + sum(map(_size_of, tools.made.values()))
 
 
 def _key(format: str, text: bytes) -> _Key:
     return format, xxhash.xxh3_64_intdigest(text)
 
 
-def _size_of(made: object) -> int:
-    return len(made) if isinstance(made, bytes) else 0  # all else holds what the tools do
+def _size_of(text: bytes, tools: Tools) -> int:
+    return 2 * len(text) + EACH_BYTES * len(tools)
+
+
+def _weight(value: object) -> int:
+    """How much memory something takes that was made, or that says what was."""
+    if isinstance(value, (bytes, str)):
+        return len(value)
+    if isinstance(value, Raw):
+        return len(memoryview(value))
+    if isinstance(value, dict):
+        return EACH_BYTES + sum(map(_weight, value.values()))
+    if isinstance(value, (tuple, list, frozenset)):
+        return sum(EACH_BYTES + _weight(one) for one in value)
+    return EACH_BYTES
 
 
 _TOOLBOX = Toolbox()

@@ -216,3 +216,50 @@ def test_no_more_is_made_of_a_list_than_the_bound(fresh: Toolbox):
     made = [fresh.made(tools, what, lambda what=what: str(what)) for what in range(3 * MOST_MADE)]  # type: ignore[misc]
     assert made == [str(what) for what in range(3 * MOST_MADE)]
     assert len(tools.made) == MOST_MADE
+
+
+def many(n: int, size: int = LEAST_BYTES) -> Raw:
+    return Raw(b'[{"name":"%d","description":"%b"}]' % (n, b"x" * size))
+
+
+def test_what_says_for_whom_it_was_made_is_counted(fresh: Toolbox):
+    """A client names as many tools that it allows as it likes, beside a list of one."""
+    for n in range(40):
+        kept = fresh.keep(MESSAGES, many(n), (Tool(str(n)),))
+        for what in range(MOST_MADE):
+            fresh.made(kept, frozenset(f"{what} {one:0100}" for one in range(1000)), lambda: b"[]")
+    held = [*fresh._young.values(), *fresh._old.values()]
+    assert sum(len(name) for _, tools in held for what in tools.made for name in what) <= MOST_BYTES  # type: ignore
+
+
+def test_what_is_made_later_has_the_same_bound(fresh: Toolbox):
+    """Of lists that are all here already, none comes anew."""
+    kept = [fresh.keep(MESSAGES, many(n), (Tool(str(n)),)) for n in range(100)]
+    for tools in kept:
+        for what in range(MOST_MADE):
+            fresh.made(tools, what, lambda: b"y" * 60_000)
+    for _ in range(2):
+        fresh.keep(MESSAGES, many(1000), (Tool("1000"),))
+    held = [*fresh._young.values(), *fresh._old.values()]
+    assert sum(sum(map(len, tools.made.values())) for _, tools in held) <= MOST_BYTES + 2 * 60_000
+
+
+def test_many_short_tools_are_as_large_as_they_are(fresh: Toolbox):
+    for n in range(40):
+        tools = tuple(Tool(f"{n} {one}") for one in range(1000))
+        raw = Raw(encode([{"name": tool.name} for tool in tools]))
+        fresh.keep(MESSAGES, raw, tools)
+    held = [*fresh._young.values(), *fresh._old.values()]
+    assert sum(len(tools) for _, tools in held) * 150 <= MOST_BYTES
+
+
+@pytest.mark.parametrize("name", ["function_declarations", "functionDeclarations"])
+def test_parts_that_only_google_knows_do_not_depend_on_what_came_before(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Where a name has an underscore all are spelled anew; also where it is one of the tools', which are known."""
+    schema = SCHEMA | {"properties": {"file_path": {"type": "string"}}}
+    tools = [{name: [{"name": "read", "description": WORDS * 3, "parametersJsonSchema": schema}]}]
+    part = b'[{"role": "user", "parts": [{"executableCode": {"language": "PYTHON", "code": "1"}}]}]'
+    found = [FORMATS[GEMINI].parse_request(members(GEMINI, tools=tools) | {"contents": Raw(part)}) for _ in range(2)]
+    forgets(monkeypatch)
+    anew = FORMATS[GEMINI].parse_request(members(GEMINI, tools=tools) | {"contents": Raw(part)})
+    assert found == [anew, anew]
