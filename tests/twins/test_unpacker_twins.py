@@ -17,26 +17,22 @@ from arbiter._speedups.py import unpacker as reference
 from tests.fakes.rows import attempt_row, request_row
 
 
-class Row(msgspec.Struct, array_like=True, gc=False):
+class Plain(msgspec.Struct, array_like=True, gc=False):
+    """A row of which every field is read here."""
+
     text: str
     number: int | None = None
     truth: bool = False
     texts: list[str] | None = None
     pairs: dict[str, str] | None = None
     raw: Annotated[bytes | None, Meta(extra={"a": 1})] = None
+
+
+class Row(Plain, array_like=True, gc=False):
+    """A row that has always some that are msgspec's, who then reads all of it."""
+
     small: Annotated[int, Meta(lt=100)] = 0
     any: Any = None
-
-
-class Plain(msgspec.Struct, array_like=True, gc=False):
-    """A row of which every field is read here; a `Row` always has some that are msgspec's, who then reads all of it."""
-
-    text: str
-    number: int | None = None
-    truth: bool = False
-    texts: list[str] | None = None
-    pairs: dict[str, str] | None = None
-    raw: Annotated[bytes | None, Meta(extra={"a": 1})] = None
 
 
 def plain(row):
